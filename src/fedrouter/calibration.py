@@ -1,0 +1,89 @@
+"""Calibration: the λ that meets a target mean cost, accuracy or model share on given data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Floats, Grid
+from fedrouter.frontier import TRADEOFFS, Frontier, sweep
+
+REFINEMENTS = 3
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The λ found and what it does on the data it was found on.
+
+    ``basis`` is "observed" where every number comes from known answers, "predicted" where the data holds too few
+    of them (a log of single answers) and the router's own estimates stand in.
+    """
+
+    tradeoff: float
+    accuracy: float
+    cost: float
+    shares: dict[str, float]
+    basis: Literal["observed", "predicted"]
+
+
+def calibrate(
+    estimates: Estimates,
+    truth: Grid,
+    *,
+    max_cost: float | None = None,
+    min_accuracy: float | None = None,
+    share: tuple[str, float] | None = None,
+) -> Calibration:
+    """Find λ for exactly one target.
+
+    ``max_cost`` gives the smallest λ whose mean cost stays within it; ``min_accuracy`` the largest λ that keeps the
+    mean accuracy; ``share`` the λ at which a model's share comes closest to the one asked for.
+    """
+    if sum(target is not None for target in (max_cost, min_accuracy, share)) != 1:
+        raise BadInput("give exactly one target: a maximum cost, a minimum accuracy, or a model's share")
+    basis: Literal["observed", "predicted"] = "observed"
+    if not ((truth.known & estimates.usable).sum(axis=1) >= min(2, len(truth.pool))).any():
+        basis, truth = "predicted", Grid(estimates.pool, estimates.accuracy, estimates.cost)
+    if max_cost is not None:
+        _require(max_cost > 0, "max_cost", "US dollars above 0", max_cost)
+    if min_accuracy is not None:
+        _require(0 <= min_accuracy <= 1, "min_accuracy", "a number in [0, 1]", min_accuracy)
+    if share is not None:
+        _require(0 <= share[1] <= 1, "share", "a number in [0, 1]", share[1])
+
+    def best(curve: Frontier) -> int:
+        """The place on the curve that meets the target best."""
+        if share is not None:
+            return int(np.abs(curve.shares[:, curve.pool.index(share[0])] - share[1]).argmin())
+        if max_cost is not None:
+            within = np.flatnonzero(curve.cost <= max_cost)
+            if not len(within):
+                raise BadInput(f"no λ keeps the mean cost within {max_cost:g} USD: the least is {curve.cost.min():g}")
+            return int(within[0])
+        assert min_accuracy is not None
+        within = np.flatnonzero(curve.accuracy >= min_accuracy)
+        if not len(within):
+            raise BadInput(f"no λ reaches accuracy {min_accuracy:g}: the most is {curve.accuracy.max():.4f}")
+        return int(within[-1])
+
+    tradeoffs: Floats = np.concatenate([[0.0], TRADEOFFS])
+    for _ in range(REFINEMENTS):
+        curve = sweep(estimates, truth, tradeoffs)
+        place = best(curve)
+        # Look again, closer, between the neighbours of the best point so far (which stays a candidate).
+        low, high = tradeoffs[max(place - 1, 0)], tradeoffs[min(place + 1, len(tradeoffs) - 1)]
+        finer = np.geomspace(max(low, TRADEOFFS[0] * 1e-2), high, 60) if high > 0 else np.zeros(0)
+        tradeoffs = np.unique(np.concatenate([[low], finer, [tradeoffs[place], high]]))
+    curve = sweep(estimates, truth, tradeoffs)
+    place = best(curve)
+    shares = {name: float(part) for name, part in zip(curve.pool.names, curve.shares[place], strict=True)}
+    return Calibration(float(tradeoffs[place]), float(curve.accuracy[place]), float(curve.cost[place]), shares, basis)
+
+
+def _require(holds: bool, name: str, expected: str, got: float) -> None:
+    if not holds:
+        raise BadInput(f"{name}: expected {expected}, got {got!r}")

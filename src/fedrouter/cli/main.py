@@ -1,0 +1,48 @@
+"""The command `fedrouter`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+from rich.console import Console
+
+from fedrouter.cli.calibrate import calibrate
+from fedrouter.cli.evaluate import evaluate
+from fedrouter.cli.route import route
+from fedrouter.cli.simulate import demo, simulate
+from fedrouter.errors import FedrouterError
+
+app = typer.Typer(
+    name="fedrouter",
+    help="Learn one LLM router together from many private evaluation logs, without sharing a query.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, simulate, evaluate, calibrate, route):
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def common(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    if version:
+        import fedrouter
+
+        print(fedrouter.__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a command; what a user can put right is one line on stderr and exit status 2."""
+    try:
+        app()
+    except FedrouterError as error:
+        Console(stderr=True, highlight=False).print("[bold red]error[/]", str(error), soft_wrap=True, markup=True)
+        if "--json" in sys.argv[1:]:
+            print(json.dumps({"error": str(error)}))
+        sys.exit(2)

@@ -1,0 +1,80 @@
+"""`fedrouter route`: one decision, with every model's estimates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.errors import BadInput
+
+
+def route(
+    bundle: BundlePath,
+    text: Annotated[str, typer.Argument(help="The query.")],
+    tradeoff: Annotated[float, typer.Option("--tradeoff", help="λ: accuracy you would give up to save a dollar.")],
+    explain: Annotated[bool, typer.Option("--explain", help="Show every model's estimates.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Choose a model for one query."""
+    from fedrouter.bundle import load
+    from fedrouter.encoders.sentence import SentenceEncoder
+    from fedrouter.estimates import checked_tradeoff
+
+    voice = Voice(as_json)
+    tradeoff = checked_tradeoff(tradeoff)
+    if not text.strip():
+        raise BadInput("text: expected a query, got nothing")
+    saved = load(bundle)
+    embedding = SentenceEncoder(saved.encoder.name).encode([text])
+    estimates = saved.router.estimate(embedding)
+    utility, names = estimates.utility(tradeoff)[0], saved.router.pool.names
+    chosen = names[int(estimates.choose(tradeoff)[0])]
+    order = sorted(range(len(names)), key=lambda place: (names[place] != chosen, -utility[place]))
+    ranking: list[dict[str, Any]] = [
+        {
+            "model": names[place],
+            "accuracy": _number(estimates.accuracy[0, place]),
+            "cost": _number(estimates.cost[0, place]),
+            "utility": _number(utility[place]),
+        }
+        | ({"unavailable": estimates.unavailable[place]} if estimates.unavailable[place] else {})
+        for place in order
+    ]
+    best = ranking[0]
+    reason = f"highest predicted accuracy - λ · cost of {int(estimates.usable.sum())} models"
+    if explain:
+        voice.table(
+            ["model", "accuracy", "cost, USD", "accuracy - λ · cost"],
+            [
+                [entry["model"], *(_shown(entry[key]) for key in ("accuracy", "cost", "utility"))]
+                if "unavailable" not in entry
+                else [entry["model"], "", "", entry["unavailable"]]
+                for entry in ranking
+            ],
+            title=f"λ = {tradeoff:g}, {saved.router.family} router, {saved.encoder.name}",
+        )
+        voice.say("")
+    voice.say(f"[bold]{chosen}[/]: predicted accuracy {best['accuracy']:.3f}, cost {best['cost']:.3g} USD")
+    if saved.manifest["simulated"]:
+        voice.say("[yellow]This router was trained on the simulated world; its models are fictional.[/]")
+    voice.result(
+        {
+            "model": chosen,
+            "reason": reason,
+            "tradeoff": tradeoff,
+            "family": saved.router.family,
+            "encoder": saved.encoder.name,
+            "ranking": ranking,
+        }
+    )
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

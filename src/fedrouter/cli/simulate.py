@@ -1,0 +1,177 @@
+"""`fedrouter simulate` and `fedrouter demo`: the paper's protocol on a data file, or on the simulated world."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrouter.cli.output import Bars, Json, Voice, bars
+from fedrouter.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedrouter.data.read import Dataset
+    from fedrouter.experiments.protocol import Comparison, Watch
+    from fedrouter.federation.families import Settings
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for the report, figures and bundle.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
+
+MARK = ".fedrouter-run"
+"""Lies in every folder a run has made; only such a folder is ever replaced."""
+
+
+def simulate(
+    data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, or an evaluation log.")],
+    router: Annotated[str, typer.Option("--router", help="kmeans, mlp, or all.")] = "all",
+    clients: Annotated[int, typer.Option("--clients", help="How many clients share the data.")] = 10,
+    alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialised clients.")] = 0.6,
+    model_alpha: Annotated[
+        str, typer.Option("--model-alpha", help="Dirichlet over models a client asks, or 'uniform'.")
+    ] = "0.45",
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 5,
+    participation: Annotated[float, typer.Option("--participation", help="Share of clients in a round (MLP).")] = 0.6,
+    k_local: Annotated[int, typer.Option("--k-local", help="Clusters at each client (K-Means).")] = 15,
+    k_global: Annotated[int, typer.Option("--k-global", help="Clusters at the server (K-Means).")] = 20,
+    encoder: Annotated[
+        str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper-exact form; both families have no other yet.")
+    ] = False,
+    seed: Seed = 0,
+    out: Out = Path("out/simulate"),
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """The paper's protocol on a data file: learn federated, local and centralized, and compare."""
+    from fedrouter.data.partition import partition
+    from fedrouter.data.read import read
+
+    voice = Voice(as_json)
+    settings = _settings(router, rounds, participation, k_local, k_global)
+    spread = None if model_alpha == "uniform" else _number("model-alpha", model_alpha)
+    _claim(out, overwrite)
+    with bars() as shown:
+        dataset = read(data, encoder=encoder, watch=lambda done, total: shown.move("encoding", done, total))
+        split = partition(dataset.evaluations, clients, alpha, spread, seed)
+        comparison = _compare(split, settings, seed, shown)
+    command = (
+        f"fedrouter simulate --data {data} --router {router} --clients {clients} --alpha {alpha} "
+        f"--model-alpha {model_alpha} --rounds {rounds} --participation {participation} --k-local {k_local} "
+        f"--k-global {k_global} --encoder {dataset.encoder.name} --seed {seed} --out {out}"
+    )
+    _conclude(voice, comparison, dataset, seed, command, out)
+
+
+def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = False, as_json: Json = False) -> None:
+    """The whole story on the built-in simulated world: train, compare, write a report and a bundle."""
+    from fedrouter.data.partition import partition
+    from fedrouter.data.simulator import simulated_world
+
+    voice = Voice(as_json)
+    _claim(out, overwrite)
+    voice.say(
+        "Ten clients, each with its own kind of queries and its own favourite models, learn a router together. "
+        "[yellow]Simulated:[/] fictional models, drawn accuracy and cost."
+    )
+    with bars() as shown:
+        dataset = simulated_world()
+        comparison = _compare(partition(dataset.evaluations, seed=seed), _settings("all", rounds=20), seed, shown)
+    _conclude(voice, comparison, dataset, seed, f"fedrouter demo --seed {seed} --out {out}", out)
+
+
+def _settings(
+    router: str, rounds: int = 5, participation: float = 0.6, k_local: int = 15, k_global: int = 20
+) -> dict[str, Settings]:
+    """Settings by family, for the one asked for or for all."""
+    from fedrouter.federation.families import FAMILIES
+    from fedrouter.federation.kmeans import KMeansSettings
+    from fedrouter.federation.mlp import MLPSettings
+
+    every: dict[str, Settings] = {
+        "kmeans": KMeansSettings(k_local=k_local, k_global=k_global),
+        "mlp": MLPSettings(rounds=rounds, participation=participation),
+    }
+    if router != "all" and router not in FAMILIES:
+        raise BadInput(f"--router: expected {', '.join(FAMILIES)} or all, got {router!r}")
+    return every if router == "all" else {router: every[router]}
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"--{name}: expected a number or 'uniform', got {text!r}") from None
+
+
+def _claim(out: Path, overwrite: bool) -> None:
+    """Make the output folder, before any work: an earlier run's is replaced only on request, others never."""
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        if not overwrite:
+            raise BadInput(f"{out}: not empty; choose another --out, or --overwrite an earlier run")
+        if not (out / MARK).exists():
+            raise BadInput(f"{out}: not a folder that fedrouter made, so --overwrite leaves it alone")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).touch()
+
+
+def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars) -> Comparison:
+    from fedrouter.experiments.protocol import compare
+    from fedrouter.federation.federation import Callback, Progress
+
+    def watch(way: str, name: str) -> Callback:
+        runs = sum(1 for client in split if len(client.train)) if way == "local" else 1
+        finished = 0
+
+        def follow(progress: Progress) -> None:
+            nonlocal finished
+            shown.move(f"{name} {way}", finished + progress.step / progress.steps, runs)
+            finished += progress.step == progress.steps
+
+        return follow
+
+    follow: Watch = watch
+    return compare(split, settings, seed, follow)
+
+
+def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
+    """Bundles, report, table, JSON, next steps."""
+    from fedrouter.bundle import Provenance, save
+    from fedrouter.encoders import OFFLINE
+    from fedrouter.report.comparison import HEADER, SHORT, headline, rows, summary, write_report
+
+    document = summary(comparison, dataset, seed)
+    bundles = {}
+    for name, router in comparison.routers.items():
+        hyperparameters = comparison.settings["federated"][name]
+        provenance = Provenance(
+            data=dataset.name,
+            data_digest=dataset.digest,
+            seed=seed,
+            rounds=hyperparameters.get("rounds", 1),
+            clients=[{"name": client.name, "rows": len(client.train)} for client in comparison.clients],
+            hyperparameters=hyperparameters,
+            simulated=dataset.simulated,
+        )
+        bundles[name] = str(save(out / "bundles" / name, router, dataset.encoder, provenance))
+    report = write_report(comparison, dataset, seed, command, out)
+    chosen = next(iter(bundles.values()))
+    document |= {"bundle": chosen, "bundles": bundles, "report": str(report)}
+
+    voice.say("")
+    voice.table([HEADER[place] for place in SHORT], [[row[place] for place in SHORT] for row in rows(comparison)])
+    voice.say("")
+    for name in comparison.routers:
+        voice.say(headline(comparison, name))
+    for warning in comparison.warnings:
+        voice.warn(warning)
+    ask = f'fedrouter route {chosen} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
+    judge = f"fedrouter evaluate {chosen} --data FILE"
+    voice.next(f"open {report}", ask if dataset.encoder.name == OFFLINE else judge)
+    voice.result(document)

@@ -1,0 +1,99 @@
+"""The paper's protocol: one benchmark split over clients who differ in what they ask and whom they ask.
+
+Sections "Federated simulation protocol", "Query Heterogeneity", "Model Heterogeneity".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations, Integers
+
+TRAIN_SHARE = 0.75
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One simulated client: training rows with one model a query, test rows with every model."""
+
+    name: str
+    train: Evaluations
+    test: Evaluations
+
+
+def partition(
+    evaluations: Evaluations,
+    clients: int = 10,
+    alpha: float = 0.6,
+    model_alpha: float | None = 0.45,
+    seed: int = 0,
+) -> list[ClientData]:
+    """Split a benchmark over clients.
+
+    Parameters
+    ----------
+    alpha : concentration of the Dirichlet over clients drawn for each task; small means specialised clients
+    model_alpha : concentration of each client's Dirichlet over models; None for uniform logging
+    """
+    if clients < 1:
+        raise BadInput(f"clients: expected at least 1, got {clients}")
+    for name, value in (("alpha", alpha), ("model_alpha", model_alpha)):
+        if value is not None and not value > 0:
+            raise BadInput(f"{name}: expected a number above 0, got {value}")
+    draw = np.random.default_rng(seed)
+    owner = _owners(evaluations, clients, alpha, draw)
+    known = evaluations.grid().known
+    width = len(str(clients))
+    split = []
+    for place in range(clients):
+        queries = draw.permutation(np.flatnonzero(owner == place))
+        cut = round(TRAIN_SHARE * len(queries))
+        preference = (
+            np.full(len(evaluations.pool), 1 / len(evaluations.pool))
+            if model_alpha is None
+            else draw.dirichlet(np.full(len(evaluations.pool), model_alpha))
+        )
+        train, test = np.sort(queries[:cut]), np.sort(queries[cut:])
+        asked = _one_model_each(known[train], preference, draw)
+        split.append(
+            ClientData(
+                f"client-{place + 1:0{width}d}",
+                _only(evaluations, train, asked),
+                evaluations.of_queries(test),
+            )
+        )
+    return split
+
+
+def _owners(evaluations: Evaluations, clients: int, alpha: float, draw: np.random.Generator) -> Integers:
+    """The client of each query: every task's queries are dealt out by a Dirichlet of their own."""
+    task = np.array(evaluations.task if evaluations.task is not None else [""] * evaluations.queries)
+    owner = np.empty(evaluations.queries, np.int64)
+    for label in np.unique(task):
+        rows = draw.permutation(np.flatnonzero(task == label))
+        shares = draw.dirichlet(np.full(clients, alpha))
+        cuts = np.rint(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
+        for client, part in enumerate(np.split(rows, cuts)):
+            owner[part] = client
+    return owner
+
+
+def _one_model_each(
+    known: npt.NDArray[np.bool_], preference: npt.NDArray[np.float64], draw: np.random.Generator
+) -> Integers:
+    """For each query one of the models that answered it, drawn by the client's preference."""
+    weights = known * np.maximum(preference, 1e-12)  # a Dirichlet of small concentration may round to zero
+    edges = np.cumsum(weights, axis=1)
+    ticket = draw.random(len(known))[:, None] * edges[:, -1:]
+    return np.asarray((ticket >= edges).sum(axis=1))
+
+
+def _only(evaluations: Evaluations, queries: Integers, asked: Integers) -> Evaluations:
+    """The evaluations of these queries by the one model asked for each."""
+    wanted = np.full(evaluations.queries, -1, np.int64)
+    wanted[queries] = asked
+    return evaluations.take(np.flatnonzero(evaluations.model == wanted[evaluations.query]))

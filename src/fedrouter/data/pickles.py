@@ -1,0 +1,205 @@
+"""Reads RouterBench's published table, which is a pickle: a program that could do anything, so it is not run.
+
+Handing out the real numpy and pandas names would not be safe: `numpy.ndarray` over chosen bytes, or a
+`numpy.dtype` given a chosen state, forges object pointers, and BUILD can overwrite attributes of a class. So
+each allowed name yields an inert stand-in that only notes the call, and the table is rebuilt from those notes
+with checked, public calls. That also makes it the same table whichever pandas wrote it or reads it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from fedrouter.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+# Every name a table of numbers and text needs, as pandas 1.5 to 3.1 spell it, and the note it becomes.
+_ALLOWED: Final = {
+    ("pandas.core.frame", "DataFrame"): "frame",
+    ("pandas", "DataFrame"): "frame",
+    ("pandas.core.internals.managers", "BlockManager"): "manager",
+    ("pandas._libs.internals", "_unpickle_block"): "block",
+    ("builtins", "slice"): "span",
+    ("pandas.core.indexes.base", "_new_Index"): "labels",
+    ("pandas.core.indexes.base", "Index"): "listed",
+    ("pandas.core.indexes.numeric", "Int64Index"): "listed",  # pandas 1
+    ("pandas", "Index"): "listed",
+    ("pandas.core.indexes.range", "RangeIndex"): "counted",
+    ("pandas", "RangeIndex"): "counted",
+    ("numpy.core.multiarray", "_reconstruct"): "array",
+    ("numpy._core.multiarray", "_reconstruct"): "array",
+    ("numpy.core.numeric", "_frombuffer"): "buffer",  # protocol 5
+    ("numpy._core.numeric", "_frombuffer"): "buffer",
+    ("numpy.core.multiarray", "scalar"): "scalar",
+    ("numpy._core.multiarray", "scalar"): "scalar",
+    ("numpy", "dtype"): "dtype",
+    ("numpy", "ndarray"): "mention",
+    # Text columns of pandas 3, without pyarrow and with it.
+    ("pandas._libs.arrays", "__pyx_unpickle_NDArrayBacked"): "text",
+    ("pandas.arrays", "StringArray"): "mention",
+    ("pandas", "StringDtype"): "mention",
+    ("pandas.arrays", "ArrowStringArray"): "arrow text",
+    ("pyarrow.lib", "_restore_array"): "arrow array",
+    ("pyarrow.lib", "type_for_alias"): "arrow type",
+    ("pyarrow.lib", "py_buffer"): "raw",
+    ("builtins", "bytearray"): "raw",
+}
+_NUMBERS: Final = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
+_CELLS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+class _Note:
+    """One call the pickle asked for: its arguments and, after BUILD, its state."""
+
+    __slots__ = ("args", "state")
+    args: tuple[Any, ...]
+    state: Any
+
+    def __new__(cls, *args: object) -> Self:  # not __init__, which the NEWOBJ opcode passes by
+        note = super().__new__(cls)
+        note.args, note.state = args, None
+        return note
+
+    def __setstate__(self, state: object) -> None:  # without it BUILD would set attributes, even on the class
+        self.state = state
+
+
+_STAND_INS: Final = {kind: type(kind, (_Note,), {"__slots__": ()}) for kind in _ALLOWED.values()}
+
+
+class _Unpickler(pickle.Unpickler):
+    source = ""
+
+    def find_class(self, module: str, name: str) -> type[_Note]:
+        if (module, name) in _ALLOWED:
+            return _STAND_INS[_ALLOWED[module, name]]
+        asked = "".join(c if c.isprintable() else "?" for c in f"{module}.{name}")[:100]
+        raise BadInput(
+            f"{self.source}: refused: the pickle asks for {asked}, which a table of numbers and text does "
+            "not need; nothing was executed. Convert it to parquet where you trust it, then read that."
+        )
+
+
+def read_pickled_frame(path: Path) -> pd.DataFrame:
+    """The DataFrame pickled at `path`; its text columns have dtype object, whatever they were saved as."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError as missing:
+        raise MissingExtra("Reading a pickle", "pickle") from missing
+    try:
+        with path.open("rb") as file:
+            unpickler = _Unpickler(file)
+            unpickler.source = str(path)
+            root = unpickler.load()
+    except BadInput:
+        raise
+    except OSError as fault:
+        raise BadInput(f"{path}: cannot be read: {fault.strerror}") from fault
+    except Exception as fault:  # damaged bytes can raise almost anything
+        raise BadInput(f"{path}: not a complete pickle: {str(fault) or type(fault).__name__}") from fault
+    if not _is(root, "frame"):
+        raise BadInput(f"{path}: expected a pickled pandas DataFrame, found: {type(root).__name__}")
+    try:
+        return _frame(root)
+    except Exception as fault:  # notes that do not fit together can too
+        raise BadInput(f"{path}: expected a DataFrame of numbers and text: {fault!r}") from fault
+
+
+def _is(value: object, kind: str) -> bool:
+    return isinstance(value, _STAND_INS[kind])
+
+
+def _frame(note: Any) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    blocks, axes = note.state["_mgr"].args
+    columns, index = (_labels(axis) for axis in axes)
+    found: dict[int, pd.Series[Any]] = {}
+    for block in blocks:
+        values, place, _ = block.args
+        spots = range(*slice(*place.args).indices(len(columns))) if _is(place, "span") else _array(place)
+        for spot, row in zip(spots, np.atleast_2d(_array(values)), strict=True):
+            if len(row) != len(index):
+                raise ValueError(f"a column of {len(row)} values in a table of {len(index)} rows")
+            found[int(spot)] = pd.Series(row, dtype=row.dtype)  # said, or pandas 3 would convert text
+    if found.keys() != set(range(len(columns))):
+        raise ValueError(f"values for {len(found)} of {len(columns)} columns")
+    frame = pd.DataFrame({spot: found[spot] for spot in sorted(found)}, index=range(len(index)))
+    frame.index, frame.columns = index, columns
+    return frame
+
+
+def _labels(note: Any) -> pd.Index[Any]:
+    import pandas as pd
+
+    kind, given = note.args
+    if type(given["name"]) not in _CELLS:
+        raise ValueError("an index whose name is not plain text")
+    if kind is _STAND_INS["counted"]:
+        return pd.RangeIndex(given["start"], given["stop"], given["step"], name=given["name"])
+    values = _array(given["data"])
+    labels: pd.Index[Any] = pd.Index(values, dtype=values.dtype, name=given["name"])
+    return labels
+
+
+def _array(note: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    if _is(note, "text"):
+        return _array(note.state[1])
+    if _is(note, "arrow text"):
+        return _objects(_arrow_cells(note.state["_pa_array"]))
+    if _is(note, "buffer"):
+        raw, dtype, shape, order = note.args
+    else:
+        _, shape, dtype, by_column, raw = note.state
+        order = "F" if by_column else "C"
+    flat = _objects(raw) if dtype.args[0] == "O8" else np.frombuffer(raw, _code(dtype))
+    return flat.reshape(shape, order=order)
+
+
+def _code(note: Any) -> str:
+    code, order = note.args[0], note.state[1]  # the rest of the state can only agree or lie
+    if code not in _NUMBERS or order not in ("<", "|"):
+        raise ValueError(f"values of type {order}{code}")
+    return f"{order}{code}"
+
+
+def _objects(cells: list[Any]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    values = np.empty(len(cells), dtype=object)
+    for i, cell in enumerate(cells):
+        if _is(cell, "scalar"):
+            cell = np.frombuffer(cell.args[1], _code(cell.args[0]))[0].item()
+        if type(cell) not in _CELLS:
+            raise ValueError(f"a cell holding: {type(cell).__name__}")
+        values[i] = cell
+    return values
+
+
+def _arrow_cells(note: Any) -> list[str | None]:
+    """Arrow's text layout, read by hand: pyarrow may be absent, and would trust the offsets it is given."""
+    import numpy as np
+
+    def bare(raw: Any) -> Any:
+        return bare(raw.args[0] if raw.args else b"") if _is(raw, "raw") else raw
+
+    kind, length, _, start, buffers, *_ = note.args[0]
+    valid, ends, text = map(bare, buffers)
+    width = {"string": "<i4", "large_string": "<i8"}[kind.args[0]]
+    bounds = np.frombuffer(ends, width)[start : start + length + 1]
+    if (np.diff(bounds) < 0).any():  # overlapping cells would blow a small file up
+        raise ValueError("text offsets that run backwards")
+    cells: list[str | None] = [bytes(text[a:b]).decode() for a, b in pairwise(bounds.tolist())]
+    if valid is not None:
+        bits = np.unpackbits(np.frombuffer(valid, "u1"), bitorder="little")[start : start + length]
+        cells = [cell if bit else None for cell, bit in zip(cells, bits, strict=True)]
+    return cells

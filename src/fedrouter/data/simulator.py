@@ -1,0 +1,113 @@
+"""The simulated world: real text embeddings, fictional models, drawn accuracy and cost.
+
+For `make demo` and for tests, so that both run anywhere. Prompts come from templates of our own
+(``scripts/make_simulated_prompts.py``) with their all-MiniLM-L6-v2 embeddings; everything about the models is made up.
+Numbers measured here show that the software works, not how well routing works on real models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+
+import numpy as np
+
+from fedrouter.data.read import Dataset
+from fedrouter.data.source import Source, file_digest
+from fedrouter.encoders import OFFLINE, EncoderIdentity, column_stem
+from fedrouter.evaluations import Evaluations, Floats, Grid
+from fedrouter.pool import Model, ModelPool
+
+NAME = "simulated world"
+CODE = ("python_code", "sql", "debugging")
+NUMBERS = ("arithmetic", "word_problems")
+GRADED = ("creative_writing", "summarization", "translation")
+"""Tasks whose answers are good to a degree; elsewhere an answer is right or wrong."""
+
+
+@dataclass(frozen=True)
+class Character:
+    """A fictional model: what it charges, how able and wordy it is, and where it shines or fails.
+
+    ``skill`` is compared with a prompt's difficulty, both around [0, 1]; ``at`` adds to it by task.
+    """
+
+    model: Model
+    skill: float
+    words: float
+    at: dict[str, float]
+
+
+def _on(tasks: tuple[str, ...], gain: float) -> dict[str, float]:
+    return dict.fromkeys(tasks, gain)
+
+
+# Prices are dollars per million tokens. Specialists are cheap for what they do well: that is what makes routing pay.
+CAST = (
+    Character(Model("atlas-max", 10.0, 30.0, 200_000), 0.74, 1.3, _on(("sql",), -0.10)),
+    Character(Model("atlas-mini", 0.6, 1.8, 128_000), 0.46, 1.0, {}),
+    Character(Model("beacon-large", 3.0, 12.0, 128_000), 0.64, 1.1, _on(("translation", "legal"), -0.12)),
+    Character(Model("beacon-small", 0.15, 0.6, 64_000), 0.36, 0.9, _on(("general_knowledge",), 0.15)),
+    Character(Model("cobalt-code", 0.9, 2.7, 64_000), 0.35, 1.0, _on(CODE, 0.55) | _on(("creative_writing",), -0.2)),
+    Character(Model("docket-law", 1.2, 3.6, 64_000), 0.40, 1.2, _on(("legal",), 0.50) | _on(CODE, -0.25)),
+    Character(Model("ember-med", 1.2, 3.6, 64_000), 0.40, 1.2, _on(("medical",), 0.50) | _on(CODE, -0.25)),
+    Character(Model("fathom-math", 0.7, 2.1, 32_000), 0.32, 1.6, _on(NUMBERS, 0.60)),
+    Character(Model("glossa-polyglot", 0.4, 1.2, 32_000), 0.40, 0.8, _on(("translation",), 0.50)),
+    Character(
+        Model("harbor-scribe", 0.8, 2.4, 64_000),
+        0.42,
+        1.4,
+        _on(("creative_writing", "summarization"), 0.42) | _on(NUMBERS, -0.25),
+    ),
+    Character(Model("indigo-nano", 0.04, 0.12, 16_000), 0.25, 0.8, _on(("extraction",), 0.40)),
+    Character(Model("juniper-open", 0.3, 0.9, 32_000), 0.42, 1.0, _on(("python_code", "medical"), -0.15)),
+)
+
+ANSWER_TOKENS = {
+    "arithmetic": 60,
+    "word_problems": 220,
+    "python_code": 380,
+    "sql": 160,
+    "debugging": 320,
+    "translation": 120,
+    "summarization": 110,
+    "extraction": 90,
+    "legal": 420,
+    "medical": 380,
+    "creative_writing": 520,
+    "general_knowledge": 140,
+}
+
+
+def simulated_world(seed: int = 0) -> Dataset:
+    """Every prompt asked of every fictional model; another seed draws other answers to the same prompts."""
+    with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
+        source, digest = Source(path), file_digest(path)
+        prompts, tasks = source.words("prompt"), source.words("task")
+        difficulty = source.numbers("difficulty")
+        embeddings = source.vectors(f"{column_stem(OFFLINE)}_embedding")
+    draw = np.random.default_rng(seed)
+    pool = ModelPool(character.model for character in CAST)
+    accuracy = _accuracy(tasks, difficulty, draw)
+    cost = _cost(prompts, tasks, difficulty, draw)
+    evaluations = Evaluations.from_grid(Grid(pool, accuracy, cost), embeddings, task=tasks, text=prompts)
+    return Dataset(NAME, evaluations, EncoderIdentity.of(OFFLINE, embeddings), digest, simulated=True)
+
+
+def _accuracy(tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator) -> Floats:
+    """Chance of a right answer: a logistic curve in skill minus difficulty; graded tasks keep the degree."""
+    skill = np.array([[character.skill + character.at.get(task, 0.0) for character in CAST] for task in tasks])
+    chance = 1 / (1 + np.exp(-6.0 * (skill - difficulty[:, None] + 0.10)))
+    right = (draw.random(chance.shape) < chance).astype(np.float64)
+    degree = np.clip(chance + draw.normal(0, 0.12, chance.shape), 0, 1).round(2)
+    return np.where(np.isin(tasks, GRADED)[:, None], degree, right)
+
+
+def _cost(prompts: tuple[str, ...], tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator) -> Floats:
+    """Dollars for the prompt's tokens (four characters each) and for an answer of random length."""
+    asked = np.array([len(prompt) / 4 for prompt in prompts])[:, None]
+    usual = np.array([ANSWER_TOKENS[task] for task in tasks]) * (0.6 + 0.8 * difficulty)
+    words = np.array([character.words for character in CAST])
+    answered = usual[:, None] * words * draw.lognormal(0, 0.35, (len(prompts), len(CAST)))
+    prices = np.array([[c.model.input_price, c.model.output_price] for c in CAST], np.float64)
+    return np.asarray((asked * prices[:, 0] + answered * prices[:, 1]) / 1e6)

@@ -1,0 +1,1 @@
+"""Engines: implementations of a federation."""

@@ -1,0 +1,250 @@
+"""Evaluations: what happened when queries were asked of models, as validated, immutable columns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.pool import ModelPool
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Embeddings = npt.NDArray[np.float32]
+
+MOST_COST = 1_000_000.0
+"""Dollars one evaluation may cost; more is taken for a mistake of units."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What every model would have done on each query: accuracy and cost ``(q, M)``, NaN where nobody knows."""
+
+    pool: ModelPool
+    accuracy: Floats
+    cost: Floats
+
+    @cached_property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Which answers are known, ``(q, M)``."""
+        return np.isfinite(self.accuracy)
+
+    def __len__(self) -> int:
+        return len(self.accuracy)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluations:
+    """Many evaluations of few queries, as columns.
+
+    A query is stored once however many models answered it: ``embeddings`` has one row a query, and evaluation ``j``
+    says that query ``query[j]`` was asked of model ``model[j]`` and came back with ``accuracy[j]`` and ``cost[j]``.
+
+    Parameters
+    ----------
+    pool : the models that ``model`` counts into
+    embeddings : (q, d) float32, finite
+    query : (n,) int, row of ``embeddings``
+    model : (n,) int, place in ``pool``, or a sequence of names
+    accuracy : (n,) in [0, 1]
+    cost : (n,) US dollars, at least 0
+    task, text : optional, one string a query
+
+    >>> import numpy as np
+    >>> evaluations = Evaluations(ModelPool(["a", "b"]), np.eye(2), [0, 0, 1], ["a", "b", "b"], [1, 0, 1], [.1, .2, .2])
+    >>> len(evaluations), evaluations.queries, evaluations.dimension
+    (3, 2, 2)
+    """
+
+    pool: ModelPool
+    embeddings: Embeddings
+    query: Integers
+    model: Integers
+    accuracy: Floats
+    cost: Floats
+    task: tuple[str, ...] | None = None
+    text: tuple[str, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
+        query = _column("query", self.query, np.int64)
+        model = _column("model", _places(self.pool, self.model), np.int64)
+        accuracy = _column("accuracy", self.accuracy, np.float64)
+        cost = _column("cost", self.cost, np.float64)
+        for name, column in (("model", model), ("accuracy", accuracy), ("cost", cost)):
+            if len(column) != len(query):
+                raise BadInput(f"column {name!r} has {len(column)} rows, expected {len(query)}")
+        _refuse(~np.isfinite(embeddings).all(axis=1), "embedding", "a vector of finite numbers", None)
+        _refuse((query < 0) | (query >= len(embeddings)), "query", f"a row below {len(embeddings)}", query)
+        _refuse((model < 0) | (model >= len(self.pool)), "model", f"a place below {len(self.pool)}", model)
+        _refuse(~((accuracy >= 0) & (accuracy <= 1)), "accuracy", "a number in [0, 1]", accuracy)
+        _refuse(~((cost >= 0) & (cost <= MOST_COST)), "cost", f"US dollars from 0 to {MOST_COST:,.0f}", cost)
+        for name, column in (
+            ("embeddings", embeddings),
+            ("query", query),
+            ("model", model),
+            ("accuracy", accuracy),
+            ("cost", cost),
+        ):
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+        for name in ("task", "text"):
+            words = getattr(self, name)
+            if words is not None:
+                object.__setattr__(self, name, tuple(words))
+                if len(getattr(self, name)) != len(embeddings):
+                    raise BadInput(f"column {name!r} has {len(words)} rows, expected {len(embeddings)}")
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    @property
+    def queries(self) -> int:
+        return len(self.embeddings)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.embeddings.shape[1])
+
+    @classmethod
+    def from_grid(cls, grid: Grid, embeddings: npt.ArrayLike, **words: Any) -> Evaluations:
+        """One evaluation for every known cell of a grid."""
+        query, model = np.nonzero(grid.known)
+        return cls(
+            grid.pool,
+            embeddings,  # type: ignore[arg-type]
+            query,
+            model,
+            grid.accuracy[query, model],
+            grid.cost[query, model],
+            **words,
+        )
+
+    def grid(self) -> Grid:
+        """The evaluations as a table; a cell evaluated more than once holds the mean."""
+        shape = (self.queries, len(self.pool))
+        cell = self.query * shape[1] + self.model
+        count = np.bincount(cell, minlength=shape[0] * shape[1])
+        with np.errstate(invalid="ignore"):
+            accuracy, cost = (
+                np.bincount(cell, weights=values, minlength=shape[0] * shape[1]) / count
+                for values in (self.accuracy, self.cost)
+            )
+        return Grid(self.pool, accuracy.reshape(shape), cost.reshape(shape))
+
+    def of_queries(self, rows: npt.ArrayLike) -> Evaluations:
+        """The evaluations of some queries, in the given order of queries."""
+        rows = np.asarray(rows, np.int64)
+        place = np.full(self.queries, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        return self._with(rows, place, np.flatnonzero(place[self.query] >= 0))
+
+    def take(self, rows: npt.ArrayLike) -> Evaluations:
+        """Some evaluations, and only the queries they need."""
+        rows = np.asarray(rows, np.int64)
+        wanted = np.unique(self.query[rows])
+        place = np.full(self.queries, -1, np.int64)
+        place[wanted] = np.arange(len(wanted))
+        return self._with(wanted, place, rows)
+
+    def over(self, pool: ModelPool) -> Evaluations:
+        """The same evaluations counted in another pool; those of models it lacks are left out."""
+        if pool.names == self.pool.names:
+            return self
+        place = np.array([pool.index(name) if name in pool else -1 for name in self.pool.names])
+        rows = np.flatnonzero(place[self.model] >= 0)
+        return Evaluations(
+            pool,
+            self.embeddings,
+            self.query[rows],
+            place[self.model[rows]],
+            self.accuracy[rows],
+            self.cost[rows],
+            self.task,
+            self.text,
+        )
+
+    def digest(self) -> str:
+        """A fingerprint of everything but the text."""
+        content = hashlib.sha256(repr((self.pool.names, self.embeddings.shape, self.task)).encode())
+        for column in (self.embeddings, self.query, self.model, self.accuracy, self.cost):
+            content.update(np.ascontiguousarray(column).tobytes())
+        return f"sha256:{content.hexdigest()}"
+
+    def _with(self, queries: Integers, place: Integers, rows: Integers) -> Evaluations:
+        return Evaluations(
+            self.pool,
+            self.embeddings[queries],
+            place[self.query[rows]],
+            self.model[rows],
+            self.accuracy[rows],
+            self.cost[rows],
+            None if self.task is None else tuple(self.task[row] for row in queries),
+            None if self.text is None else tuple(self.text[row] for row in queries),
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Evaluations]) -> Evaluations:
+        """The evaluations of several owners, pooled; only a simulation has any business doing this."""
+        if not parts:
+            raise BadInput("nothing to concatenate: expected at least one set of evaluations")
+        pool = parts[0].pool
+        widths = {part.dimension for part in parts}
+        if len(widths) > 1:
+            raise BadInput(f"embeddings of different widths cannot be pooled: {sorted(widths)}")
+        parts = [part.over(pool) for part in parts]
+        starts = np.cumsum([0, *(part.queries for part in parts[:-1])])
+        return cls(
+            pool,
+            np.concatenate([part.embeddings for part in parts]),
+            np.concatenate([part.query + start for part, start in zip(parts, starts, strict=True)]),
+            np.concatenate([part.model for part in parts]),
+            np.concatenate([part.accuracy for part in parts]),
+            np.concatenate([part.cost for part in parts]),
+            _joined([part.task for part in parts]),
+            _joined([part.text for part in parts]),
+        )
+
+
+def _column(name: str, values: Any, kind: type[np.generic], dimensions: int = 1) -> npt.NDArray[Any]:
+    try:
+        column = np.array(values, kind)
+    except (TypeError, ValueError):
+        raise BadInput(f"column {name!r}: expected {'one width and ' * (dimensions > 1)}numbers only") from None
+    if column.ndim != dimensions:
+        raise BadInput(f"column {name!r}: expected {dimensions} dimension(s), got shape {column.shape}")
+    return column
+
+
+def _places(pool: ModelPool, model: Any) -> Any:
+    """Places in the pool for a column of names; a column of places passes through."""
+    model = np.asarray(model)
+    if model.dtype.kind not in "OUT":
+        return model
+    for row, name in enumerate(model.tolist(), start=1):
+        if name not in pool:
+            raise BadInput(f"row {row}, column 'model': {name!r} is not in the pool ({', '.join(pool.names)})")
+    return [pool.index(name) for name in model.tolist()]
+
+
+def _refuse(bad: npt.NDArray[np.bool_], column: str, expected: str, values: npt.NDArray[Any] | None) -> None:
+    if bad.any():
+        row = int(bad.argmax())
+        # An embedding is private, so its values stay out of the message.
+        got = "" if values is None else f", got {values[row]}"
+        raise BadInput(f"row {row + 1}, column {column!r}: expected {expected}{got}")
+
+
+def _joined(columns: list[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    words: list[str] = []
+    for column in columns:
+        if column is None:
+            return None
+        words.extend(column)
+    return tuple(words)

@@ -1,0 +1,1 @@
+"""Experiments: the paper's protocol, and one file for each of its figures and tables."""

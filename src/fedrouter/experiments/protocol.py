@@ -1,0 +1,148 @@
+"""The protocol every experiment shares: split the data, learn federated, local and centralized, compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedrouter.baselines import ModelMeans, baselines
+from fedrouter.data.partition import ClientData
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
+from fedrouter.experiments.centralized import centralized_settings
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import Settings, family
+from fedrouter.federation.federation import Callback, ignore
+from fedrouter.frontier import Areas, Frontier, sweep
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+
+WAYS = ("federated", "local", "centralized")
+"""Learnt by the clients together, by each alone, and on their pooled data."""
+
+Watch = Callable[[str, str], Callback]
+"""Given a way and a family, the callback that follows its learning."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One way of learning one family, swept on the global test set and on each client's own.
+
+    ``global_test`` has a curve for each client's router where they are ``local``, otherwise one, named after the way.
+    """
+
+    global_test: Mapping[str, Frontier]
+    own_test: Mapping[str, Frontier]
+
+    def areas(self) -> dict[str, Areas]:
+        return {
+            "global": Areas.mean(curve.areas for curve in self.global_test.values()),
+            "own": Areas.mean(curve.areas for curve in self.own_test.values()),
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything one run of the protocol measured."""
+
+    pool: ModelPool
+    clients: Sequence[ClientData]
+    curves: Mapping[str, Mapping[str, Curves]]
+    baselines: Mapping[str, Frontier]
+    routers: Mapping[str, Router]
+    settings: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    seconds: Mapping[str, float]
+
+    def shared(self, way: str, name: str) -> Frontier:
+        """The one curve on the global test of a router that all clients share."""
+        return next(iter(self.curves[way][name].global_test.values()))
+
+    @property
+    def warnings(self) -> list[str]:
+        return [
+            f"{way} {name}: {collapse}"
+            for way in ("federated", "centralized")
+            for name in self.routers
+            if (collapse := self.shared(way, name).collapse)
+        ]
+
+
+@dataclass
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, what: str) -> Any:
+        start = time.perf_counter()
+        yield
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+
+
+def compare(
+    clients: Sequence[ClientData],
+    settings: Mapping[str, Settings],
+    seed: int = 0,
+    watch: Watch = lambda way, name: ignore,
+) -> Comparison:
+    """Learn every family of ``settings`` in all three ways, and sweep each on the test sets."""
+    with_test = [client for client in clients if client.test.queries]
+    if not with_test or not any(len(client.train) for client in clients):
+        raise BadInput("the split left nothing to learn from or to test on: use more data or fewer clients")
+    pool = clients[0].train.pool
+    train = Evaluations.concatenate([client.train for client in clients])
+    test = Evaluations.concatenate([client.test for client in with_test])
+    truth = test.grid()
+    own_truth = {client.name: (client.test.embeddings, client.test.grid()) for client in with_test}
+    clock = _Clock()
+    curves: dict[str, dict[str, Curves]] = {way: {} for way in WAYS}
+    spent: dict[str, dict[str, Mapping[str, Any]]] = {way: {} for way in WAYS}
+    routers: dict[str, Router] = {}
+
+    def measure(whole: Mapping[str, Router], own: Mapping[str, Router]) -> Curves:
+        """Some routers on the global test, and each client's router on the client's own."""
+        return Curves(
+            {name: sweep(router.estimate(test.embeddings), truth) for name, router in whole.items()},
+            {
+                name: sweep(own[name].estimate(embeddings), grid)
+                for name, (embeddings, grid) in own_truth.items()
+                if name in own
+            },
+        )
+
+    for name, chosen in settings.items():
+        learn = family(name).learn
+        with clock.of(f"federated {name}"):
+            everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+            routers[name] = learn(everyone, pool, chosen, seed, watch("federated", name))
+        with clock.of(f"local {name}"):
+            follow = watch("local", name)
+            alone = {
+                client.name: learn(
+                    LocalFederation([Client(client.name, client.train)]), pool, chosen.alone(), seed, follow
+                )
+                for client in clients
+                if len(client.train)
+            }
+        with clock.of(f"centralized {name}"):
+            pooled = LocalFederation([Client("centralized", train)])
+            settled = centralized_settings(chosen, train, seed)
+            central = learn(pooled, pool, settled, seed, watch("centralized", name))
+        for way, used in zip(WAYS, (chosen, chosen.alone(), settled), strict=True):
+            spent[way][name] = asdict(used)  # type: ignore[call-overload]
+        with clock.of("evaluation"):
+            for way, shared in (("federated", routers[name]), ("centralized", central)):
+                curves[way][name] = measure({way: shared}, dict.fromkeys(own_truth, shared))
+            curves["local"][name] = measure(alone, alone)
+    return Comparison(
+        pool,
+        clients,
+        curves,
+        baselines(ModelMeans.of(train), truth),
+        routers,
+        spent,
+        clock.seconds,
+    )

@@ -1,0 +1,30 @@
+"""Lloyd's K-means, weighted, as a client runs it on embeddings and the server on centroids."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.evaluations import Embeddings
+
+
+def cluster(
+    points: Embeddings,
+    clusters: int,
+    restarts: int,
+    iterations: int,
+    seed: int,
+    weights: npt.NDArray[np.int64] | None = None,
+) -> Embeddings:
+    """Centres ``(k, d)``, with k at most the number of distinct points: fewer points than clusters is no error."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    distinct = np.unique(points, axis=0)
+    if len(distinct) <= clusters:
+        return distinct
+    # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
+    with threadpool_limits(limits=1):
+        model = KMeans(clusters, n_init=restarts, max_iter=iterations, algorithm="lloyd", random_state=seed)
+        model.fit(points, sample_weight=weights)
+    return np.asarray(model.cluster_centers_, np.float32)

@@ -1,0 +1,86 @@
+"""Algorithm 2 of the paper, "Federated K-Means Router training": one-shot federated clustering, then sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Embeddings
+from fedrouter.federation.clustering import cluster
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.messages import Centroids, ClusterRequest, StatisticsRequest
+from fedrouter.federation.seeds import derive
+from fedrouter.pool import ModelPool
+from fedrouter.routers.kmeans import CellSums, KMeansRouter
+
+
+@dataclass(frozen=True)
+class KMeansSettings:
+    """Defaults are the paper's, section "Router and clustering hyperparameters"."""
+
+    k_local: int = 15
+    k_global: int = 20
+    restarts: int = 3
+    iterations: int = 30
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise BadInput(f"{name}: expected at least 1, got {value}")
+
+    def alone(self) -> KMeansSettings:
+        """One owner of all the data clusters once, with the global number of clusters."""
+        return replace(self, k_local=self.k_global)
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: KMeansSettings = KMeansSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> KMeansRouter:
+    """Learn a router from every client of a federation; line numbers are Algorithm 2's."""
+    # Lines 2-5: every client clusters its own embeddings.
+    request = ClusterRequest(
+        settings.k_local, settings.restarts, settings.iterations, derive(seed, "cluster", "client")
+    )
+    replies = federation.ask("cluster", request)
+    callback(Progress("cluster", 1, 2, tuple(replies)))
+    # Line 6: the server clusters the centroids, each weighted by the queries behind it.
+    centres = merge(list(replies.values()), settings, seed)
+    # Lines 7-13: every client sums accuracy and cost around the global centres.
+    sums = ask_statistics(federation, centres, pool)
+    # Line 14: means follow from the sums.
+    router = KMeansRouter(pool, centres, sums)
+    callback(Progress("statistics", 2, 2, tuple(replies), router=router))
+    return router
+
+
+def merge(replies: list[Centroids], settings: KMeansSettings, seed: int) -> Embeddings:
+    """Line 6: weighted K-means over the clients' centroids."""
+    replies = [reply for reply in replies if len(reply.centres)]
+    if not replies:
+        raise NothingToLearn
+    centroids = np.concatenate([reply.centres for reply in replies])
+    sizes = np.concatenate([reply.sizes for reply in replies])
+    return cluster(
+        centroids,
+        settings.k_global,
+        settings.restarts,
+        settings.iterations,
+        derive(seed, "cluster", "server"),
+        weights=sizes,
+    )
+
+
+def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:
+    """Lines 7-14: the clients' sums around these centres, added up."""
+    replies = federation.ask("statistics", StatisticsRequest(centres, pool.names))
+    if not replies:
+        raise NothingToLearn
+    return reduce(add, (reply.table(len(centres), len(pool)) for reply in replies.values()))

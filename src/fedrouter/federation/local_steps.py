@@ -1,0 +1,113 @@
+"""What an active client does in a round of Algorithm 1: epochs of AdamW on its own rows, in torch.
+
+This and nothing else needs the [train] extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import MissingExtra
+from fedrouter.evaluations import Embeddings, Integers
+from fedrouter.federation.messages import TrainRequest
+from fedrouter.routers.mlp import NORM_EPSILON, Weights, hidden_sizes
+
+if TYPE_CHECKING:
+    import torch
+
+
+def train(
+    request: TrainRequest,
+    embeddings: Embeddings,
+    model: Integers,
+    accuracy: npt.NDArray[np.float64],
+    cost: npt.NDArray[np.float64],
+    seed: int,
+) -> tuple[Weights, float]:
+    """Weights after ``request.epochs`` over the rows ``(n, …)``, and the mean loss of the last epoch.
+
+    ``cost`` is normalised by the federation's scale. The loss is the paper's: squared error of accuracy plus squared
+    error of cost, each on the head of the one model that was asked.
+    """
+    with _torch(seed) as torch:
+        network = _network(request.weights, request.dropout)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=request.learning_rate, weight_decay=request.weight_decay)
+        inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
+        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
+        loss_sum = 0.0
+        network.train()
+        for _ in range(request.epochs):
+            loss_sum = 0.0
+            for batch in torch.randperm(len(inputs)).split(request.batch_size):
+                hidden = network["trunk"](inputs[batch])
+                logit = network["accuracy"](hidden).gather(1, asked[batch])[:, 0]
+                output = network["cost"](hidden).gather(1, asked[batch])[:, 0]
+                loss = ((logit.sigmoid() - targets[batch, 0]) ** 2).mean()
+                loss = loss + ((output - targets[batch, 1]) ** 2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(network.parameters(), request.clip_norm)
+                optimizer.step()
+                loss_sum += loss.item() * len(batch)
+        names = _names(request.weights)
+        state = {names[key]: value.detach().numpy().copy() for key, value in network.state_dict().items()}
+        return {name: state[name] for name in request.weights}, loss_sum / len(inputs)
+
+
+def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
+    """The network of :func:`fedrouter.routers.mlp.forward` as a torch module, holding these weights."""
+    import torch
+
+    layers: list[torch.nn.Module] = []
+    width = weights["layer1.weight"].shape[1]
+    for size in hidden_sizes(weights):
+        layers += [
+            torch.nn.Linear(width, size),
+            torch.nn.LayerNorm(size, eps=NORM_EPSILON),
+            torch.nn.GELU(),
+            torch.nn.Dropout(dropout),
+        ]
+        width = size
+    heads = {head: torch.nn.Linear(width, len(weights[f"{head}.bias"])) for head in ("accuracy", "cost")}
+    network = torch.nn.ModuleDict({"trunk": torch.nn.Sequential(*layers), **heads})
+    names = _names(weights)
+    network.load_state_dict({key: torch.from_numpy(weights[name].copy()) for key, name in names.items()})
+    return network
+
+
+def _names(weights: Weights) -> dict[str, str]:
+    """Torch's name of each weight to ours: a layer and its norm stand at places 4i and 4i+1 of the trunk."""
+    names = {}
+    for name in weights:
+        part, kind = name.split(".")
+        if part.startswith(("layer", "norm")):
+            place = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
+            names[f"trunk.{place + part.startswith('norm')}.{kind}"] = name
+        else:
+            names[name] = name
+    return names
+
+
+@contextmanager
+def _torch(seed: int) -> Iterator[torch]:  # type: ignore[valid-type]
+    """Torch, seeded and on one thread, with its global state put back afterwards.
+
+    One thread, because these networks are small: with more, waiting for each other takes longer than the work.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("Training the MLP router", "train") from None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield torch
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,212 @@
+"""Everything that travels between server and clients, and so the complete list of what can leave a client.
+
+Each verb has one request and one reply (:data:`VERBS`). Requests are what the server may ask with; **replies are all
+a client can ever send**: centres of its own clusters, counts, sums, trained weights, and a mean loss. No text of a
+query, no embedding, no single record has a field to travel in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrouter.evaluations import Embeddings, Integers
+from fedrouter.exact import RESOLUTION, ExactSums
+from fedrouter.federation.payload import Message, Request
+from fedrouter.routers.kmeans import CellSums
+from fedrouter.routers.mlp import CostScale, Weights
+
+# --- K-Means, Algorithm 2 -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterRequest(Request["Centroids"]):
+    """Line 3: cluster your embeddings."""
+
+    clusters: int
+    restarts: int
+    iterations: int
+    seed: int
+
+    def check(self) -> None:
+        self.require(self.clusters > 0 and self.restarts > 0 and self.iterations > 0, "counts must be above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Centroids(Message):
+    """Line 4: centres of the client's own clusters ``(k, d)`` and how many queries lie nearest to each ``(k,)``."""
+
+    centres: Embeddings
+    sizes: Integers
+
+    def check(self) -> None:
+        self.require_array("centres", np.float32, (None, None))
+        self.require_array("sizes", np.int64, (len(self.centres),))
+        self.require((self.sizes > 0).all(), "sizes must be above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsRequest(Request["CellStatistics"]):
+    """Line 7: the global centres ``(K, d)``, and the models to report on, in order."""
+
+    centres: Embeddings
+    models: tuple[str, ...]
+
+    def check(self) -> None:
+        self.require_array("centres", np.float32, (None, None))
+        self.require(len(self.centres) and self.models, "needs at least one centre and one model")
+
+
+@dataclass(frozen=True, eq=False)
+class CellStatistics(Message):
+    """Line 12: counts and sums for the (cluster, model) cells the client has; nothing for the empty ones.
+
+    ``cell`` ``(c,)`` counts through the ``(K, M)`` table row by row.
+    """
+
+    cell: Integers
+    count: Integers
+    accuracy: ExactSums
+    cost: ExactSums
+
+    def check(self) -> None:
+        self.require_array("cell", np.int64, (None,))
+        cells = len(self.cell)
+        self.require((np.diff(self.cell, prepend=-1) > 0).all(), "cells must be listed once, in order")
+        self.require_array("count", np.int64, (cells,))
+        self.require((self.count > 0).all(), "empty cells must not be sent")
+        for name in ("accuracy", "cost"):
+            self.require_array(name, np.int64, (cells, 2))
+            self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
+        most = self.count * (1 + RESOLUTION)
+        self.require((self.accuracy.totals() <= most).all(), "accuracy must not exceed its count")
+
+    @classmethod
+    def of(cls, sums: CellSums) -> CellStatistics:
+        """The cells of a ``(K, M)`` table that are not empty."""
+        cell = np.flatnonzero(sums.count.ravel())
+        accuracy, cost = (ExactSums(part.limbs.reshape(-1, 2)[cell]) for part in (sums.accuracy, sums.cost))
+        return cls(cell, sums.count.ravel()[cell], accuracy, cost)
+
+    def table(self, clusters: int, models: int) -> CellSums:
+        """The cells laid out as ``(K, M)``, zeros where nothing was sent."""
+        cells = clusters * models
+        self.require(not len(self.cell) or self.cell[-1] < cells, f"a cell lies outside the table of {cells}")
+        count, limbs = np.zeros(cells, np.int64), np.zeros((2, cells, 2), np.int64)
+        count[self.cell] = self.count
+        limbs[:, self.cell] = self.accuracy.limbs, self.cost.limbs
+        accuracy, cost = (ExactSums(part.reshape(clusters, models, 2)) for part in limbs)
+        return CellSums(count.reshape(clusters, models), accuracy, cost)
+
+
+# --- MLP, Algorithm 1 -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CostScaleRequest(Request["LogCostSums"]):
+    """Before round one: what do these models' costs look like?"""
+
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LogCostSums(Message):
+    """Per model ``(M,)``: how many evaluations, and the sums of log dollars and of their squares.
+
+    ``dimension`` is the width of the client's embeddings: the trunk's first layer must fit it.
+    """
+
+    count: Integers
+    total: ExactSums
+    squares: ExactSums
+    dimension: int
+
+    def check(self) -> None:
+        self.require_array("count", np.int64, (None,))
+        self.require((self.count >= 0).all(), "count must be at least 0")
+        for name in ("total", "squares"):
+            self.require_array(name, np.int64, (len(self.count), 2))
+        n, total, squares = self.count, self.total.totals(), self.squares.totals()
+        # Cauchy-Schwarz, with room for the rounding of each value.
+        self.require((total**2 <= n * squares + 1e-6 * n * n).all(), "squares do not go with the sums")
+
+    def __add__(self, other: LogCostSums) -> LogCostSums:
+        self.require(self.dimension == other.dimension, "clients embed with different widths")
+        return LogCostSums(
+            self.count + other.count, self.total + other.total, self.squares + other.squares, self.dimension
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TrainRequest(Request["Update"]):
+    """Line 3: the global weights, the scale to learn cost in, and how to take local steps."""
+
+    models: tuple[str, ...]
+    weights: Weights
+    scale: CostScale
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    clip_norm: float
+    dropout: float
+    seed: int
+
+    def check(self) -> None:
+        self.require_weights(self.weights)
+        self.require(self.epochs > 0 and self.batch_size > 0, "epochs and batch_size must be above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Update(Message):
+    """Line 9: the weights after local steps, ``|D_i|`` to weigh them by, and the mean loss of the last epoch."""
+
+    weights: Weights
+    rows: int
+    loss: float
+
+    def check(self) -> None:
+        self.require_weights(self.weights)
+        self.require(self.rows >= 0, "rows must be at least 0")
+        self.require(np.isfinite(self.loss), "loss must be finite")
+
+
+@dataclass(frozen=True, eq=False)
+class CostTotalsRequest(Request["CostTotals"]):
+    """After the last round: what does the router predict for your rows, and what did they cost?"""
+
+    models: tuple[str, ...]
+    weights: Weights
+    scale: CostScale
+
+    def check(self) -> None:
+        self.require_weights(self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class CostTotals(Message):
+    """Per model ``(M,)``: total dollars observed over the client's rows, and total dollars predicted for them."""
+
+    observed: ExactSums
+    predicted: ExactSums
+
+    def check(self) -> None:
+        for name in ("observed", "predicted"):
+            self.require_array(name, np.int64, (None, 2))
+            self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
+
+    def __add__(self, other: CostTotals) -> CostTotals:
+        return CostTotals(self.observed + other.observed, self.predicted + other.predicted)
+
+
+VERBS: Mapping[str, tuple[type[Request[Any]], type[Message]]] = {
+    "cluster": (ClusterRequest, Centroids),
+    "statistics": (StatisticsRequest, CellStatistics),
+    "cost_scale": (CostScaleRequest, LogCostSums),
+    "train": (TrainRequest, Update),
+    "cost_totals": (CostTotalsRequest, CostTotals),
+}
+"""What a client answers: a verb's request and its reply. Nothing else is ever sent."""

@@ -1,0 +1,133 @@
+"""Algorithm 1 of the paper, "Federated MLP-Router training": federated averaging of a shared trunk and heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.messages import (
+    CostScaleRequest,
+    CostTotals,
+    CostTotalsRequest,
+    LogCostSums,
+    TrainRequest,
+    Update,
+)
+from fedrouter.federation.seeds import derive
+from fedrouter.pool import ModelPool
+from fedrouter.routers.mlp import CostScale, MLPRouter, Weights, initial_weights
+
+LEAST_DEVIATION = 0.01
+"""Of log dollars: keeps the scale of a model with constant cost away from zero."""
+
+
+@dataclass(frozen=True)
+class MLPSettings:
+    """Defaults are the paper's, section "Optimization and FL hyperparameters"."""
+
+    rounds: int = 5
+    participation: float = 0.6
+    local_epochs: int = 1
+    hidden: tuple[int, ...] = (512, 512)
+    dropout: float = 0.1
+    learning_rate: float = 1e-3
+    weight_decay: float = 3e-4
+    batch_size: int = 128
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "local_epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if not 0 < self.participation <= 1:
+            raise BadInput(f"participation: expected a share in (0, 1], got {self.participation}")
+
+    def alone(self) -> MLPSettings:
+        """One owner of all the data trains without interruption, as many epochs as there would have been rounds."""
+        return replace(self, rounds=1, local_epochs=self.rounds * self.local_epochs, participation=1.0)
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: MLPSettings = MLPSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> MLPRouter:
+    """Learn a router from the clients of a federation; line numbers are Algorithm 1's."""
+    scale, dimension = ask_cost_scale(federation, pool)
+    weights: Weights = initial_weights(dimension, settings.hidden, len(pool), derive(seed, "weights"))
+    for turn in range(settings.rounds):  # line 2
+        active = sample(federation.clients(), settings.participation, derive(seed, "active", turn))
+        request = TrainRequest(
+            pool.names,
+            weights,
+            scale,
+            settings.local_epochs,
+            settings.batch_size,
+            settings.learning_rate,
+            settings.weight_decay,
+            settings.clip_norm,
+            settings.dropout,
+            derive(seed, "train", turn),
+        )
+        replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
+        updates = [reply for reply in replies.values() if reply.rows]
+        if updates:  # a round in which nobody with data answered leaves the weights as they are
+            weights = average(updates)  # line 11
+        loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))
+        router = MLPRouter(pool, weights, scale)
+        callback(Progress("train", turn + 1, settings.rounds, tuple(replies), {"loss": loss}, router))
+    return MLPRouter(pool, weights, ask_cost_correction(federation, pool, weights, scale))
+
+
+def sample(clients: Sequence[str], participation: float, seed: int) -> list[str]:
+    """The active clients of a round, S^(t): a fixed share of them, at least one, drawn without replacement."""
+    size = max(1, round(participation * len(clients)))
+    chosen = np.random.default_rng(seed).choice(len(clients), size=size, replace=False)
+    return sorted(clients[place] for place in chosen)
+
+
+def average(updates: Sequence[Update]) -> Weights:
+    """Line 11: the mean of the clients' weights, each weighing as much as it has rows."""
+    rows = sum(update.rows for update in updates)
+    shapes = {name: array.shape for name, array in updates[0].weights.items()}
+    for update in updates:
+        update.require({n: a.shape for n, a in update.weights.items()} == shapes, "weights of another network")
+    return {
+        name: sum(
+            (update.weights[name].astype(np.float64) * (update.rows / rows) for update in updates),
+            start=np.zeros((), np.float64),
+        ).astype(np.float32)
+        for name in updates[0].weights
+    }
+
+
+def ask_cost_scale(federation: Federation, pool: ModelPool) -> tuple[CostScale, int]:
+    """Before round one: each model's mean and deviation of log dollars, from the clients' sums alone."""
+    replies = federation.ask("cost_scale", CostScaleRequest(pool.names))
+    if not any(reply.count.any() for reply in replies.values()):
+        raise NothingToLearn
+    sums: LogCostSums = reduce(add, replies.values())
+    count = np.maximum(sums.count, 1)
+    mean = sums.total.totals() / count
+    variance = np.maximum(sums.squares.totals() / count - mean**2, 0)
+    deviation = np.maximum(np.sqrt(variance), LEAST_DEVIATION)
+    return CostScale(sums.count, mean, deviation, np.ones(len(pool))), sums.dimension
+
+
+def ask_cost_correction(federation: Federation, pool: ModelPool, weights: Weights, scale: CostScale) -> CostScale:
+    """After the last round: factors that make each model's predicted dollars add up to the observed ones.
+
+    The exponential of a mean logarithm is a geometric mean, below the arithmetic one; one more sum puts it right.
+    """
+    replies = federation.ask("cost_totals", CostTotalsRequest(pool.names, weights, scale))
+    totals: CostTotals = reduce(add, replies.values())
+    observed, predicted = totals.observed.totals(), totals.predicted.totals()
+    return replace(scale, correction=np.where(predicted > 0, observed / np.where(predicted > 0, predicted, 1.0), 1.0))

@@ -1,0 +1,1 @@
+"""Pictures and pages: what a run looks like to a person."""

@@ -1,0 +1,142 @@
+"""The report of one run of the protocol: two figures, the page, and the same numbers as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedrouter.data.read import Dataset
+from fedrouter.experiments.protocol import WAYS, Comparison
+from fedrouter.frontier import Areas
+from fedrouter.report.page import Page
+from fedrouter.report.plots import PER, draw_frontiers, draw_shares, title
+from fedrouter.report.style import inline, write
+
+SIMULATED = "Simulated: fictional models, drawn accuracy and cost. Not a measurement of any real model."
+
+
+def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, Any]:
+    """The JSON of `fedrouter simulate`, without what only the command knows (paths)."""
+    return {
+        "data": dataset.name,
+        "data_digest": dataset.digest,
+        "simulated": dataset.simulated,
+        "encoder": dataset.encoder.name,
+        "seed": seed,
+        "queries": dataset.evaluations.queries,
+        "models": list(comparison.pool.names),
+        "clients": [
+            {"name": client.name, "train": len(client.train), "test": client.test.queries}
+            for client in comparison.clients
+        ],
+        "results": {
+            way: {
+                name: {where: areas.to_json() for where, areas in curves.areas().items()}
+                for name, curves in comparison.curves[way].items()
+            }
+            for way in WAYS
+        },
+        "baselines": {name: frontier.areas.to_json() for name, frontier in comparison.baselines.items()},
+        "settings": comparison.settings,
+        "warnings": comparison.warnings,
+        "seconds": {what: round(seconds, 3) for what, seconds in comparison.seconds.items()},
+    }
+
+
+def headline(comparison: Comparison, family: str) -> str:
+    """What the run shows, in a sentence."""
+    federated = comparison.shared("federated", family).areas.auc
+    alone = [curve.areas.auc for curve in comparison.curves["local"][family].global_test.values()]
+    better = sum(federated > area for area in alone)
+    return (
+        f"{title(family)} router: learnt together it reaches an area of {federated:.3f}; "
+        f"alone the {len(alone)} clients reach {sum(alone) / len(alone):.3f} on average, {max(alone):.3f} at best. "
+        f"Together beats {better} of {len(alone)}."
+    )
+
+
+def rows(comparison: Comparison) -> list[list[str]]:
+    """The summary table: every way of every family, then the baselines."""
+    table = []
+    for name in comparison.routers:
+        for way in WAYS:
+            areas = comparison.curves[way][name].areas()
+            table.append([f"{title(name)} {way}", *_cells(areas["global"], areas["own"])])
+    for name, frontier in comparison.baselines.items():
+        table.append([name.replace("_", " "), *_cells(frontier.areas, None)])
+    return table
+
+
+def _cells(whole: Areas, own: Areas | None) -> list[str]:
+    return [
+        f"{whole.auc:.3f}",
+        f"{whole.auc_common:.3f}",
+        "" if own is None else f"{own.auc:.3f}",
+        "" if own is None else f"{own.auc_common:.3f}",
+        f"{whole.max_accuracy:.3f}",
+        f"{whole.min_cost * PER:.2f} to {whole.max_cost * PER:.2f}",
+    ]
+
+
+HEADER = ["router", "auc", "auc_common", "own auc", "own auc_common", "best", f"$ per {PER:,} queries"]
+SHORT = [0, 1, 2, 3, 5, 6]
+"""The columns that fit a terminal."""
+
+
+def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> Path:
+    """Figures as PNG and SVG, and ``report.html`` that holds everything."""
+    note = SIMULATED if dataset.simulated else f"{dataset.name}, seed {seed}"
+    frontiers = draw_frontiers(comparison, note)
+    shares = draw_shares(
+        {f"{title(name)} router, federated": comparison.shared("federated", name) for name in comparison.routers},
+        note,
+    )
+    write(frontiers, out / "frontiers")
+    write(shares, out / "shares")
+    page = Page(f"Federated routing on {'the ' if dataset.simulated else ''}{dataset.name}")
+    if dataset.simulated:
+        page.text(SIMULATED, "mark")
+    for name in comparison.routers:
+        page.text(headline(comparison, name), "lead")
+    for warning in comparison.warnings:
+        page.text(warning, "warning")
+    page.figure(
+        inline(frontiers),
+        "Accuracy against cost as λ sweeps, on the union of all clients' test queries. Up and to the left is better. "
+        "Each grey line is a router one client learnt from its own log alone.",
+    )
+    page.heading("Who serves, at each λ")
+    page.figure(
+        inline(shares),
+        "Share of the test queries each model gets. Small λ asks for accuracy, large λ for thrift.",
+    )
+    page.heading("Areas")
+    page.table(HEADER, rows(comparison))
+    page.text(
+        "auc is the paper's: area under the curve over its own cost range. auc_common averages the best accuracy "
+        "within each budget, from the cheapest to the dearest single model, so a short curve gains nothing. "
+        "'own' is the mean over clients on their own test queries. A router below query-blind has learnt nothing "
+        "about queries.",
+        "soft",
+    )
+    page.heading("Clients")
+    page.text(f"{dataset.evaluations.queries:,} queries, {len(comparison.pool)} models; in training one model a query.")
+    page.table(
+        ["client", "training rows", "test queries"],
+        [[client.name, f"{len(client.train):,}", f"{client.test.queries:,}"] for client in comparison.clients],
+    )
+    page.heading("Settings")
+    page.table(
+        ["router", "setting", "value"],
+        [
+            [f"{title(name)} {way}", key, str(value)]
+            for name in comparison.routers
+            for way in WAYS
+            for key, value in comparison.settings[way][name].items()
+        ],
+    )
+    page.heading("Make it again")
+    page.code(command)
+    path = out / "report.html"
+    path.write_text(page.html())
+    return path

@@ -1,0 +1,49 @@
+"""A run as one self-contained HTML file: no script, no font, no picture from anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+
+
+class Page:
+    """A page put together from top to bottom; every text is escaped."""
+
+    def __init__(self, title: str) -> None:
+        self._title = escape(title)
+        self._parts = [f"<h1>{self._title}</h1>"]
+
+    def heading(self, text: str) -> None:
+        self._parts.append(f"<h2>{escape(text)}</h2>")
+
+    def text(self, text: str, kind: str = "") -> None:
+        self._parts.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
+
+    def code(self, text: str) -> None:
+        self._parts.append(f"<pre>{escape(text)}</pre>")
+
+    def figure(self, svg: str, caption: str) -> None:
+        """A figure that :func:`fedrouter.report.style.inline` made."""
+        self._parts.append(
+            f'<figure style="margin:0">{svg}<figcaption class="soft">{escape(caption)}</figcaption></figure>'
+        )
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> None:
+        """The first column holds words, the others numbers; ``best`` is the row to make stand out."""
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+        body = "".join(
+            f"<tr{' class=best' if number == best else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+            for number, row in enumerate(rows)
+        )
+        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+
+    def html(self) -> str:
+        css = (files("fedrouter.report") / "page.css").read_text()
+        return (
+            "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
+            '<meta name=viewport content="width=device-width, initial-scale=1">'
+            f"<title>{self._title}</title><style>{css}</style></head>\n<body>\n"
+            + "\n".join(self._parts)
+            + "\n</body></html>\n"
+        )

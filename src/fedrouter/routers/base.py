@@ -1,0 +1,67 @@
+"""What every router is: embeddings in, estimates out, and plain arrays that hold all of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Embeddings
+from fedrouter.pool import ModelPool
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Router(ABC):
+    """A family of routers has a name, keeps its state in arrays, and needs numpy alone to estimate."""
+
+    family: ClassVar[str]
+    pool: ModelPool
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Width of the embeddings it understands."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """The whole state, ready to be saved."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
+        """The router that :meth:`arrays` came from; :class:`BadInput` if they do not fit together."""
+
+    @abstractmethod
+    def _estimate(self, embeddings: Embeddings) -> Estimates:
+        """Estimates for embeddings that have been checked."""
+
+    def estimate(self, embeddings: npt.ArrayLike) -> Estimates:
+        """Accuracy and cost of every model for each of the queries ``(n, d)``, or for one query ``(d,)``."""
+        queries = np.atleast_2d(np.asarray(embeddings, np.float32))
+        if queries.ndim != 2 or queries.shape[1] != self.dimension:
+            raise BadInput(
+                f"embeddings: expected width {self.dimension} (this router's encoder), got shape {queries.shape}"
+            )
+        if not np.isfinite(queries).all():
+            raise BadInput("embeddings: expected finite numbers only")
+        return self._estimate(queries)
+
+    def route(self, embeddings: npt.ArrayLike, tradeoff: float) -> list[str]:
+        """The name of the chosen model for each query."""
+        names = self.pool.names
+        return [names[place] for place in self.estimate(embeddings).choose(tradeoff)]
+
+
+def fit_shapes(family: str, arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse arrays whose names or shapes are not the expected ones."""
+    if set(arrays) != set(shapes):
+        raise BadInput(f"{family} router: expected arrays {sorted(shapes)}, got {sorted(arrays)}")
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise BadInput(f"{family} router, array {name!r}: expected shape {shape}, got {arrays[name].shape}")

@@ -1,0 +1,152 @@
+"""The MLP router at inference: a shared trunk and two linear heads a model, as plain arrays in numpy.
+
+Paper, section "Federated MLP-Router"; trunk 512-512 with LayerNorm and GELU, an accuracy-logit head and a cost head.
+Training lives in :mod:`fedrouter.federation.local_steps`; serving needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.baselines import UNSEEN
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Arrays, Router, fit_shapes
+
+Weights = Mapping[str, npt.NDArray[np.float32]]
+"""Named like a torch state: ``layer1.weight`` (out, in), ``norm1.weight``, ``accuracy.weight`` (M, hidden), …"""
+
+NORM_EPSILON = 1e-5
+LEAST_COST = 1e-9
+"""Dollars below which a cost is taken for this much before its logarithm."""
+MOST_DEVIATIONS = 6.0
+"""A predicted log cost stays within so many standard deviations of its model's mean."""
+
+
+@dataclass(frozen=True)
+class CostScale:
+    """How a model's cost is normalised, ``(M,)`` each: ``log dollars = mean + deviation · output``.
+
+    ``correction`` turns the exponential of a predicted logarithm, which underestimates the mean, into unbiased
+    dollars. ``count`` is how many evaluations stand behind a model.
+    """
+
+    count: Integers
+    mean: Floats
+    deviation: Floats
+    correction: Floats
+
+    def normalised(self, cost: Floats, model: Integers) -> Floats:
+        """What the cost head learns for evaluations of these models; ``(n,)``."""
+        return np.asarray((log_cost(cost) - self.mean[model]) / self.deviation[model])
+
+    def dollars(self, output: npt.NDArray[np.floating]) -> Floats:
+        """US dollars for cost-head outputs ``(n, M)``."""
+        output = np.clip(output.astype(np.float64), -MOST_DEVIATIONS, MOST_DEVIATIONS)
+        return np.asarray(self.correction * np.exp(self.mean + self.deviation * output))
+
+
+def log_cost(cost: Floats) -> Floats:
+    return np.log(np.maximum(cost, LEAST_COST))
+
+
+def weight_shapes(dimension: int, hidden: tuple[int, ...], models: int) -> dict[str, tuple[int, ...]]:
+    """Every weight of the network by name, in the order of the computation."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    width = dimension
+    for place, size in enumerate(hidden, start=1):
+        shapes |= {f"layer{place}.weight": (size, width), f"layer{place}.bias": (size,)}
+        shapes |= {f"norm{place}.weight": (size,), f"norm{place}.bias": (size,)}
+        width = size
+    for head in ("accuracy", "cost"):
+        shapes |= {f"{head}.weight": (models, width), f"{head}.bias": (models,)}
+    return shapes
+
+
+def initial_weights(
+    dimension: int, hidden: tuple[int, ...], models: int, seed: int
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Uniform in ±1/√fan-in for linear layers, the identity for norms; drawn in numpy so a server needs no torch."""
+    draw = np.random.default_rng(seed)
+    weights: dict[str, npt.NDArray[np.float32]] = {}
+    fan_in = 1
+    for name, shape in weight_shapes(dimension, hidden, models).items():
+        if name.startswith("norm"):
+            weights[name] = np.full(shape, name.endswith("weight"), np.float32)
+            continue
+        fan_in = shape[1] if len(shape) == 2 else fan_in
+        weights[name] = draw.uniform(-1, 1, shape).astype(np.float32) / np.float32(np.sqrt(fan_in))
+    return weights
+
+
+def hidden_sizes(weights: Weights) -> tuple[int, ...]:
+    """Widths of the trunk's layers, read off its weights."""
+    sizes: list[int] = []
+    while f"layer{len(sizes) + 1}.weight" in weights:
+        sizes.append(len(weights[f"layer{len(sizes) + 1}.weight"]))
+    return tuple(sizes)
+
+
+def forward(weights: Weights, embeddings: Embeddings) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Accuracy logits and normalised costs, each ``(n, M)``."""
+    from scipy.special import erf
+
+    hidden = embeddings
+    for place in range(1, len(hidden_sizes(weights)) + 1):
+        hidden = hidden @ weights[f"layer{place}.weight"].T + weights[f"layer{place}.bias"]
+        hidden = hidden - hidden.mean(axis=1, keepdims=True)
+        hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + np.float32(NORM_EPSILON))
+        hidden = hidden * weights[f"norm{place}.weight"] + weights[f"norm{place}.bias"]
+        hidden = hidden * np.float32(0.5) * (1 + erf(hidden / np.float32(np.sqrt(2))))  # GELU
+    accuracy, cost = (hidden @ weights[f"{head}.weight"].T + weights[f"{head}.bias"] for head in ("accuracy", "cost"))
+    return accuracy, cost
+
+
+@dataclass(frozen=True, eq=False)
+class MLPRouter(Router):
+    """Weights of the network and the scale that turns its cost outputs into dollars."""
+
+    family: ClassVar[str] = "mlp"
+    pool: ModelPool
+    weights: Weights
+    scale: CostScale
+
+    @property
+    def dimension(self) -> int:
+        return int(self.weights["layer1.weight"].shape[1])
+
+    def _estimate(self, embeddings: Embeddings) -> Estimates:
+        logits, outputs = forward(self.weights, embeddings)
+        accuracy = 1 / (1 + np.exp(-logits.astype(np.float64)))
+        cost = self.scale.dollars(outputs)
+        seen = self.scale.count > 0
+        return Estimates(
+            self.pool,
+            np.where(seen, accuracy, np.nan),
+            np.where(seen, cost, np.nan),
+            tuple(None if known else UNSEEN for known in seen),
+        )
+
+    def arrays(self) -> Arrays:
+        scale = {f"scale.{name}": getattr(self.scale, name) for name in CostScale.__dataclass_fields__}
+        return {**self.weights, **scale}
+
+    @classmethod
+    def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
+        weights = {
+            name: np.asarray(array, np.float32) for name, array in arrays.items() if not name.startswith("scale.")
+        }
+        if "layer1.weight" not in weights or weights["layer1.weight"].ndim != 2:
+            raise BadInput("mlp router: expected an array 'layer1.weight' of shape (hidden, dimension)")
+        shapes = weight_shapes(weights["layer1.weight"].shape[1], hidden_sizes(weights), len(pool))
+        scale_names = [f"scale.{name}" for name in CostScale.__dataclass_fields__]
+        fit_shapes("mlp", arrays, shapes | dict.fromkeys(scale_names, (len(pool),)))
+        count, mean, deviation, correction = (np.asarray(arrays[name]) for name in scale_names)
+        return cls(pool, weights, CostScale(count.astype(np.int64), mean, deviation, correction))

@@ -1,0 +1,204 @@
+"""The commands as a user runs them: real processes, real files, JSON on stdout and nothing else there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+COMMAND = [str(Path(sys.executable).with_name("fedrouter"))]
+AREAS = {"auc", "auc_common", "max_accuracy", "min_cost", "max_cost"}
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(COMMAND + [str(a) for a in arguments], capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def answer(*arguments):
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, world):
+    """A tenth of the simulated world as a data file in RouterBench's layout."""
+    some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
+    grid = some.grid()
+    columns = {"prompt": list(some.text), "eval_name": list(some.task)}
+    for place, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    columns["all_minilm_l6_v2_embedding"] = list(some.embeddings)
+    path = tmp_path_factory.mktemp("data") / "table.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def simulated(table, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "out"
+    return out, answer("simulate", "--data", table, "--router", "all", "--clients", 4, "--rounds", 2, "--out", out)
+
+
+def test_simulate_prints_what_the_design_fixes(simulated, table):
+    _, document = simulated
+    assert document["data"] == table.name
+    assert (document["encoder"], document["seed"], document["queries"]) == ("all-MiniLM-L6-v2", 0, 400)
+    assert len(document["models"]) == 12
+    assert [client["name"] for client in document["clients"]] == ["client-1", "client-2", "client-3", "client-4"]
+    assert sum(client["train"] + client["test"] for client in document["clients"]) == 400
+    for way in ("federated", "local", "centralized"):
+        for family in ("kmeans", "mlp"):
+            for where in ("global", "own"):
+                assert set(document["results"][way][family][where]) == AREAS
+    assert set(document["baselines"]) == {"oracle", "best_single", "query_blind", "random", "cheapest"}
+    assert all(set(areas) == AREAS for areas in document["baselines"].values())
+    assert document["seconds"]
+    assert Path(document["bundle"]).is_dir()
+
+
+def test_the_settings_of_every_way_are_reported(simulated):
+    _, document = simulated
+    settings = document["settings"]
+    assert settings["federated"]["mlp"]["rounds"] == 2
+    assert settings["local"]["mlp"]["local_epochs"] == 2
+    assert 1 <= settings["centralized"]["mlp"]["local_epochs"] <= 2
+    assert settings["centralized"]["kmeans"]["k_local"] == 20
+
+
+def test_simulate_writes_figures_and_a_page_that_needs_nothing_else(simulated):
+    out, _ = simulated
+    for name in ("frontiers.png", "frontiers.svg", "shares.png", "shares.svg"):
+        assert (out / name).stat().st_size > 5000
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 2
+    for outside in ("<script", "<img", "<link", "@import", "src="):
+        assert outside not in page
+
+
+def test_the_same_seed_writes_the_same_bundle(simulated, table, tmp_path):
+    _, document = simulated
+    again = answer(
+        "simulate", "--data", table, "--router", "all", "--clients", 4, "--rounds", 2, "--out", tmp_path / "again"
+    )
+    for family, bundle in document["bundles"].items():
+        for name in ("bundle.json", "router.safetensors"):
+            assert (Path(bundle) / name).read_bytes() == (Path(again["bundles"][family]) / name).read_bytes()
+    assert again["results"] == document["results"]
+
+
+def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
+    done = run("demo", "--out", tmp_path / "demo", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["simulated"] is True
+    assert "Simulated" in done.stderr
+    assert "Simulated" in (tmp_path / "demo" / "report.html").read_text()
+    assert json.loads((Path(document["bundle"]) / "bundle.json").read_text())["simulated"] is True
+    # What the newcomer is to see: together is far better than any client alone.
+    for family in ("kmeans", "mlp"):
+        federated = document["results"]["federated"][family]["global"]["auc_common"]
+        assert federated > document["results"]["local"][family]["global"]["auc_common"] + 0.05
+        assert federated > document["baselines"]["query_blind"]["auc_common"]
+    routed = answer("route", document["bundle"], "Write a Python function that sorts a list.", "--tradeoff", 10)
+    assert routed["model"] == routed["ranking"][0]["model"]
+
+
+def test_evaluate_gives_the_frontier_of_a_saved_router(simulated, table, tmp_path):
+    _, document = simulated
+    found = answer("evaluate", document["bundle"], "--data", table, "--out", tmp_path / "figures")
+    assert set(found["areas"]) == AREAS
+    assert len(found["frontier"]) == 100
+    assert sum(found["frontier"][0]["shares"].values()) == pytest.approx(1)
+    assert all(Path(path).exists() for path in found["figures"])
+
+
+def test_calibrate_finds_a_tradeoff_that_evaluate_agrees_with(simulated, table):
+    _, document = simulated
+    found = answer("calibrate", document["bundle"], "--data", table, "--max-cost", 0.0005)
+    assert found["cost"] <= 0.0005
+    assert found["basis"] == "observed"
+    share = answer("calibrate", document["bundle"], "--data", table, "--share", "indigo-nano=0.3")
+    assert share["shares"]["indigo-nano"] == pytest.approx(0.3, abs=0.15)
+    accuracy = answer("calibrate", document["bundle"], "--data", table, "--min-accuracy", 0.6)
+    assert accuracy["accuracy"] >= 0.6
+
+
+def test_route_ranks_every_model_by_the_rule(simulated):
+    _, document = simulated
+    for tradeoff in (0, 50, 1e7):
+        routed = answer("route", document["bundles"]["mlp"], "What is 17 * 23?", "--tradeoff", tradeoff)
+        ranking = routed["ranking"]
+        assert {entry["model"] for entry in ranking} == set(document["models"])
+        utilities = [entry["utility"] for entry in ranking if entry["utility"] is not None]
+        assert utilities == sorted(utilities, reverse=True)
+        for entry in ranking:
+            if entry["utility"] is not None:
+                assert entry["utility"] == pytest.approx(entry["accuracy"] - tradeoff * entry["cost"])
+
+
+def test_explain_shows_a_table_to_a_person(simulated):
+    _, document = simulated
+    done = run("route", document["bundle"], "What is 17 * 23?", "--tradeoff", "10", "--explain")
+    assert done.returncode == 0
+    assert all(model in done.stdout for model in document["models"])
+
+
+BAD = [
+    (["simulate", "--data", "nowhere.parquet"], "nowhere.parquet: no such file"),
+    (["simulate", "--data", "TABLE", "--router", "forest"], "--router: expected kmeans, mlp or all, got 'forest'"),
+    (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
+    (["simulate", "--data", "TABLE", "--alpha", "0"], "alpha: expected a number above 0"),
+    (["simulate", "--data", "TABLE", "--rounds", "0"], "rounds: expected at least 1"),
+    (["simulate", "--data", "TABLE", "--participation", "2"], "participation: expected a share"),
+    (["simulate", "--data", "TABLE", "--encoder", "no-such-encoder"], "encoder 'no-such-encoder' could not be loaded"),
+    (["evaluate", "nowhere", "--data", "TABLE"], "nowhere: not a bundle"),
+    (["route", "BUNDLE", "hello", "--tradeoff=-1"], "tradeoff: expected a number of at least 0"),
+    (["route", "BUNDLE", "hello", "--tradeoff", "nan"], "tradeoff: expected a number of at least 0"),
+    (["route", "BUNDLE", " ", "--tradeoff", "1"], "text: expected a query"),
+    (["calibrate", "BUNDLE", "--data", "TABLE"], "exactly one target"),
+    (["calibrate", "BUNDLE", "--data", "TABLE", "--share", "half"], "--share: expected MODEL=SHARE"),
+    (["calibrate", "BUNDLE", "--data", "TABLE", "--max-cost", "1e-12"], "no λ keeps the mean cost within"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD)
+def test_bad_input_is_one_line_and_no_traceback(simulated, table, tmp_path, arguments, said):
+    places = {"TABLE": str(table), "BUNDLE": simulated[1]["bundle"]}
+    done = run(*(places.get(word, word) for word in arguments), cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out" / "simulate" / "report.html").exists()
+
+
+def test_with_json_an_error_is_a_document_too(tmp_path):
+    done = run("simulate", "--data", tmp_path / "nowhere.csv", "--out", tmp_path / "out", "--json")
+    assert done.returncode == 2
+    assert "no such file" in json.loads(done.stdout)["error"]
+
+
+def test_a_folder_with_something_in_it_is_never_overwritten_unless_a_run_made_it(simulated, table, tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    done = run("simulate", "--data", table, "--out", precious, "--overwrite")
+    assert done.returncode == 2
+    assert "not a folder that fedrouter made" in done.stderr
+    assert (precious / "thesis.txt").read_text() == "years of work"
+    out, _ = simulated
+    done = run("simulate", "--data", table, "--out", out)
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
+    assert (out / "report.html").exists()
+
+
+def test_the_version_and_help_are_there():
+    assert run("--version").stdout.strip().count(".") == 2
+    help_text = run("--help").stdout
+    for command in ("demo", "simulate", "evaluate", "calibrate", "route"):
+        assert command in help_text

@@ -1,0 +1,54 @@
+import numpy as np
+
+from fedrouter.data.simulator import CAST, simulated_world
+
+
+def test_the_world_has_a_dozen_tasks_a_dozen_models_and_about_four_thousand_prompts(world):
+    evaluations = world.evaluations
+    assert 3800 <= evaluations.queries <= 4200
+    assert len(set(evaluations.text)) == evaluations.queries
+    assert len(set(evaluations.task)) == len(evaluations.pool) == 12
+    assert evaluations.grid().known.all()
+    assert (world.encoder.name, world.encoder.dimension, world.encoder.normalised) == ("all-MiniLM-L6-v2", 384, True)
+
+
+def test_it_says_that_it_is_simulated(world):
+    assert world.simulated
+    assert "simulated" in world.name
+
+
+def test_every_fictional_model_has_prices(world):
+    assert all(
+        model.input_price > 0 and model.output_price > 0 and model.context > 0 for model in world.evaluations.pool
+    )
+
+
+def test_no_model_is_best_everywhere_so_routing_can_pay(world):
+    grid, task = world.evaluations.grid(), np.array(world.evaluations.task)
+    best = {int(grid.accuracy[task == label].mean(axis=0).argmax()) for label in np.unique(task)}
+    assert len(best) >= 5
+
+
+def test_harder_prompts_are_answered_worse(world):
+    from importlib.resources import as_file, files
+
+    from fedrouter.data.source import Source
+
+    with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
+        difficulty = Source(path).numbers("difficulty")
+    accuracy = world.evaluations.grid().accuracy.mean(axis=1)
+    assert accuracy[difficulty < 0.3].mean() > accuracy[difficulty > 0.7].mean() + 0.2
+
+
+def test_the_seed_draws_other_answers_to_the_same_prompts(world):
+    other = simulated_world(seed=1)
+    assert simulated_world().evaluations.digest() == world.evaluations.digest()
+    assert other.evaluations.text == world.evaluations.text
+    assert not np.array_equal(other.evaluations.accuracy, world.evaluations.accuracy)
+
+
+def test_dear_models_cost_more(world):
+    cost = world.evaluations.grid().cost.mean(axis=0)
+    names = [character.model.name for character in CAST]
+    assert cost[names.index("atlas-max")] > 10 * cost[names.index("atlas-mini")]
+    assert cost.argmin() == names.index("indigo-nano")

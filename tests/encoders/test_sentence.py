@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from fedrouter.encoders import OFFLINE, EncoderIdentity, column_stem
+from fedrouter.encoders.sentence import SentenceEncoder, _offline_folder, final_ask
+from fedrouter.errors import FedrouterError
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return SentenceEncoder()
+
+
+def test_the_offline_encoder_needs_no_hub(encoder):
+    assert encoder.identity() == EncoderIdentity(OFFLINE, 384, True)
+    embeddings = encoder.encode(["A cat sat on the mat.", "A kitten rested on a rug.", "Quarterly tax filing rules"])
+    assert np.linalg.norm(embeddings, axis=1) == pytest.approx(1, abs=1e-5)
+    assert embeddings[0] @ embeddings[1] > embeddings[0] @ embeddings[2] + 0.2
+
+
+def test_texts_come_back_in_their_order_whatever_their_length(encoder):
+    texts = ["a " * length for length in (50, 1, 20, 5)]
+    together, apart = encoder.encode(texts), np.concatenate([encoder.encode([text]) for text in texts])
+    assert together == pytest.approx(apart, abs=1e-5)
+
+
+def test_the_shipped_prompts_were_embedded_by_this_encoder(encoder, world):
+    rows = range(0, world.evaluations.queries, 500)
+    again = encoder.encode([world.evaluations.text[row] for row in rows])
+    assert world.evaluations.embeddings[list(rows)] == pytest.approx(again, abs=2e-3)
+
+
+def test_a_long_prompt_keeps_its_last_ask(encoder):
+    ask = "Which metal is liquid at room temperature?"
+    examples = "\n\n".join(
+        f"Question {number}: what is {number} plus {number}?\nAnswer: {2 * number}" for number in range(200)
+    )
+    long, short = encoder.encode([f"{examples}\n\n{ask}", ask])
+    first, _ = encoder.encode([examples, ask])
+    assert long @ short > first @ short
+    tokenizer, window = encoder._model.tokenizer, encoder._model.max_seq_length
+    kept = final_ask(f"{examples}\n\n{ask}", tokenizer, window)
+    assert kept.endswith(ask)
+    assert len(tokenizer.encode(kept)) <= window
+
+
+def test_a_single_endless_paragraph_keeps_its_end(encoder):
+    tokenizer = encoder._model.tokenizer
+    kept = final_ask("alpha " * 5000 + "omega", tokenizer, 64)
+    assert kept.endswith("omega")
+    assert len(tokenizer.encode(kept)) <= 64
+
+
+def test_a_short_text_is_left_alone(encoder):
+    assert final_ask("Hello", encoder._model.tokenizer, 256) == "Hello"
+
+
+def test_a_folder_loads_as_well(encoder):
+    from_folder = SentenceEncoder(str(_offline_folder()))
+    assert from_folder.encode(["same"]) == pytest.approx(encoder.encode(["same"]), abs=1e-6)
+
+
+def test_an_encoder_that_is_nowhere_is_named():
+    with pytest.raises(FedrouterError, match="'no-such-encoder' could not be loaded"):
+        SentenceEncoder("no-such-encoder")
+
+
+def test_a_column_is_named_after_its_encoder():
+    assert column_stem("all-mpnet-base-v2") == "all_mpnet_base_v2"
+    assert column_stem(OFFLINE) == "all_minilm_l6_v2"

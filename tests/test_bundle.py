@@ -1,0 +1,111 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.bundle import Provenance, load, save
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadBundle, BadInput
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import FAMILIES
+from fedrouter.pool import Model, ModelPool
+
+POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])
+ENCODER = EncoderIdentity("some-encoder", 8, True)
+PROVENANCE = Provenance("a file", "sha256:00", 3, 5, [{"name": "client-0", "rows": 60}], {"k_local": 15})
+
+
+@pytest.fixture(params=FAMILIES)
+def router(request):
+    family = FAMILIES[request.param]
+    federation = LocalFederation(Client(f"client-{seed}", drawn_evaluations(seed=seed)) for seed in range(3))
+    return family.learn(federation, POOL, family.settings())
+
+
+@pytest.fixture
+def bundle(router, tmp_path):
+    return save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
+
+
+def test_a_router_comes_back_as_it_was(bundle, router):
+    again = load(bundle)
+    queries = drawn_evaluations(seed=9).embeddings
+    assert type(again.router) is type(router)
+    assert np.array_equal(again.router.estimate(queries).accuracy, router.estimate(queries).accuracy)
+    assert np.array_equal(again.router.estimate(queries).cost, router.estimate(queries).cost)
+    assert again.router.pool == POOL
+    assert again.encoder == ENCODER
+
+
+def test_the_manifest_says_where_it_comes_from(bundle, router):
+    manifest = json.loads((bundle / "bundle.json").read_text())
+    assert manifest["family"] == router.family
+    assert manifest["pool"][0] == {"name": "model-0", "input_price": 1.0, "output_price": 2.0, "context": 8000}
+    assert manifest["encoder"] == {"name": "some-encoder", "dimension": 8, "normalised": True}
+    for field in ("hyperparameters", "data_digest", "seed", "rounds", "clients", "versions"):
+        assert manifest[field], field
+
+
+def test_the_same_router_makes_the_same_bytes(bundle, router, tmp_path):
+    again = save(tmp_path / "again", router, ENCODER, PROVENANCE)
+    for name in ("bundle.json", "router.safetensors"):
+        assert (bundle / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_a_bundle_is_never_overwritten_and_leaves_nothing_half_written(bundle, router):
+    before = sorted(path.name for path in bundle.parent.iterdir())
+    with pytest.raises(BadInput, match="already exists"):
+        save(bundle, router, ENCODER, PROVENANCE)
+    assert sorted(path.name for path in bundle.parent.iterdir()) == before
+
+
+def test_a_router_is_not_saved_with_another_encoder(router, tmp_path):
+    with pytest.raises(BadInput, match="width 8, the encoder makes 9"):
+        save(tmp_path / "b", router, EncoderIdentity("other", 9, True), PROVENANCE)
+    assert not list(tmp_path.iterdir())
+
+
+def edit(bundle, **changes):
+    path = bundle / "bundle.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda b: (b / "router.safetensors").write_bytes((b / "router.safetensors").read_bytes()[:-7]), "truncated"),
+        (lambda b: (b / "router.safetensors").unlink(), "no readable router.safetensors"),
+        (lambda b: (b / "bundle.json").unlink(), "not a bundle"),
+        (lambda b: (b / "bundle.json").write_text((b / "bundle.json").read_text()[:-40]), "not complete JSON"),
+        (lambda b: (b / "bundle.json").write_text("[]"), "not a bundle's"),
+        (lambda b: edit(b, seed=4), "edited after it was saved"),
+        (lambda b: edit(b, pool=[{"name": "swapped"}]), "edited after it was saved"),
+        (lambda b: edit(b, format=2), "format 2, this version reads 1"),
+        (lambda b: shutil.rmtree(b), "not a bundle"),
+    ],
+)
+def test_a_bundle_that_was_harmed_is_refused_with_the_reason(bundle, harm, said):
+    harm(bundle)
+    with pytest.raises(BadBundle, match=said):
+        load(bundle)
+
+
+def test_one_flipped_bit_is_noticed(bundle):
+    path = bundle / "router.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadBundle, match="truncated or replaced"):
+        load(bundle)
+
+
+def test_two_bundles_cannot_be_mixed(bundle, router, tmp_path):
+    federation = LocalFederation([Client("other", drawn_evaluations(seed=77))])
+    family = FAMILIES[router.family]
+    other = save(tmp_path / "other", family.learn(federation, POOL, family.settings()), ENCODER, PROVENANCE)
+    shutil.copy(other / "router.safetensors", bundle / "router.safetensors")
+    with pytest.raises(BadBundle, match="not the file this bundle was saved with"):
+        load(bundle)
