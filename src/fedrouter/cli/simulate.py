@@ -41,7 +41,7 @@ def simulate(
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The paper-exact form; both families have no other yet.")
+        bool, typer.Option("--paper", help="The paper-exact form of a family; at present every family's only one.")
     ] = False,
     seed: Seed = 0,
     out: Out = Path("out/simulate"),
