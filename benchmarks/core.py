@@ -62,15 +62,15 @@ def main(paths: list[Path]) -> None:
     page = [
         "# Federated, local and centralized on real data",
         "",
-        "The paper's protocol: 10 clients, Dirichlet(0.6) over tasks, Dirichlet(0.45) over models, one model a training "
-        f"query, 75/25 split. Mean ± standard deviation over {SEEDS} seeds; all-mpnet-base-v2 embeddings; "
-        f"{ROUNDS} rounds for the MLP, other settings at their defaults. `auc` and `auc_common` are on the union of the "
-        "clients' test sets, `own auc` on each client's own (see [metrics](../metrics.md)).",
+        "The paper's protocol: 10 clients, Dirichlet(0.6) over tasks, Dirichlet(0.45) over models, one model a "
+        f"training query, 75/25 split. Mean ± standard deviation over {SEEDS} seeds; all-mpnet-base-v2 embeddings; "
+        f"{ROUNDS} rounds for the MLP, other settings at their defaults. `auc` and `auc_common` are on the union of "
+        "the clients' test sets, `own auc` on each client's own (see [metrics](../metrics.md)).",
         "",
         "    make bench",
         "",
-        "The centralized MLP trains for as many epochs as predict a held-out tenth of its training queries best, at most "
-        f"{ROUNDS}; local routers train for {ROUNDS} epochs.",
+        "The centralized MLP trains for as many epochs as predict a held-out tenth of its training queries best, at "
+        f"most {ROUNDS}; local routers train for {ROUNDS} epochs.",
     ]
     for path in paths:
         rows, epochs = measure(path)
