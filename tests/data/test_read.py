@@ -199,6 +199,18 @@ def test_a_file_of_rubbish_is_refused_without_quoting_it(tmp_path, form):
     assert "secret" not in str(caught.value)
 
 
+def test_a_row_with_too_many_cells_is_named_without_quoting_it(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("prompt,model,accuracy,cost\na,small,1,0.1\na secret,small,1,0.1,extra\n")
+    with pytest.raises(BadInput, match=r"log.csv: not readable as csv \(row 2: expected 4 columns, got 5\)"):
+        read(path)
+    lines = tmp_path / "log.jsonl"
+    lines.write_text('{"prompt": "a", "model": "small"}\n{"prompt": "a secret", "model": }\n')
+    with pytest.raises(BadInput, match="in row 2") as caught:
+        read(lines)
+    assert "secret" not in str(caught.value)
+
+
 def test_a_missing_file_and_an_unknown_form_are_named(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         read(tmp_path / "nowhere.csv")

@@ -103,7 +103,7 @@ def _read_log(
     first, query = _queries(source, embeddings)
     names = source.words("model")
     words: dict[str, Any] = {
-        field: tuple(source.words(column)[row] for row in first)
+        field: tuple(np.array(source.words(column), object)[first].tolist())
         for field, column in (("task", "task"), ("text", "prompt"))
         if column in source.names
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,13 +122,14 @@ class Source:
             if self.form == "parquet":
                 return pyarrow.parquet.ParquetFile(self.path)
             if self.form == "csv":
-                options = pyarrow.csv.ParseOptions(newlines_in_values=True)
-                return pyarrow.csv.read_csv(self.path, parse_options=options)
+                one_thread = pyarrow.csv.ReadOptions(use_threads=False)  # only then does an error name its row
+                lines = pyarrow.csv.ParseOptions(newlines_in_values=True)
+                return pyarrow.csv.read_csv(self.path, read_options=one_thread, parse_options=lines)
             if self.form == "jsonl":
                 block = pyarrow.json.ReadOptions(block_size=1 << 26)
                 return pyarrow.json.read_json(self.path, read_options=block)
         except pa.ArrowException as error:
-            raise BadInput(f"{self.path}: not readable as {self.form} ({first_line(error)})") from None
+            raise BadInput(f"{self.path}: not readable as {self.form} ({told(error)})") from None
         frame = read_pickled_frame(self.path)
         wanted = [str(name) for name in frame.columns if not str(name).endswith("|model_response")]
         return pa.table({name: _arrow(frame[name].tolist()) for name in wanted})
@@ -147,9 +149,14 @@ def shown(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def first_line(error: Exception) -> str:
-    """The start of an arrow error, without the cells that it may quote."""
-    return str(error).splitlines()[0].split(":")[0][:120]
+def told(error: Exception) -> str:
+    """What an arrow error says, and of which row, without the cells that it may quote."""
+    text = str(error)
+    row = re.search(r"Row #(\d+): (Expected \d+ columns, got \d+)", text)  # counts the header
+    if row:
+        return f"row {int(row[1]) - 1}: {row[2].lower()}"
+    row = re.search(r"in row (\d+)", text)
+    return f"{text.splitlines()[0].split(':')[0][:80]}{f' in row {int(row[1]) + 1}' if row else ''}"
 
 
 def _is_number(value: Any) -> bool:

@@ -78,7 +78,7 @@ def _cells(whole: Areas, own: Areas | None) -> list[str]:
     ]
 
 
-HEADER = ["router", "auc", "auc_common", "own auc", "own auc_common", "best", f"$ per {PER:,} queries"]
+HEADER = ["router", "auc", "auc_common", "own auc", "own auc_common", "top acc.", f"$ per {PER:,} queries"]
 SHORT = [0, 1, 2, 3, 5, 6]
 """The columns that fit a terminal."""
 
