@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-all bench lint format clean
+.PHONY: help demo test test-all bench bench-quality lint format clean
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -28,6 +28,9 @@ test-all: lint ## and the slow checks: real data, load
 bench: $(READY) ## the numbers in docs/results
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/core.py
+
+bench-quality: $(READY) ## every family on four real sets; under half an hour
+	$(BIN)/python benchmarks/quality.py
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ LAYERS = (
     ("evaluations",),
     ("estimates",),
     ("frontier",),
-    ("baselines", "calibration"),
+    ("baselines", "calibration", "pooling"),
     ("routers",),
     ("federation",),
     ("engines",),

@@ -18,12 +18,14 @@ class Estimates:
     """Predicted accuracy and cost in US dollars, both ``(n, M)`` float64.
 
     A model about which nothing is known has NaN in its columns and a reason in ``unavailable``; it is never chosen.
+    ``error`` ``(n, M)`` is the standard error of the accuracy: how far off it may be for want of rows.
     """
 
     pool: ModelPool
     accuracy: Floats
     cost: Floats
     unavailable: tuple[str | None, ...] = ()
+    error: Floats | None = None
 
     def __post_init__(self) -> None:
         if not self.unavailable:

@@ -5,20 +5,22 @@ and adding a client and subtracting it again does not restore the total. Here ea
 enters, to a multiple of 2^-40; from then on everything is integer arithmetic. That is also the form secure
 aggregation needs.
 
-An integer is kept as two 64-bit limbs, ``high * 2^31 + low``, which are summed independently and never carried:
-with values below 2^20 in magnitude each limb of one value is below 2^31, so no limb can overflow before 2^32
-(four billion) values have been added.
+An integer is kept as two 64-bit limbs, ``high * 2^31 + low`` with low in [0, 2^31), so equal sums have equal bytes.
+With values below 2^20 in magnitude each limb of one value is below 2^31, so limbs may be added up without a carry for
+2^32 (four billion) values before any could overflow; that is what lets a secure aggregation add them blindly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 FRACTION_BITS = 40
 LIMB_BITS = 31
+LOW = 2**LIMB_BITS - 1
 LARGEST = float(2**20)
 """Magnitude a single value must stay below."""
 RESOLUTION = 2.0**-FRACTION_BITS
@@ -43,8 +45,36 @@ class ExactSums:
             raise OverflowError(f"a value to be summed must be finite and below {LARGEST:.0f} in magnitude")
         units = np.rint(np.ldexp(values, FRACTION_BITS)).astype(np.int64)
         sums = cls.zeros((size,))
-        np.add.at(sums.limbs, groups, np.stack([units >> LIMB_BITS, units & (2**LIMB_BITS - 1)], axis=-1))
-        return sums
+        np.add.at(sums.limbs, groups, np.stack([units >> LIMB_BITS, units & LOW], axis=-1))
+        return sums.carried()
+
+    @classmethod
+    def products(cls, left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> ExactSums:
+        """``left' right`` over rows ``(n, a)`` and ``(n, b)``, each factor rounded once to a multiple of 2^-20.
+
+        Integers below 2^53 are exact in float64, so ordinary matrix products of few enough rows at a time are too.
+        The largest factors of both sides, multiplied, must stay below 2^13.
+        """
+        units = [np.rint(np.ldexp(part, FRACTION_BITS // 2)) for part in (left, right)]
+        largest = [float(np.abs(part).max(initial=1.0)) for part in units]
+        if not max(largest) < np.ldexp(LARGEST, FRACTION_BITS // 2) or not largest[0] * largest[1] < 2.0**53:
+            raise OverflowError("factors to be multiplied are too large, or not finite")
+        sums = cls.zeros((left.shape[1], right.shape[1]))
+        rows = max(1, int(2.0**53 / (largest[0] * largest[1])))
+        for start in range(0, len(left), rows):
+            part = units[0][start : start + rows].T @ units[1][start : start + rows]
+            whole = part.astype(np.int64)
+            sums.limbs[..., 0] += whole >> LIMB_BITS
+            sums.limbs[..., 1] += whole & LOW
+        return sums.carried()
+
+    def carried(self) -> ExactSums:
+        """The same sums with every low limb in its range."""
+        high, low = self.limbs[..., 0], self.limbs[..., 1]
+        return ExactSums(np.stack([high + (low >> LIMB_BITS), low & LOW], axis=-1))
+
+    def __getitem__(self, place: Any) -> ExactSums:
+        return ExactSums(self.limbs[place])
 
     def totals(self) -> npt.NDArray[np.float64]:
         """The sums as floats, correctly rounded but for the last bit; equal limbs give equal floats."""
@@ -56,10 +86,10 @@ class ExactSums:
         return self.limbs.shape[:-1]
 
     def __add__(self, other: ExactSums) -> ExactSums:
-        return ExactSums(self.limbs + other.limbs)
+        return ExactSums(self.limbs + other.limbs).carried()
 
     def __sub__(self, other: ExactSums) -> ExactSums:
-        return ExactSums(self.limbs - other.limbs)
+        return ExactSums(self.limbs - other.limbs).carried()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExactSums) and np.array_equal(self.limbs, other.limbs)

@@ -141,6 +141,29 @@ def test_route_ranks_every_model_by_the_rule(simulated):
                 assert entry["utility"] == pytest.approx(entry["accuracy"] - tradeoff * entry["cost"])
 
 
+def test_auto_is_the_default_and_the_paper_has_two_families(table, tmp_path):
+    default = answer("simulate", "--data", table, "--clients", 3, "--out", tmp_path / "default")
+    assert list(default["results"]["federated"]) == ["auto"]
+    assert json.loads((Path(default["bundle"]) / "bundle.json").read_text())["family"] == "auto"
+    paper = answer(
+        "simulate",
+        "--data",
+        table,
+        "--router",
+        "all",
+        "--paper",
+        "--clients",
+        3,
+        "--rounds",
+        1,
+        "--out",
+        tmp_path / "p",
+    )
+    assert list(paper["results"]["federated"]) == ["kmeans", "mlp"]
+    assert paper["settings"]["federated"]["kmeans"]["paper"] is True
+    assert paper["settings"]["federated"]["mlp"]["held_out"] == 0
+
+
 def test_explain_shows_a_table_to_a_person(simulated):
     _, document = simulated
     done = run("route", document["bundle"], "What is 17 * 23?", "--tradeoff", "10", "--explain")
@@ -150,8 +173,12 @@ def test_explain_shows_a_table_to_a_person(simulated):
 
 BAD = [
     (["simulate", "--data", "nowhere.parquet"], "nowhere.parquet: no such file"),
-    (["simulate", "--data", "TABLE", "--router", "forest"], "--router: expected kmeans, mlp or all, got 'forest'"),
+    (
+        ["simulate", "--data", "TABLE", "--router", "forest"],
+        "--router: expected kmeans, mlp, linear, kernel, mf, query_blind, auto or all, got 'forest'",
+    ),
     (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
+    (["simulate", "--data", "TABLE", "--router", "linear", "--paper"], "--paper: linear is not in the paper"),
     (["simulate", "--data", "TABLE", "--alpha", "0"], "alpha: expected a number above 0"),
     (["simulate", "--data", "TABLE", "--rounds", "0"], "rounds: expected at least 1"),
     (["simulate", "--data", "TABLE", "--participation", "2"], "participation: expected a share"),

@@ -47,19 +47,19 @@ def test_adding_a_client_and_subtracting_it_restores_the_router_exactly():
         assert array.tobytes() == back.arrays()[name].tobytes()
 
 
-def test_means_are_the_plain_means_of_the_rows():
+def test_in_the_papers_form_means_are_the_plain_means_of_the_rows():
     rows = drawn_evaluations(queries=400, per_query=2)
-    router = learn(federation(rows), POOL)
+    router = learn(federation(rows), POOL, KMeansSettings(paper=True))
     cluster = np.linalg.norm(rows.embeddings[:, None] - router.centres, axis=2).argmin(axis=1)[rows.query]
     for k, m in [(0, 0), (3, 1), (7, 2)]:
         cell = (cluster == k) & (rows.model == m)
         assert router.sums.count[k, m] == cell.sum() > 0
-        assert router.means[0][k, m] == pytest.approx(rows.accuracy[cell].mean(), abs=1e-9)
-        assert router.means[1][k, m] == pytest.approx(rows.cost[cell].mean(), rel=1e-6)
+        assert router.table.accuracy[k, m] == pytest.approx(rows.accuracy[cell].mean(), abs=1e-9)
+        assert router.table.cost[k, m] == pytest.approx(rows.cost[cell].mean(), rel=1e-6)
 
 
 def test_defaults_are_the_papers():
-    assert KMeansSettings() == KMeansSettings(k_local=15, k_global=20, restarts=3, iterations=30)
+    assert KMeansSettings() == KMeansSettings(k_local=15, k_global=20, restarts=3, iterations=30, paper=False)
     router = learn(federation(*(drawn_evaluations(queries=200, seed=seed) for seed in range(3))), POOL)
     assert router.centres.shape == (20, 8)
 

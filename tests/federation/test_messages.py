@@ -84,7 +84,15 @@ def test_a_size_is_counted_in_bytes():
     assert message.size == 3 * 4 * 4 + 3 * 8 + 2
 
 
-CELLS = {"cell": np.array([0, 2]), "count": np.array([1, 2]), "accuracy": exact(1, 2), "cost": exact(0.5, 0)}
+CELLS = {
+    "cell": np.array([0, 2]),
+    "count": np.array([1, 2]),
+    "accuracy": exact(1, 2),
+    "accuracy_squares": exact(1, 2),
+    "cost": exact(0.5, 0),
+    "log_cost": exact(-0.7, -40),
+    "log_cost_squares": exact(0.49, 800),
+}
 
 
 @pytest.mark.parametrize(

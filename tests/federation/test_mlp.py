@@ -11,24 +11,31 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
+from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.local_steps import train
-from fedrouter.federation.messages import TrainRequest, Update
+from fedrouter.federation.messages import HeldOutErrors, TrainRequest, Update, ValidateRequest
 from fedrouter.federation.mlp import MLPSettings, ask_cost_scale, average, learn, sample
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
-from fedrouter.routers.mlp import initial_weights, log_cost
+from fedrouter.routers.mlp import HEADS, MLPRouter, initial_weights, log_cost
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 SMALL = MLPSettings(hidden=(32, 32))
+PAPER = MLPSettings.paper(hidden=(32, 32))
 
 
 def federation(*parts):
     return LocalFederation(Client(f"client-{place}", part) for place, part in enumerate(parts))
 
 
-def test_defaults_are_the_papers():
-    settings = MLPSettings()
+def test_what_is_not_an_addition_is_the_papers():
+    for settings in (MLPSettings(), MLPSettings.paper()):
+        papers(settings)
+    assert MLPSettings.paper(rounds=7) == replace(MLPSettings.paper(), rounds=7)
+
+
+def papers(settings):
     assert (settings.hidden, settings.dropout, settings.learning_rate) == ((512, 512), 0.1, 1e-3)
     assert (settings.weight_decay, settings.batch_size, settings.clip_norm) == (3e-4, 128, 1.0)
     assert (settings.participation, settings.rounds, settings.local_epochs) == (0.6, 5, 1)
@@ -37,7 +44,7 @@ def test_defaults_are_the_papers():
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_fedavg_with_one_client_is_ordinary_training(epochs):
     rows = drawn_evaluations(queries=300)
-    settings = replace(SMALL, rounds=1, local_epochs=epochs)
+    settings = replace(PAPER, rounds=1, local_epochs=epochs)
     router = learn(federation(rows), POOL, settings, seed=7)
     scale, _ = ask_cost_scale(federation(rows), POOL)
     request = TrainRequest(
@@ -141,7 +148,18 @@ def test_clients_who_embed_with_different_widths_are_refused():
         learn(federation(drawn_evaluations(dimension=8), drawn_evaluations(dimension=4)), POOL, SMALL)
 
 
-@pytest.mark.parametrize("wrong", [{"rounds": 0}, {"participation": 0}, {"participation": 1.5}, {"batch_size": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rounds": 0},
+        {"participation": 0},
+        {"participation": 1.5},
+        {"batch_size": 0},
+        {"smoothing": 1},
+        {"held_out": 1},
+        {"held_out": -0.1},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput, match=next(iter(wrong))):
         MLPSettings(**wrong)
@@ -167,3 +185,191 @@ def test_a_callback_can_checkpoint_a_usable_router_after_every_round(tmp_path):
         bundle = load(tmp_path / f"round-{step}")
         assert bundle.manifest["rounds"] == step
         assert np.isfinite(bundle.router.estimate(rows.embeddings).accuracy).all()
+
+
+# --- What is added to Algorithm 1 -----------------------------------------------------------------------------------
+
+
+class Recorder(LocalFederation):
+    """Remembers what was asked with which verb, and what came back."""
+
+    def __init__(self, clients):
+        super().__init__(clients)
+        self.asked = []
+
+    def ask(self, verb, payload, to=None):
+        replies = super().ask(verb, payload, to)
+        self.asked.append((verb, payload, replies))
+        return replies
+
+    def of(self, wanted):
+        return [(payload, replies) for verb, payload, replies in self.asked if verb == wanted]
+
+
+def recorder(count=3, queries=200):
+    return Recorder(Client(f"client-{s}", drawn_evaluations(queries=queries, seed=s)) for s in range(count))
+
+
+def same(one, other):
+    return all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_the_papers_settings_are_plain_federated_averaging_bit_for_bit():
+    """Algorithm 1 written out here once more, with nothing of what was added."""
+    parts = {f"client-{s}": drawn_evaluations(queries=150, seed=s) for s in range(4)}
+    members = LocalFederation(Client(name, part) for name, part in parts.items())
+    router = learn(members, POOL, replace(PAPER, rounds=3), seed=5)
+    scale, _ = ask_cost_scale(members, POOL)
+    weights = initial_weights(8, (32, 32), 3, derive(5, "weights"))
+    for turn in range(3):
+        seed = derive(5, "train", turn)
+        request = TrainRequest(POOL.names, weights, scale, 1, 128, 1e-3, 3e-4, 1.0, 0.1, seed)
+        updates = []
+        for name in sample(sorted(parts), 0.6, derive(5, "active", turn)):
+            rows = parts[name]
+            cost = scale.normalised(rows.cost, rows.model)
+            embeddings = rows.embeddings[rows.query]
+            after, loss = train(request, embeddings, rows.model, rows.accuracy, cost, derive(seed, name))
+            updates.append(Update(after, len(rows), loss))
+        weights = average(updates)
+    assert same(weights, router.weights)
+
+
+def test_the_papers_settings_ask_nothing_new_of_a_client():
+    members = recorder()
+    learn(members, POOL, PAPER)
+    assert {verb for verb, _, _ in members.asked} == {"cost_scale", "train", "cost_totals"}
+    assert all(sum(update.rows for update in replies.values()) == 400 for _, replies in members.of("train"))
+
+
+@pytest.mark.parametrize("addition", [{"even_heads": True}, {"shared_step": True}, {"smoothing": 0.5}])
+def test_each_addition_can_be_had_alone_and_repeats_itself(addition):
+    settings = replace(PAPER, rounds=3, **addition)
+    routers = [learn(recorder(), POOL, settings).weights for _ in range(2)]
+    assert same(*routers)
+    assert not same(routers[0], learn(recorder(), POOL, replace(PAPER, rounds=3)).weights)
+
+
+def test_the_best_round_is_kept_and_not_the_last():
+    # So few rows and so large steps that it overfits within the run.
+    members = recorder(queries=60)
+    settings = replace(SMALL, rounds=15, local_epochs=20, learning_rate=3e-3, held_out=0.3)
+    seen = []
+    router = learn(members, POOL, settings, callback=seen.append)
+    errors = [progress.metrics["held-out error"] for progress in seen]
+    best = int(np.argmin(errors))
+    assert best < len(errors) - 1
+    assert same(members.of("validate")[best][0].weights, router.weights)
+    # Each round's callback has the router that learning would return if it ended there.
+    for turn, progress in enumerate(seen):
+        kept = int(np.argmin(errors[: turn + 1]))
+        assert same(members.of("validate")[kept][0].weights, progress.router.weights)
+
+
+def test_the_error_is_that_of_the_held_out_rows_of_all_clients():
+    members = recorder()
+    seen = []
+    learn(members, POOL, SMALL, callback=seen.append)
+    request, replies = members.of("validate")[-1]
+    assert sum(reply.rows for reply in replies.values()) == 3 * 20
+    squares = []
+    for name in members.clients():
+        client = members._clients[name]
+        rows = client._evaluations
+        rows = rows.take(np.flatnonzero(client._held_out(rows, request)))
+        estimates = MLPRouter(POOL, request.weights, request.scale).estimate(rows.embeddings)
+        squares.append((estimates.accuracy[rows.query, rows.model] - rows.accuracy) ** 2)
+    assert seen[-1].metrics["held-out error"] == pytest.approx(np.concatenate(squares).mean())
+
+
+def test_held_out_rows_are_not_trained_on():
+    """Turning the accuracy of every held-out row around changes what is judged, and no weight in any round."""
+    members = recorder()
+    learn(members, POOL, SMALL, seed=3)
+    request = members.of("validate")[0][0]
+    turned = []
+    for name in members.clients():
+        client = members._clients[name]
+        rows = client._evaluations
+        held = client._held_out(rows, request)
+        accuracy = np.where(held, 1 - rows.accuracy, rows.accuracy)
+        turned.append(
+            Client(name, Evaluations(rows.pool, rows.embeddings, rows.query, rows.model, accuracy, rows.cost))
+        )
+    again = Recorder(turned)
+    learn(again, POOL, SMALL, seed=3)
+    for (_, before), (_, after) in zip(members.of("train"), again.of("train"), strict=True):
+        for name, update in before.items():
+            assert update.rows == 180
+            assert same(update.weights, after[name].weights)
+    errors = [members.of("validate")[-1][1], again.of("validate")[-1][1]]
+    assert errors[0]["client-0"].squares != errors[1]["client-0"].squares
+
+
+def test_which_rows_are_held_out_is_the_clients_own_doing():
+    """The server says how many, never which: with a choice of rows it could narrow a sum down to one."""
+    client = Client("one", drawn_evaluations(queries=100, per_query=2))
+    rows = client._evaluations
+    request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.1)
+    held = client._held_out(rows, request)
+    assert np.array_equal(held, client._held_out(rows, request))
+    assert not np.array_equal(held, Client("two", rows)._held_out(rows, request))
+    # Whole queries: none is on both sides.
+    assert not set(rows.query[held]) & set(rows.query[~held])
+    assert held.sum() == 20
+
+
+def test_a_model_is_never_left_without_a_row_to_train_on():
+    rows = drawn_evaluations(queries=40)
+    rare = rows.take([*np.flatnonzero(rows.model != 2), np.flatnonzero(rows.model == 2)[0]])
+    request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.5)
+    for number in range(20):
+        held = Client(f"client-{number}", rare)._held_out(rare, request)
+        assert set(rare.model[~held]) == {0, 1, 2}
+
+
+def test_clients_too_small_to_hold_anything_out_keep_the_last_round():
+    members = Recorder([Client("one", drawn_evaluations(queries=4))])
+    seen = []
+    router = learn(members, POOL, SMALL, callback=seen.append)
+    assert all("held-out error" not in progress.metrics for progress in seen)
+    assert same(members.of("validate")[-1][0].weights, router.weights)
+
+
+def test_the_shared_step_also_moves_heads_of_models_a_client_does_not_ask():
+    rows = drawn_evaluations(queries=100)
+    rows = rows.take(np.flatnonzero(rows.model != 2))
+    for shared in (False, True):
+        members = Recorder([Client("one", rows)])
+        settings = replace(PAPER, rounds=1, even_heads=True, shared_step=shared, weight_decay=0.0)
+        weights = learn(members, POOL, settings).weights
+        for head in HEADS:
+            assert weights[f"{head}.weight"][2].any() == shared
+
+
+def test_smoothing_keeps_a_share_of_the_round_before():
+    members = recorder()
+    learn(members, POOL, replace(SMALL, rounds=2, smoothing=0.75))
+    (first, _), (second, _) = members.of("validate")
+    updates = list(members.of("train")[1][1].values())
+    for name, weight in average(updates).items():
+        assert second.weights[name] == pytest.approx(0.75 * first.weights[name] + 0.25 * weight, abs=1e-6)
+
+
+def test_alone_holds_nothing_out():
+    assert MLPSettings(rounds=8).alone() == MLPSettings(rounds=1, local_epochs=8, participation=1.0, held_out=0.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "squares", "said"),
+    [
+        (-1, [0.0], "rows must be at least 0"),
+        (2, [2.5], "between 0 and"),
+        (2, [-0.5], "between 0 and"),
+        (2, [0.5, 0.5], "squares must be int64 of shape"),
+    ],
+)
+def test_held_out_errors_that_cannot_be_are_refused(rows, squares, said):
+    sums = ExactSums.of(np.array(squares), np.arange(len(squares)), len(squares))
+    with pytest.raises(BadMessage, match=said):
+        HeldOutErrors(rows, sums)

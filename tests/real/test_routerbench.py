@@ -11,7 +11,7 @@ from fedrouter.federation.kmeans import KMeansSettings
 from fedrouter.federation.mlp import MLPSettings
 
 pytestmark = pytest.mark.slow
-SETTINGS = {"kmeans": KMeansSettings(), "mlp": MLPSettings(rounds=20)}
+SETTINGS = {"kmeans": KMeansSettings(paper=True), "mlp": MLPSettings.paper(rounds=20)}
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ def route(
         {
             "model": names[place],
             "accuracy": _number(estimates.accuracy[0, place]),
+            "error": _number(estimates.error[0, place]) if estimates.error is not None else None,
             "cost": _number(estimates.cost[0, place]),
             "utility": _number(utility[place]),
         }
@@ -47,16 +48,18 @@ def route(
     reason = f"highest predicted accuracy - λ · cost of {int(estimates.usable.sum())} models"
     if explain:
         voice.table(
-            ["model", "accuracy", "cost, USD", "accuracy - λ · cost"],
+            ["model", "accuracy", "±", "cost, USD", "accuracy - λ · cost"],
             [
-                [entry["model"], *(_shown(entry[key]) for key in ("accuracy", "cost", "utility"))]
+                [entry["model"], *(_shown(entry[key]) for key in ("accuracy", "error", "cost", "utility"))]
                 if "unavailable" not in entry
-                else [entry["model"], "", "", entry["unavailable"]]
+                else [entry["model"], "", "", "", entry["unavailable"]]
                 for entry in ranking
             ],
             title=f"λ = {tradeoff:g}, {saved.router.family} router, {saved.encoder.name}",
         )
         voice.say("")
+    if explain:
+        voice.say("± is the standard error of the accuracy: how far off it may be for want of evaluations.")
     voice.say(f"[bold]{chosen}[/]: predicted accuracy {best['accuracy']:.3f}, cost {best['cost']:.3g} USD")
     if saved.manifest["simulated"]:
         voice.say("[yellow]This router was trained on the simulated world; its models are fictional.[/]")

@@ -27,7 +27,9 @@ MARK = ".fedrouter-run"
 
 def simulate(
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, or an evaluation log.")],
-    router: Annotated[str, typer.Option("--router", help="kmeans, mlp, or all.")] = "all",
+    router: Annotated[
+        str, typer.Option("--router", help="auto, kmeans, mlp, linear, kernel, mf, query_blind, or all.")
+    ] = "auto",
     clients: Annotated[int, typer.Option("--clients", help="How many clients share the data.")] = 10,
     alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialised clients.")] = 0.6,
     model_alpha: Annotated[
@@ -40,9 +42,7 @@ def simulate(
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="The paper-exact form of a family; at present every family's only one.")
-    ] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="K-Means and MLP exactly as in the paper.")] = False,
     seed: Seed = 0,
     out: Out = Path("out/simulate"),
     overwrite: Overwrite = False,
@@ -53,7 +53,7 @@ def simulate(
     from fedrouter.data.read import read
 
     voice = Voice(as_json)
-    settings = _settings(router, rounds, participation, k_local, k_global)
+    settings = _settings(router, rounds, participation, k_local, k_global, paper)
     spread = None if model_alpha == "uniform" else _number("model-alpha", model_alpha)
     _claim(out, overwrite)
     with bars() as shown:
@@ -63,7 +63,7 @@ def simulate(
     command = (
         f"fedrouter simulate --data {data} --router {router} --clients {clients} --alpha {alpha} "
         f"--model-alpha {model_alpha} --rounds {rounds} --participation {participation} --k-local {k_local} "
-        f"--k-global {k_global} --encoder {dataset.encoder.name} --seed {seed} --out {out}"
+        f"--k-global {k_global} --encoder {dataset.encoder.name} --seed {seed} --out {out}{' --paper' * paper}"
     )
     _conclude(voice, comparison, dataset, seed, command, out)
 
@@ -81,25 +81,38 @@ def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = Fal
     )
     with bars() as shown:
         dataset = simulated_world()
-        comparison = _compare(partition(dataset.evaluations, seed=seed), _settings("all", rounds=20), seed, shown)
+        settings = _settings("auto") | _settings("all", rounds=20, paper=True)
+        comparison = _compare(partition(dataset.evaluations, seed=seed), settings, seed, shown)
     _conclude(voice, comparison, dataset, seed, f"fedrouter demo --seed {seed} --out {out}", out)
 
 
 def _settings(
-    router: str, rounds: int = 5, participation: float = 0.6, k_local: int = 15, k_global: int = 20
+    router: str,
+    rounds: int = 5,
+    participation: float = 0.6,
+    k_local: int = 15,
+    k_global: int = 20,
+    paper: bool = False,
 ) -> dict[str, Settings]:
-    """Settings by family, for the one asked for or for all."""
+    """Settings by family, for the one asked for or for all; with ``paper`` only for those the paper has."""
+    from fedrouter.federation.auto import AutoSettings
     from fedrouter.federation.families import FAMILIES
     from fedrouter.federation.kmeans import KMeansSettings
+    from fedrouter.federation.mf import MFSettings
     from fedrouter.federation.mlp import MLPSettings
 
-    every: dict[str, Settings] = {
-        "kmeans": KMeansSettings(k_local=k_local, k_global=k_global),
-        "mlp": MLPSettings(rounds=rounds, participation=participation),
-    }
     if router != "all" and router not in FAMILIES:
         raise BadInput(f"--router: expected {', '.join(FAMILIES)} or all, got {router!r}")
-    return every if router == "all" else {router: every[router]}
+    kmeans = KMeansSettings(k_local=k_local, k_global=k_global, paper=paper)
+    average = MLPSettings.paper if paper else MLPSettings
+    known: dict[str, Settings] = {"kmeans": kmeans, "mlp": average(rounds=rounds, participation=participation)}
+    if paper and router not in ("all", *known):
+        raise BadInput(f"--paper: {router} is not in the paper, which has {' and '.join(known)}")
+    if not paper:
+        known["mf"] = MFSettings(rounds=rounds, participation=participation)
+        known["auto"] = AutoSettings(settings={"kmeans": kmeans})
+        known |= {name: family.settings() for name, family in FAMILIES.items() if name not in known}
+    return known if router == "all" else {router: known[router]}
 
 
 def _number(name: str, text: str) -> float:

@@ -43,7 +43,8 @@ def _best_epochs(settings: mlp.MLPSettings, train: Evaluations, seed: int) -> in
         assert isinstance(progress.router, MLPRouter)
         errors.append(_error(progress.router, held))
 
-    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0)
+    # Every epoch's own weights are judged here, on rows of our own: no choice or mean of rounds in between.
+    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0, held_out=0.0, smoothing=0.0)
     mlp.learn(LocalFederation([Client("held-out", rest)]), train.pool, trial, seed, measure)
     return int(np.nanargmin(errors)) + 1
 

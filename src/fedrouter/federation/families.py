@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from fedrouter.errors import BadInput
-from fedrouter.federation import kmeans, mlp
+from fedrouter.federation import auto, kmeans, linear, mf, mlp, query_blind
 from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
+from fedrouter.routers.blend import BlendRouter
 from fedrouter.routers.kmeans import KMeansRouter
+from fedrouter.routers.linear import KernelRouter, LinearRouter
+from fedrouter.routers.mf import MFRouter
 from fedrouter.routers.mlp import MLPRouter
+from fedrouter.routers.query_blind import QueryBlindRouter
 
 
 class Settings(Protocol):
-    """A family's settings: a frozen dataclass whose defaults are the paper's."""
+    """A family's settings: a frozen dataclass; its defaults are the paper's, but for additions that it names."""
 
     def alone(self) -> Self:
         """The same settings for one owner of all the data: client-local and centralized baselines."""
@@ -38,7 +42,7 @@ class Learn(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """One family: its router, its settings with the paper's defaults, and its federated learning."""
+    """One family: its router, its settings, and its federated learning."""
 
     name: str
     router: type[Router]
@@ -51,6 +55,11 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         Family("kmeans", KMeansRouter, kmeans.KMeansSettings, kmeans.learn),
         Family("mlp", MLPRouter, mlp.MLPSettings, mlp.learn),
+        Family("linear", LinearRouter, linear.LinearSettings, linear.learn),
+        Family("kernel", KernelRouter, linear.KernelSettings, linear.learn_kernel),
+        Family("mf", MFRouter, mf.MFSettings, mf.learn),
+        Family("query_blind", QueryBlindRouter, query_blind.QueryBlindSettings, query_blind.learn),
+        Family("auto", BlendRouter, auto.AutoSettings, auto.learn),
     )
 }
 

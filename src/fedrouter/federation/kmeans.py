@@ -12,7 +12,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings
 from fedrouter.federation.clustering import cluster
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
-from fedrouter.federation.messages import Centroids, ClusterRequest, StatisticsRequest
+from fedrouter.federation.messages import ClusterRequest, StatisticsRequest
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import CellSums, KMeansRouter
@@ -20,16 +20,20 @@ from fedrouter.routers.kmeans import CellSums, KMeansRouter
 
 @dataclass(frozen=True)
 class KMeansSettings:
-    """Defaults are the paper's, section "Router and clustering hyperparameters"."""
+    """Numbers are the paper's, section "Router and clustering hyperparameters"."""
 
     k_local: int = 15
     k_global: int = 20
     restarts: int = 3
     iterations: int = 30
+    paper: bool = False
+    """Plain means of each cell, as the paper has them, instead of partially pooled ones."""
+    soft: bool = False
+    """Let every centre speak for a query, the nearer the louder, instead of the nearest alone."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value < 1:
+            if not isinstance(value, bool) and value < 1:
                 raise BadInput(f"{name}: expected at least 1, got {value}")
 
     def alone(self) -> KMeansSettings:
@@ -45,37 +49,27 @@ def learn(
     callback: Callback = ignore,
 ) -> KMeansRouter:
     """Learn a router from every client of a federation; line numbers are Algorithm 2's."""
-    # Lines 2-5: every client clusters its own embeddings.
-    request = ClusterRequest(
-        settings.k_local, settings.restarts, settings.iterations, derive(seed, "cluster", "client")
-    )
-    replies = federation.ask("cluster", request)
-    callback(Progress("cluster", 1, 2, tuple(replies)))
-    # Line 6: the server clusters the centroids, each weighted by the queries behind it.
-    centres = merge(list(replies.values()), settings, seed)
+    # Lines 2-6: every client clusters its own embeddings, the server clusters the centroids.
+    centres = ask_centres(federation, settings, seed)
+    callback(Progress("cluster", 1, 2, tuple(federation.clients())))
     # Lines 7-13: every client sums accuracy and cost around the global centres.
     sums = ask_statistics(federation, centres, pool)
     # Line 14: means follow from the sums.
-    router = KMeansRouter(pool, centres, sums)
-    callback(Progress("statistics", 2, 2, tuple(replies), router=router))
+    router = KMeansRouter(pool, centres, sums, not settings.paper, settings.soft)
+    callback(Progress("statistics", 2, 2, tuple(federation.clients()), router=router))
     return router
 
 
-def merge(replies: list[Centroids], settings: KMeansSettings, seed: int) -> Embeddings:
-    """Line 6: weighted K-means over the clients' centroids."""
-    replies = [reply for reply in replies if len(reply.centres)]
+def ask_centres(federation: Federation, settings: KMeansSettings, seed: int) -> Embeddings:
+    """Lines 2-6: local clustering, then weighted K-means over the centroids, each weighing the queries behind it."""
+    seeds = (derive(seed, "cluster", "client"), derive(seed, "cluster", "server"))
+    request = ClusterRequest(settings.k_local, settings.restarts, settings.iterations, seeds[0])
+    replies = [reply for reply in federation.ask("cluster", request).values() if len(reply.centres)]
     if not replies:
         raise NothingToLearn
     centroids = np.concatenate([reply.centres for reply in replies])
     sizes = np.concatenate([reply.sizes for reply in replies])
-    return cluster(
-        centroids,
-        settings.k_global,
-        settings.restarts,
-        settings.iterations,
-        derive(seed, "cluster", "server"),
-        weights=sizes,
-    )
+    return cluster(centroids, settings.k_global, settings.restarts, settings.iterations, seeds[1], weights=sizes)
 
 
 def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.messages import TrainRequest
-from fedrouter.routers.mlp import NORM_EPSILON, Weights, hidden_sizes
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, hidden_sizes
 
 if TYPE_CHECKING:
     import torch
@@ -33,9 +33,14 @@ def train(
 
     ``cost`` is normalised by the federation's scale. The loss is the paper's: squared error of accuracy plus squared
     error of cost, each on the head of the one model that was asked.
+
+    With ``request.shared_step`` all heads of a kind also take one step in common: what a client learns from the models
+    it asks then moves those it never asks too, and a head's own step has only the difference to learn.
     """
     with _torch(seed) as torch:
         network = _network(request.weights, request.dropout)
+        if request.shared_step:
+            network["shared"] = _zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
         optimizer = torch.optim.AdamW(network.parameters(), lr=request.learning_rate, weight_decay=request.weight_decay)
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
@@ -47,6 +52,9 @@ def train(
                 hidden = network["trunk"](inputs[batch])
                 logit = network["accuracy"](hidden).gather(1, asked[batch])[:, 0]
                 output = network["cost"](hidden).gather(1, asked[batch])[:, 0]
+                if request.shared_step:
+                    common = network["shared"](hidden)
+                    logit, output = logit + common[:, 0], output + common[:, 1]
                 loss = ((logit.sigmoid() - targets[batch, 0]) ** 2).mean()
                 loss = loss + ((output - targets[batch, 1]) ** 2).mean()
                 optimizer.zero_grad()
@@ -54,9 +62,13 @@ def train(
                 torch.nn.utils.clip_grad_norm_(network.parameters(), request.clip_norm)
                 optimizer.step()
                 loss_sum += loss.item() * len(batch)
-        names = _names(request.weights)
-        state = {names[key]: value.detach().numpy().copy() for key, value in network.state_dict().items()}
-        return {name: state[name] for name in request.weights}, loss_sum / len(inputs)
+        state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
+        if request.shared_step:  # a head's weights are its own and the common ones together
+            for place, head in enumerate(HEADS):
+                for kind in ("weight", "bias"):
+                    state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
+        names = {name: key for key, name in _names(request.weights).items()}
+        return {name: state[names[name]] for name in request.weights}, loss_sum / len(inputs)
 
 
 def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
@@ -64,8 +76,12 @@ def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
     import torch
 
     layers: list[torch.nn.Module] = []
-    width = weights["layer1.weight"].shape[1]
-    for size in hidden_sizes(weights):
+    first = first_layer(weights)
+    width = first.shape[1]
+    if PROJECTION in weights:
+        layers = [torch.nn.Linear(width, len(first), bias=False)]
+        width = len(first)
+    for size in () if PROJECTION in weights else hidden_sizes(weights):
         layers += [
             torch.nn.Linear(width, size),
             torch.nn.LayerNorm(size, eps=NORM_EPSILON),
@@ -73,11 +89,20 @@ def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
             torch.nn.Dropout(dropout),
         ]
         width = size
-    heads = {head: torch.nn.Linear(width, len(weights[f"{head}.bias"])) for head in ("accuracy", "cost")}
+    heads = {head: torch.nn.Linear(width, len(weights[f"{head}.bias"])) for head in HEADS}
     network = torch.nn.ModuleDict({"trunk": torch.nn.Sequential(*layers), **heads})
     names = _names(weights)
     network.load_state_dict({key: torch.from_numpy(weights[name].copy()) for key, name in names.items()})
     return network
+
+
+def _zero_layer(width: int, outputs: int) -> torch.nn.Module:
+    import torch
+
+    layer = torch.nn.Linear(width, outputs)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    return layer
 
 
 def _names(weights: Weights) -> dict[str, str]:
@@ -88,6 +113,8 @@ def _names(weights: Weights) -> dict[str, str]:
         if part.startswith(("layer", "norm")):
             place = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
             names[f"trunk.{place + part.startswith('norm')}.{kind}"] = name
+        elif name == PROJECTION:
+            names["trunk.0.weight"] = name
         else:
             names[name] = name
     return names

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.evaluations import Embeddings, Integers
+from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums
-from fedrouter.federation.payload import Message, Request
-from fedrouter.routers.kmeans import CellSums
+from fedrouter.federation.payload import Message, Named, Request
+from fedrouter.routers.kmeans import CELL_SUMS, CellSums
+from fedrouter.routers.linear import SUMS, MomentSums
 from fedrouter.routers.mlp import CostScale, Weights
 
 # --- K-Means, Algorithm 2 -------------------------------------------------------------------------------------------
@@ -70,7 +71,10 @@ class CellStatistics(Message):
     cell: Integers
     count: Integers
     accuracy: ExactSums
+    accuracy_squares: ExactSums
     cost: ExactSums
+    log_cost: ExactSums
+    log_cost_squares: ExactSums
 
     def check(self) -> None:
         self.require_array("cell", np.int64, (None,))
@@ -78,28 +82,30 @@ class CellStatistics(Message):
         self.require((np.diff(self.cell, prepend=-1) > 0).all(), "cells must be listed once, in order")
         self.require_array("count", np.int64, (cells,))
         self.require((self.count > 0).all(), "empty cells must not be sent")
-        for name in ("accuracy", "cost"):
+        for name in CELL_SUMS:
             self.require_array(name, np.int64, (cells, 2))
-            self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
+            if name != "log_cost":
+                self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
         most = self.count * (1 + RESOLUTION)
-        self.require((self.accuracy.totals() <= most).all(), "accuracy must not exceed its count")
+        for name in ("accuracy", "accuracy_squares"):
+            self.require((getattr(self, name).totals() <= most).all(), f"{name} must not exceed its count")
 
     @classmethod
     def of(cls, sums: CellSums) -> CellStatistics:
         """The cells of a ``(K, M)`` table that are not empty."""
         cell = np.flatnonzero(sums.count.ravel())
-        accuracy, cost = (ExactSums(part.limbs.reshape(-1, 2)[cell]) for part in (sums.accuracy, sums.cost))
-        return cls(cell, sums.count.ravel()[cell], accuracy, cost)
+        parts = (ExactSums(getattr(sums, name).limbs.reshape(-1, 2)[cell]) for name in CELL_SUMS)
+        return cls(cell, sums.count.ravel()[cell], *parts)
 
     def table(self, clusters: int, models: int) -> CellSums:
         """The cells laid out as ``(K, M)``, zeros where nothing was sent."""
         cells = clusters * models
         self.require(not len(self.cell) or self.cell[-1] < cells, f"a cell lies outside the table of {cells}")
-        count, limbs = np.zeros(cells, np.int64), np.zeros((2, cells, 2), np.int64)
+        count, limbs = np.zeros(cells, np.int64), np.zeros((len(CELL_SUMS), cells, 2), np.int64)
         count[self.cell] = self.count
-        limbs[:, self.cell] = self.accuracy.limbs, self.cost.limbs
-        accuracy, cost = (ExactSums(part.reshape(clusters, models, 2)) for part in limbs)
-        return CellSums(count.reshape(clusters, models), accuracy, cost)
+        limbs[:, self.cell] = [getattr(self, name).limbs for name in CELL_SUMS]
+        parts = (ExactSums(part.reshape(clusters, models, 2)) for part in limbs)
+        return CellSums(count.reshape(clusters, models), *parts)
 
 
 # --- MLP, Algorithm 1 -----------------------------------------------------------------------------------------------
@@ -154,10 +160,13 @@ class TrainRequest(Request["Update"]):
     clip_norm: float
     dropout: float
     seed: int
+    shared_step: bool = False
+    held_out: float = 0.0
 
     def check(self) -> None:
         self.require_weights(self.weights)
         self.require(self.epochs > 0 and self.batch_size > 0, "epochs and batch_size must be above 0")
+        self.require(0 <= self.held_out < 1, "held_out must be a share below 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +181,40 @@ class Update(Message):
         self.require_weights(self.weights)
         self.require(self.rows >= 0, "rows must be at least 0")
         self.require(np.isfinite(self.loss), "loss must be finite")
+
+
+@dataclass(frozen=True, eq=False)
+class ValidateRequest(Request["HeldOutErrors"]):
+    """After a round: how well do these weights predict the rows you hold out of training?"""
+
+    models: tuple[str, ...]
+    weights: Weights
+    scale: CostScale
+    held_out: float
+
+    def check(self) -> None:
+        self.require_weights(self.weights)
+        self.require(0 < self.held_out < 1, "held_out must be a share above 0 and below 1")
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutErrors(Message):
+    """How many rows the client holds out, and the sum ``(1,)`` of their squared errors of accuracy.
+
+    Not by model: one number is enough to compare rounds, and tells less of the client.
+    """
+
+    rows: int
+    squares: ExactSums
+
+    def check(self) -> None:
+        self.require(self.rows >= 0, "rows must be at least 0")
+        self.require_array("squares", np.int64, (1, 2))
+        total = self.squares.totals()[0]
+        self.require(0 <= total <= self.rows * (1 + RESOLUTION), "squares must lie between 0 and the number of rows")
+
+    def __add__(self, other: HeldOutErrors) -> HeldOutErrors:
+        return HeldOutErrors(self.rows + other.rows, self.squares + other.squares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,11 +245,117 @@ class CostTotals(Message):
         return CostTotals(self.observed + other.observed, self.predicted + other.predicted)
 
 
+# --- Linear families ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMomentRequest(Request["SecondMoment"]):
+    """In which directions do your queries differ?"""
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoment(Message):
+    """How many queries, and the upper triangle of the sum of ``x x'`` over them, ``(d(d+1)/2,)``."""
+
+    count: int
+    total: ExactSums
+
+    def check(self) -> None:
+        self.require(self.count >= 0, "count must be at least 0")
+        self.require_array("total", np.int64, (None, 2))
+
+    def __add__(self, other: SecondMoment) -> SecondMoment:
+        self.require(self.total.shape == other.total.shape, "clients embed with different widths")
+        return SecondMoment(self.count + other.count, self.total + other.total)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsRequest(Request["ModelMoments"]):
+    """The feature map to use, and each model's typical cost ``(M,)``, in which cost is counted."""
+
+    models: tuple[str, ...]
+    features: Weights
+    unit: Floats
+
+    def check(self) -> None:
+        self.require_weights(self.features)
+        self.require_array("unit", np.float64, (len(self.models),))
+        self.require((self.unit > 0).all(), "unit must be above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class ModelMoments(Message):
+    """Per model: counts, and sums of products of features with each other, with accuracy, and with cost.
+
+    Shapes are those of :class:`~fedrouter.routers.linear.MomentSums`: ``r(r+1)/2 + 2r + 2`` sums a model of r features.
+    """
+
+    count: Integers
+    gram: ExactSums
+    accuracy: ExactSums
+    accuracy_squares: ExactSums
+    cost: ExactSums
+    cost_squares: ExactSums
+
+    def check(self) -> None:
+        self.require_array("count", np.int64, (None,))
+        models = len(self.count)
+        self.require((self.count >= 0).all(), "count must be at least 0")
+        self.require_array("gram", np.int64, (models, None, 2))
+        for name in ("accuracy", "cost"):
+            self.require_array(name, np.int64, (models, None, 2))
+            self.require_array(f"{name}_squares", np.int64, (models, 2))
+        most = self.count * (1 + RESOLUTION)
+        self.require((self.accuracy_squares.totals() <= most).all(), "accuracy must not exceed its count")
+
+    def sums(self) -> MomentSums:
+        return MomentSums(self.count, *(getattr(self, name) for name in SUMS))
+
+
+# --- Choosing between families ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRequest(Request["Scores"]):
+    """How well do these routers predict the rows of a fold? ``arrays`` holds them one after another, named by place."""
+
+    models: tuple[str, ...]
+    families: tuple[str, ...]
+    arrays: Named
+
+    def check(self) -> None:
+        self.require(self.families and self.fold >= 0, "needs routers and a fold")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Message):
+    """Sums over the rows of a fold: ``gram`` ``(J, J)`` of the J routers' errors in accuracy with each other.
+
+    Its diagonal is each router's squared error; from the whole of it follows the error of any blend of them.
+    """
+
+    count: int
+    gram: ExactSums
+
+    def check(self) -> None:
+        self.require(self.count >= 0, "count must be at least 0")
+        self.require_array("gram", np.int64, (None, None, 2))
+        size = self.gram.totals()
+        self.require((np.abs(size) <= self.count * (1 + RESOLUTION)).all(), "errors must not exceed their count")
+
+    def __add__(self, other: Scores) -> Scores:
+        return Scores(self.count + other.count, self.gram + other.gram)
+
+
 VERBS: Mapping[str, tuple[type[Request[Any]], type[Message]]] = {
     "cluster": (ClusterRequest, Centroids),
     "statistics": (StatisticsRequest, CellStatistics),
     "cost_scale": (CostScaleRequest, LogCostSums),
     "train": (TrainRequest, Update),
+    "validate": (ValidateRequest, HeldOutErrors),
     "cost_totals": (CostTotalsRequest, CostTotals),
+    "second_moment": (SecondMomentRequest, SecondMoment),
+    "moments": (MomentsRequest, ModelMoments),
+    "score": (ScoreRequest, Scores),
 }
 """What a client answers: a verb's request and its reply. Nothing else is ever sent."""

@@ -1,4 +1,7 @@
-"""Algorithm 1 of the paper, "Federated MLP-Router training": federated averaging of a shared trunk and heads."""
+"""Algorithm 1 of the paper, "Federated MLP-Router training": federated averaging of a shared trunk and heads.
+
+Four things are added to it, each a setting that can be turned off; :meth:`MLPSettings.paper` turns off all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,13 +19,15 @@ from fedrouter.federation.messages import (
     CostScaleRequest,
     CostTotals,
     CostTotalsRequest,
+    HeldOutErrors,
     LogCostSums,
     TrainRequest,
     Update,
+    ValidateRequest,
 )
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
-from fedrouter.routers.mlp import CostScale, MLPRouter, Weights, initial_weights
+from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights, initial_weights
 
 LEAST_DEVIATION = 0.01
 """Of log dollars: keeps the scale of a model with constant cost away from zero."""
@@ -29,7 +35,15 @@ LEAST_DEVIATION = 0.01
 
 @dataclass(frozen=True)
 class MLPSettings:
-    """Defaults are the paper's, section "Optimization and FL hyperparameters"."""
+    """The paper's, section "Optimization and FL hyperparameters", and four additions that can be turned off.
+
+    Parameters
+    ----------
+    even_heads : every head starts at zero, not at random: a model with few rows keeps little noise of its start
+    shared_step : a client moves all heads together, too, so that it also teaches those of models it never asks
+    smoothing : the router is the running mean of the rounds' weights, each round keeping so much of the one before
+    held_out : share of its queries on which each client judges the rounds; the best round's weights are kept
+    """
 
     rounds: int = 5
     participation: float = 0.6
@@ -40,6 +54,15 @@ class MLPSettings:
     weight_decay: float = 3e-4
     batch_size: int = 128
     clip_norm: float = 1.0
+    even_heads: bool = True
+    shared_step: bool = True
+    smoothing: float = 0.7
+    held_out: float = 0.1
+
+    @classmethod
+    def paper(cls, **changes: Any) -> MLPSettings:
+        """Algorithm 1 as it is printed."""
+        return cls(**{"even_heads": False, "shared_step": False, "smoothing": 0.0, "held_out": 0.0} | changes)
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size"):
@@ -47,10 +70,17 @@ class MLPSettings:
                 raise BadInput(f"{name}: expected at least 1, got {getattr(self, name)}")
         if not 0 < self.participation <= 1:
             raise BadInput(f"participation: expected a share in (0, 1], got {self.participation}")
+        for name in ("smoothing", "held_out"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInput(f"{name}: expected a share in [0, 1), got {getattr(self, name)}")
 
-    def alone(self) -> MLPSettings:
-        """One owner of all the data trains without interruption, as many epochs as there would have been rounds."""
-        return replace(self, rounds=1, local_epochs=self.rounds * self.local_epochs, participation=1.0)
+    def alone(self) -> Self:
+        """One owner of all the data trains without interruption, as many epochs as there would have been rounds.
+
+        Of one round there is nothing to choose, so no row is held out.
+        """
+        epochs = self.rounds * self.local_epochs
+        return replace(self, rounds=1, local_epochs=epochs, participation=1.0, held_out=0.0)
 
 
 def learn(
@@ -60,9 +90,27 @@ def learn(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> MLPRouter:
-    """Learn a router from the clients of a federation; line numbers are Algorithm 1's."""
+    """Learn a router from the clients of a federation."""
     scale, dimension = ask_cost_scale(federation, pool)
     weights: Weights = initial_weights(dimension, settings.hidden, len(pool), derive(seed, "weights"))
+    if settings.even_heads:
+        weights = {name: np.zeros_like(a) if name.startswith(HEADS) else a for name, a in weights.items()}
+    best = average_rounds(federation, pool, weights, scale, settings, seed, callback)
+    return MLPRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
+
+
+def average_rounds(
+    federation: Federation,
+    pool: ModelPool,
+    weights: Weights,
+    scale: CostScale,
+    settings: MLPSettings,
+    seed: int,
+    callback: Callback,
+) -> Weights:
+    """Rounds of federated averaging from given weights; line numbers are Algorithm 1's."""
+    smooth = best = weights
+    least = np.inf
     for turn in range(settings.rounds):  # line 2
         active = sample(federation.clients(), settings.participation, derive(seed, "active", turn))
         request = TrainRequest(
@@ -76,15 +124,25 @@ def learn(
             settings.clip_norm,
             settings.dropout,
             derive(seed, "train", turn),
+            settings.shared_step,
+            settings.held_out,
         )
         replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
         updates = [reply for reply in replies.values() if reply.rows]
         if updates:  # a round in which nobody with data answered leaves the weights as they are
             weights = average(updates)  # line 11
+        # Training goes on from the round's own weights; their mean is only what the router is made of.
+        smooth = mix(smooth, weights, settings.smoothing) if turn else weights
         loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))
-        router = MLPRouter(pool, weights, scale)
-        callback(Progress("train", turn + 1, settings.rounds, tuple(replies), {"loss": loss}, router))
-    return MLPRouter(pool, weights, ask_cost_correction(federation, pool, weights, scale))
+        metrics = {"loss": loss}
+        error = ask_error(federation, pool, smooth, scale, settings)
+        if error is None:  # nobody holds out a row: the last round is the one to keep
+            best = smooth
+        else:
+            metrics["held-out error"] = error
+            best, least = (smooth, error) if error < least else (best, least)
+        callback(Progress("train", turn + 1, settings.rounds, tuple(replies), metrics, MLPRouter(pool, best, scale)))
+    return best
 
 
 def sample(clients: Sequence[str], participation: float, seed: int) -> list[str]:
@@ -107,6 +165,27 @@ def average(updates: Sequence[Update]) -> Weights:
         ).astype(np.float32)
         for name in updates[0].weights
     }
+
+
+def mix(old: Weights, new: Weights, keep: float) -> Weights:
+    """``keep`` of the old weights and the rest of the new."""
+    if not keep:
+        return new
+    return {name: np.float32(keep) * old[name] + np.float32(1 - keep) * new[name] for name in new}
+
+
+def ask_error(
+    federation: Federation, pool: ModelPool, weights: Weights, scale: CostScale, settings: MLPSettings
+) -> float | None:
+    """Mean squared error of accuracy over all clients' held-out rows; None if there are none.
+
+    Of accuracy alone: its error rises again long before that of cost, which hardly moves a choice.
+    """
+    if not settings.held_out:
+        return None
+    request = ValidateRequest(pool.names, weights, scale, settings.held_out)
+    errors: HeldOutErrors = reduce(add, federation.ask("validate", request).values())
+    return float(errors.squares.totals()[0]) / errors.rows if errors.rows else None
 
 
 def ask_cost_scale(federation: Federation, pool: ModelPool) -> tuple[CostScale, int]:

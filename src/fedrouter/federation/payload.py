@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, Self, TypeVar, get_type_hints
 
 import numpy as np
@@ -16,6 +16,10 @@ from fedrouter.routers.mlp import CostScale, Weights
 
 Packed = tuple[dict[str, npt.NDArray[Any]], str]
 """A message on the wire: named arrays, and its scalars as JSON."""
+
+
+Named = Mapping[str, npt.NDArray[Any]]
+"""A group of arrays of any kind, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,17 +35,17 @@ class Message:
     def pack(self) -> Packed:
         arrays: dict[str, npt.NDArray[Any]] = {}
         scalars: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             if isinstance(value, ExactSums):
-                arrays[field.name] = value.limbs
+                arrays[part.name] = value.limbs
             elif isinstance(value, np.ndarray):
-                arrays[field.name] = value
+                arrays[part.name] = value
             elif isinstance(value, Mapping | CostScale):
                 group = value if isinstance(value, Mapping) else vars(value)
-                arrays |= {f"{field.name}/{name}": array for name, array in group.items()}
+                arrays |= {f"{part.name}/{name}": array for name, array in group.items()}
             else:
-                scalars[field.name] = value
+                scalars[part.name] = value
         return arrays, json.dumps(scalars)
 
     @classmethod
@@ -51,7 +55,7 @@ class Message:
         try:
             values: dict[str, Any] = dict(json.loads(scalars))
             for name, kind in get_type_hints(cls).items():
-                if kind in (Weights, CostScale):
+                if kind in (Weights, Named, CostScale):
                     prefix = f"{name}/"
                     inside = [key for key in arrays if key.startswith(prefix)]
                     group = {key.removeprefix(prefix): arrays.pop(key) for key in inside}
@@ -103,4 +107,10 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True, eq=False)
 class Request(Message, Generic[Reply]):
-    """A message to a client, tied to the type of message that answers it."""
+    """A message to a client, tied to the type of message that answers it.
+
+    ``fold`` below zero is about all the client's rows. From zero on it names a part of them that the client sets
+    aside: learning then goes without that part, and scoring uses it alone. This is federated cross-validation.
+    """
+
+    fold: int = field(default=-1, kw_only=True)

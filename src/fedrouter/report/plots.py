@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLES = {"kmeans": "K-Means", "mlp": "MLP"}
+TITLES = {
+    "auto": "auto",
+    "kmeans": "K-Means",
+    "mlp": "MLP",
+    "linear": "linear",
+    "kernel": "kernel",
+    "mf": "MF",
+    "query_blind": "query-blind",
+}
 PER = 1000
 """Costs are drawn for so many queries: dollars for one are too small to read."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from fedrouter.routers.base import Arrays, Router, fit_shapes
 Weights = Mapping[str, npt.NDArray[np.float32]]
 """Named like a torch state: ``layer1.weight`` (out, in), ``norm1.weight``, ``accuracy.weight`` (M, hidden), …"""
 
+HEADS = ("accuracy", "cost")
+PROJECTION = "projection.weight"
+"""In place of layers, the query's projection ``(factors, d)`` of a matrix factorisation."""
 NORM_EPSILON = 1e-5
 LEAST_COST = 1e-9
 """Dollars below which a cost is taken for this much before its logarithm."""
@@ -65,7 +68,12 @@ def weight_shapes(dimension: int, hidden: tuple[int, ...], models: int) -> dict[
         shapes |= {f"layer{place}.weight": (size, width), f"layer{place}.bias": (size,)}
         shapes |= {f"norm{place}.weight": (size,), f"norm{place}.bias": (size,)}
         width = size
-    for head in ("accuracy", "cost"):
+    return shapes | head_shapes(models, width)
+
+
+def head_shapes(models: int, width: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for head in HEADS:
         shapes |= {f"{head}.weight": (models, width), f"{head}.bias": (models,)}
     return shapes
 
@@ -86,8 +94,15 @@ def initial_weights(
     return weights
 
 
+def first_layer(weights: Weights) -> npt.NDArray[np.float32]:
+    """What meets the embedding first: a projection, or the trunk's first layer; ``(hidden, dimension)``."""
+    return weights[PROJECTION] if PROJECTION in weights else weights["layer1.weight"]
+
+
 def hidden_sizes(weights: Weights) -> tuple[int, ...]:
-    """Widths of the trunk's layers, read off its weights."""
+    """Widths of the trunk's layers, read off its weights; a matrix factorisation has one, straight."""
+    if PROJECTION in weights:
+        return (len(weights[PROJECTION]),)
     sizes: list[int] = []
     while f"layer{len(sizes) + 1}.weight" in weights:
         sizes.append(len(weights[f"layer{len(sizes) + 1}.weight"]))
@@ -98,14 +113,14 @@ def forward(weights: Weights, embeddings: Embeddings) -> tuple[npt.NDArray[np.fl
     """Accuracy logits and normalised costs, each ``(n, M)``."""
     from scipy.special import erf
 
-    hidden = embeddings
-    for place in range(1, len(hidden_sizes(weights)) + 1):
+    hidden: npt.NDArray[Any] = embeddings @ weights[PROJECTION].T if PROJECTION in weights else embeddings
+    for place in range(1, 1 if PROJECTION in weights else len(hidden_sizes(weights)) + 1):
         hidden = hidden @ weights[f"layer{place}.weight"].T + weights[f"layer{place}.bias"]
         hidden = hidden - hidden.mean(axis=1, keepdims=True)
         hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + np.float32(NORM_EPSILON))
         hidden = hidden * weights[f"norm{place}.weight"] + weights[f"norm{place}.bias"]
         hidden = hidden * np.float32(0.5) * (1 + erf(hidden / np.float32(np.sqrt(2))))  # GELU
-    accuracy, cost = (hidden @ weights[f"{head}.weight"].T + weights[f"{head}.bias"] for head in ("accuracy", "cost"))
+    accuracy, cost = (hidden @ weights[f"{head}.weight"].T + weights[f"{head}.bias"] for head in HEADS)
     return accuracy, cost
 
 
@@ -120,19 +135,18 @@ class MLPRouter(Router):
 
     @property
     def dimension(self) -> int:
-        return int(self.weights["layer1.weight"].shape[1])
+        return int(first_layer(self.weights).shape[1])
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         logits, outputs = forward(self.weights, embeddings)
         accuracy = 1 / (1 + np.exp(-logits.astype(np.float64)))
-        cost = self.scale.dollars(outputs)
+        # A network does not know how sure it is; this is the least its number of rows allows.
+        error = np.sqrt(accuracy * (1 - accuracy) / np.maximum(self.scale.count, 1))
         seen = self.scale.count > 0
-        return Estimates(
-            self.pool,
-            np.where(seen, accuracy, np.nan),
-            np.where(seen, cost, np.nan),
-            tuple(None if known else UNSEEN for known in seen),
+        accuracy, cost, error = (
+            np.where(seen, part, np.nan) for part in (accuracy, self.scale.dollars(outputs), error)
         )
+        return Estimates(self.pool, accuracy, cost, tuple(None if known else UNSEEN for known in seen), error)
 
     def arrays(self) -> Arrays:
         scale = {f"scale.{name}": getattr(self.scale, name) for name in CostScale.__dataclass_fields__}
@@ -143,10 +157,14 @@ class MLPRouter(Router):
         weights = {
             name: np.asarray(array, np.float32) for name, array in arrays.items() if not name.startswith("scale.")
         }
-        if "layer1.weight" not in weights or weights["layer1.weight"].ndim != 2:
-            raise BadInput("mlp router: expected an array 'layer1.weight' of shape (hidden, dimension)")
-        shapes = weight_shapes(weights["layer1.weight"].shape[1], hidden_sizes(weights), len(pool))
+        if not {PROJECTION, "layer1.weight"} & set(weights) or first_layer(weights).ndim != 2:
+            raise BadInput(f"{cls.family} router: expected a first layer of shape (hidden, dimension)")
+        first = first_layer(weights)
+        if PROJECTION in weights:
+            shapes = {PROJECTION: first.shape} | head_shapes(len(pool), len(first))
+        else:
+            shapes = weight_shapes(first.shape[1], hidden_sizes(weights), len(pool))
         scale_names = [f"scale.{name}" for name in CostScale.__dataclass_fields__]
-        fit_shapes("mlp", arrays, shapes | dict.fromkeys(scale_names, (len(pool),)))
+        fit_shapes(cls.family, arrays, shapes | dict.fromkeys(scale_names, (len(pool),)))
         count, mean, deviation, correction = (np.asarray(arrays[name]) for name in scale_names)
         return cls(pool, weights, CostScale(count.astype(np.int64), mean, deviation, correction))

@@ -1,0 +1,129 @@
+"""`auto`: which family, or which blend of families, decided by federated cross-validation on training data.
+
+Each client sets a part of its queries aside. Every candidate family is learnt without those parts, the clients sum up
+the candidates' errors on them, and from the sums the server finds the blend with the least error. Query-blind is
+always a candidate, so where nothing beats ignoring the query, ignoring it is what is learnt. Test data plays no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Floats
+from fedrouter.federation import kmeans, linear, mlp, query_blind
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.messages import ScoreRequest
+from fedrouter.federation.payload import Reply, Request
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+from fedrouter.routers.blend import BlendRouter, pack_routers
+
+LEAST_WEIGHT = 0.05
+"""A part that would weigh less is left out: it costs more than it brings."""
+
+
+class Candidate(Protocol):
+    """A family's learning."""
+
+    def __call__(
+        self, federation: Federation, pool: ModelPool, settings: Any, seed: int = 0, callback: Callback = ignore
+    ) -> Router: ...
+
+
+CANDIDATES: Mapping[str, tuple[Candidate, type[Any]]] = {
+    "query_blind": (query_blind.learn, query_blind.QueryBlindSettings),
+    "kmeans": (kmeans.learn, kmeans.KMeansSettings),
+    "linear": (linear.learn, linear.LinearSettings),
+    "kernel": (linear.learn_kernel, linear.KernelSettings),
+    "mlp": (mlp.learn, mlp.MLPSettings),
+}
+
+
+@dataclass(frozen=True)
+class AutoSettings:
+    """``settings`` by candidate, where they are not the defaults."""
+
+    candidates: tuple[str, ...] = ("query_blind", "kmeans", "linear", "kernel")
+    folds: int = 2
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.candidates:
+            if name not in CANDIDATES:
+                raise BadInput(f"candidates: expected {', '.join(CANDIDATES)}, got {name!r}")
+        if self.folds < 1:
+            raise BadInput(f"folds: expected at least 1, got {self.folds}")
+
+    def of(self, name: str) -> Any:
+        return self.settings.get(name) or CANDIDATES[name][1]()
+
+    def alone(self) -> AutoSettings:
+        return replace(self, settings={name: self.of(name).alone() for name in self.candidates})
+
+
+@dataclass(frozen=True)
+class WithoutFold:
+    """A federation whose clients keep a part of their rows out of what they are asked."""
+
+    federation: Federation
+    fold: int
+
+    def clients(self) -> Sequence[str]:
+        return self.federation.clients()
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        return self.federation.ask(verb, replace(payload, fold=self.fold), to)
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: AutoSettings = AutoSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> BlendRouter:
+    """Learn the best blend of the candidates."""
+    steps = settings.folds + 1
+    errors = np.zeros((len(settings.candidates),) * 2)
+    for fold in range(settings.folds):
+        within = WithoutFold(federation, fold)
+        try:
+            routers = [CANDIDATES[name][0](within, pool, settings.of(name), seed) for name in settings.candidates]
+        except NothingToLearn:
+            continue  # so few rows that this fold has them all
+        request = ScoreRequest(pool.names, settings.candidates, pack_routers(routers), fold=fold)
+        replies = federation.ask("score", request)
+        errors += reduce(add, replies.values()).gram.totals()
+        callback(Progress("cross-validation", fold + 1, steps, tuple(replies)))
+    weights = blend(errors)
+    chosen = [name for name, weight in zip(settings.candidates, weights, strict=True) if weight > 0]
+    parts = tuple(CANDIDATES[name][0](federation, pool, settings.of(name), seed) for name in chosen)
+    router = BlendRouter(pool, parts, tuple(float(weight) for weight in weights if weight > 0))
+    callback(Progress("learning", steps, steps, tuple(federation.clients()), router=router))
+    return router
+
+
+def blend(errors: Floats) -> Floats:
+    """Weights of at least 0 that sum to 1 and make the squared error of the weighted mean least.
+
+    ``errors`` ``(J, J)`` sums the products of the candidates' errors, so a blend's squared error is ``w' errors w``.
+    """
+    from scipy.optimize import nnls
+
+    size = len(errors)
+    if not errors.any():
+        return np.asarray(np.eye(size)[0])
+    # Least squares with a heavy row that asks for a sum of one.
+    values, vectors = np.linalg.eigh(errors)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    heavy = 1e3 * np.sqrt(np.trace(errors))
+    weights, _ = nnls(np.vstack([root, np.full((1, size), heavy)]), np.r_[np.zeros(size), heavy])
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
+    return np.asarray(weights / weights.sum())

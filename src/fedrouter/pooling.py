@@ -1,0 +1,95 @@
+"""Partial pooling: one linear regression a model, all drawn towards a shared one, fitted from sums alone.
+
+With a dozen models most have few rows, and the best of many noisy estimates is the luckiest, not the best. So the
+weights of model m are ``w_m = w_0 + v_m``: a shared part (what makes a query hard for everybody) and a deviation of the
+model's own, both with Gaussian priors around zero. How strongly each is shrunk is not a setting: the prior variances
+and the noise are those that make the data most likely (empirical Bayes by EM). Everything the fit needs of the rows
+is, per model, ``Φ'Φ``, ``Φ'y``, ``y'y`` and a count, so a federation that adds those up gets the centralized fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrouter.evaluations import Floats, Integers
+
+ITERATIONS = 60
+TOLERANCE = 1e-4
+LEAST_VARIANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Per model: rows ``(M,)``, Gram matrices ``(M, r, r)``, products with the target ``(M, r)``, its squares ``(M,)``.
+
+    Column 0 of the features is the constant 1.
+    """
+
+    count: Integers
+    gram: Floats
+    product: Floats
+    squares: Floats
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Weights ``(M, r)`` and their covariance ``(M, r, r)``; rows scatter around a prediction by ``noise``."""
+
+    weights: Floats
+    covariance: Floats
+    noise: float
+
+    def mean(self, features: Floats) -> Floats:
+        """Predictions ``(n, M)``."""
+        return np.asarray(features @ self.weights.T)
+
+    def error(self, features: Floats) -> Floats:
+        """Standard errors of the predictions ``(n, M)``."""
+        variance = np.stack([((features @ part) * features).sum(axis=1) for part in self.covariance], axis=1)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+
+def fit(moments: Moments) -> Posterior:
+    """The posterior under the most likely prior.
+
+    Given variances, the deviations integrate out model by model and leave one small system for the shared part:
+    with ``A_m = Φ'Φ/σ² + Λ`` (Λ the prior precision of a deviation) model m tells the shared part
+    ``Λ - Λ A_m⁻¹ Λ``, which is little if it has few rows.
+    """
+    size, width = moments.product.shape
+    rows = max(1, int(moments.count.sum()))
+    total = moments.squares.sum() / rows
+    noise = max(float(total), LEAST_VARIANCE)
+    shared, own, intercept = 0.3 * noise, 0.3 * noise, noise
+    eye = np.arange(width)
+    for _ in range(ITERATIONS):
+        prior = np.r_[1 / noise, np.full(width - 1, 1 / shared)]
+        deviation = np.r_[1 / intercept, np.full(width - 1, 1 / own)]
+        system = moments.gram / noise
+        system[:, eye, eye] += deviation
+        inverse = np.linalg.inv(system)
+        pull = inverse * deviation  # A⁻¹ Λ: how much of the shared part a model keeps
+        told = size * np.diag(deviation) - deviation[:, None] * pull.sum(axis=0)
+        common_covariance = np.linalg.inv(np.diag(prior) + told)
+        common = common_covariance @ np.einsum("mji,mj->i", pull, moments.product) / noise
+        rest = moments.product - moments.gram @ common
+        deviations = np.einsum("mij,mj->mi", inverse, rest) / noise
+        weights = common + deviations
+        covariance = inverse + pull @ common_covariance @ pull.transpose(0, 2, 1)
+
+        away = np.eye(width) - pull
+        spread = deviations**2 + inverse[:, eye, eye] + ((away @ common_covariance) * away).sum(axis=2)
+        before = np.array([shared, own, intercept, noise])
+        shared = max(float((common[1:] ** 2 + np.diag(common_covariance)[1:]).mean()), LEAST_VARIANCE)
+        own = max(float(spread[:, 1:].mean()), LEAST_VARIANCE)
+        intercept = max(float(spread[:, 0].mean()), LEAST_VARIANCE)
+        error = moments.squares - 2 * (weights * moments.product).sum(axis=1)
+        error = error + np.einsum("mi,mij,mj->m", weights, moments.gram, weights)
+        error = error + (moments.gram * covariance).sum(axis=(1, 2))
+        noise = max(float(error.sum()) / rows, LEAST_VARIANCE)
+        after = np.array([shared, own, intercept, noise])
+        if np.abs(np.log(after / before)).max() < TOLERANCE:
+            break
+    return Posterior(weights, covariance, noise)

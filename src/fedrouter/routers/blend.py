@@ -1,0 +1,94 @@
+"""A blend: several routers whose estimates are averaged with fixed weights. What `auto` learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Embeddings
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Arrays, Router
+from fedrouter.routers.kmeans import KMeansRouter
+from fedrouter.routers.linear import KernelRouter, LinearRouter
+from fedrouter.routers.mlp import MLPRouter
+from fedrouter.routers.query_blind import QueryBlindRouter
+
+PARTS: Mapping[str, type[Router]] = {
+    part.family: part for part in (QueryBlindRouter, KMeansRouter, LinearRouter, KernelRouter, MLPRouter)
+}
+"""Families that can be part of a blend."""
+
+
+def pack_routers(routers: Sequence[Router]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of several routers in one group, named by place."""
+    return {f"{place}:{name}": array for place, router in enumerate(routers) for name, array in router.arrays().items()}
+
+
+def unpack_routers(pool: ModelPool, families: Iterable[str], arrays: Arrays) -> list[Router]:
+    """The routers that :func:`pack_routers` came from."""
+    routers = []
+    for place, name in enumerate(families):
+        if name not in PARTS:
+            raise BadInput(f"blend: expected parts of {', '.join(PARTS)}, got {name!r}")
+        mark = f"{place}:"
+        own = {key.removeprefix(mark): array for key, array in arrays.items() if key.startswith(mark)}
+        routers.append(PARTS[name].from_arrays(pool, own))
+    return routers
+
+
+@dataclass(frozen=True, eq=False)
+class BlendRouter(Router):
+    """Routers of the same pool and encoder, and what each weighs; weights are above 0 and sum to 1."""
+
+    family: ClassVar[str] = "auto"
+    pool: ModelPool
+    parts: tuple[Router, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def dimension(self) -> int:
+        return self.parts[0].dimension
+
+    def _estimate(self, embeddings: Embeddings) -> Estimates:
+        accuracy = np.zeros((len(embeddings), len(self.pool)))
+        cost, error = np.zeros_like(accuracy), np.zeros_like(accuracy)
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            found = part._estimate(embeddings)
+            accuracy += weight * found.accuracy
+            cost += weight * found.cost
+            # Parts err together, having seen the same rows, so their errors add rather than cancel.
+            error += weight * (found.error if found.error is not None else 0.5)
+        return Estimates(self.pool, accuracy, cost, found.unavailable, error)
+
+    def arrays(self) -> Arrays:
+        names = list(PARTS)
+        return {
+            "parts": np.array([names.index(part.family) for part in self.parts], np.int64),
+            "weights": np.array(self.weights, np.float64),
+            **pack_routers(self.parts),
+        }
+
+    @classmethod
+    def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
+        rest = dict(arrays)
+        try:
+            places, weights = rest.pop("parts"), rest.pop("weights")
+            families = [list(PARTS)[int(place)] for place in places]
+        except (KeyError, IndexError):
+            raise BadInput("auto router: expected arrays 'parts' and 'weights'") from None
+        if not families or weights.shape != places.shape:
+            raise BadInput("auto router: expected as many weights as parts")
+        left = [name for name in rest if not name.split(":")[0].isdigit() or int(name.split(":")[0]) >= len(families)]
+        if left:
+            raise BadInput(f"auto router: arrays left over: {sorted(left)}")
+        try:
+            parts = tuple(unpack_routers(pool, families, rest))
+        except BadInput as error:
+            raise BadInput(f"auto router: {error}") from None
+        return cls(pool, parts, tuple(float(weight) for weight in weights))

@@ -1,0 +1,111 @@
+"""Feature maps: what a linear router sees of an embedding. Fixed by the server, applied by clients and router alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Embeddings, Floats
+
+Named = Mapping[str, npt.NDArray[np.float32]]
+
+
+class FeatureMap(Protocol):
+    """From embeddings ``(n, d)`` to features ``(n, r)`` whose first column is the constant 1."""
+
+    def __call__(self, embeddings: Embeddings) -> Floats: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float32]]: ...
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The embedding's coordinates along given directions ``(d, r - 1)``."""
+
+    directions: npt.NDArray[np.float32]
+
+    def __call__(self, embeddings: Embeddings) -> Floats:
+        return with_constant(embeddings.astype(np.float64) @ self.directions.astype(np.float64))
+
+    @property
+    def width(self) -> int:
+        return int(self.directions.shape[1]) + 1
+
+    @property
+    def dimension(self) -> int:
+        return int(self.directions.shape[0])
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {"directions": self.directions}
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Nearness to landmarks ``(l, d)`` under a Gaussian kernel, whitened by ``(l, r - 1)`` (Nyström features).
+
+    A linear model in these features is a Gaussian process seen through the landmarks: smooth, but not straight.
+    """
+
+    places: npt.NDArray[np.float32]
+    whitening: npt.NDArray[np.float32]
+    sharpness: npt.NDArray[np.float32]
+
+    @classmethod
+    def at(cls, places: Embeddings) -> Landmarks:
+        """A kernel as wide as landmarks are apart: sharpness is one over their median squared distance."""
+        squared = squared_distances(places, places)
+        apart = squared[np.triu_indices(len(places), 1)]
+        sharpness = 1.0 / max(float(np.median(apart)) if len(apart) else 1.0, 1e-6)
+        values, vectors = np.linalg.eigh(np.exp(-sharpness * squared))
+        keep = values > 1e-4 * values[-1]
+        whitening = vectors[:, keep] / np.sqrt(values[keep])
+        return cls(places, whitening.astype(np.float32), np.array([sharpness], np.float32))
+
+    def __call__(self, embeddings: Embeddings) -> Floats:
+        near = np.exp(-float(self.sharpness[0]) * squared_distances(embeddings, self.places))
+        return with_constant(near @ self.whitening.astype(np.float64))
+
+    @property
+    def width(self) -> int:
+        return int(self.whitening.shape[1]) + 1
+
+    @property
+    def dimension(self) -> int:
+        return int(self.places.shape[1])
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {"places": self.places, "whitening": self.whitening, "sharpness": self.sharpness}
+
+
+def feature_map(arrays: Mapping[str, npt.NDArray[Any]]) -> FeatureMap:
+    """The feature map that these arrays are."""
+    if set(arrays) == {"directions"} and arrays["directions"].ndim == 2:
+        return Projection(np.asarray(arrays["directions"], np.float32))
+    if set(arrays) == {"places", "whitening", "sharpness"}:
+        places, whitening, sharpness = (
+            np.asarray(arrays[name], np.float32) for name in ("places", "whitening", "sharpness")
+        )
+        if places.ndim == 2 and whitening.ndim == 2 and len(places) == len(whitening) and sharpness.shape == (1,):
+            return Landmarks(places, whitening, sharpness)
+    raise BadInput(f"linear router: no feature map is made of {sorted(arrays)}")
+
+
+def with_constant(features: Floats) -> Floats:
+    return np.concatenate([np.ones((len(features), 1)), features], axis=1)
+
+
+def squared_distances(points: Embeddings, places: Embeddings) -> Floats:
+    """Between points ``(n, d)`` and places ``(k, d)``; ``(n, k)``."""
+    a, b = points.astype(np.float64), places.astype(np.float64)
+    return np.asarray(np.maximum((a**2).sum(axis=1)[:, None] - 2 * (a @ b.T) + (b**2).sum(axis=1), 0.0))

@@ -1,0 +1,174 @@
+"""Linear routers: accuracy and cost of each model linear in features of the query, fitted from sums.
+
+State is sums (second moments), never weights, so joining, leaving and adding a model are addition and subtraction; the
+weights follow from the sums by partial pooling (:mod:`fedrouter.pooling`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from fedrouter.baselines import UNSEEN
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.exact import ExactSums
+from fedrouter.pool import ModelPool
+from fedrouter.pooling import Moments, Posterior, fit
+from fedrouter.routers.base import Arrays, Router, fit_shapes
+from fedrouter.routers.features import FeatureMap, feature_map
+
+LEAST_RELATIVE_COST = 0.05
+"""A predicted cost stays above this share of its model's typical cost."""
+
+SUMS = ("gram", "accuracy", "accuracy_squares", "cost", "cost_squares")
+
+
+@dataclass(frozen=True)
+class MomentSums:
+    """Per model: ``count`` ``(M,)``; ``gram`` ``(M, r(r+1)/2)`` the upper triangle of ``Φ'Φ``; ``Φ'y`` ``(M, r)`` and
+    ``y'y`` ``(M,)`` for accuracy and for cost in units of the model's typical cost."""
+
+    count: Integers
+    gram: ExactSums
+    accuracy: ExactSums
+    accuracy_squares: ExactSums
+    cost: ExactSums
+    cost_squares: ExactSums
+
+    def __add__(self, other: MomentSums) -> MomentSums:
+        return MomentSums(self.count + other.count, *(getattr(self, n) + getattr(other, n) for n in SUMS))
+
+    def __sub__(self, other: MomentSums) -> MomentSums:
+        return MomentSums(self.count - other.count, *(getattr(self, n) - getattr(other, n) for n in SUMS))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, MomentSums)
+            and np.array_equal(self.count, other.count)
+            and all(getattr(self, name) == getattr(other, name) for name in SUMS)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def full_gram(self) -> Floats:
+        """``(M, r, r)``."""
+        return symmetric(self.gram.totals())
+
+
+def symmetric(triangle: Floats) -> Floats:
+    """Matrices ``(..., r, r)`` from their upper triangles ``(..., r(r+1)/2)``."""
+    size = int((np.sqrt(8 * triangle.shape[-1] + 1) - 1) / 2)
+    upper = np.triu_indices(size)
+    full = np.zeros((*triangle.shape[:-1], size, size))
+    full[..., upper[0], upper[1]] = triangle
+    full[..., upper[1], upper[0]] = triangle
+    return full
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What the sums amount to: how accuracy and cost depend on the features, each around its centre."""
+
+    centre: float
+    accuracy: Posterior
+    cost: Posterior
+
+    @classmethod
+    def of(cls, sums: MomentSums) -> Fitted:
+        centre = float(sums.accuracy.totals()[:, 0].sum() / max(1, sums.count.sum()))
+        gram = sums.full_gram()
+
+        def around(middle: float, product: Floats, squares: Floats) -> Posterior:
+            # Column 0 of the features is 1, so the first row of a Gram matrix sums the features.
+            moved = squares - 2 * middle * product[:, 0] + middle**2 * sums.count
+            return fit(Moments(sums.count, gram, product - middle * gram[:, 0], moved))
+
+        return cls(
+            centre,
+            around(centre, sums.accuracy.totals(), sums.accuracy_squares.totals()),
+            around(1.0, sums.cost.totals(), sums.cost_squares.totals()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRouter(Router):
+    """A feature map, sums in its features and what follows from them; each model's typical cost ``unit`` ``(M,)``."""
+
+    family: ClassVar[str] = "linear"
+    pool: ModelPool
+    features: FeatureMap
+    sums: MomentSums
+    unit: Floats
+    fitted: Fitted
+
+    @classmethod
+    def of(cls, pool: ModelPool, features: FeatureMap, sums: MomentSums, unit: Floats) -> Self:
+        return cls(pool, features, sums, unit, Fitted.of(sums))
+
+    @property
+    def dimension(self) -> int:
+        return self.features.dimension
+
+    def _estimate(self, embeddings: Embeddings) -> Estimates:
+        features, fitted = self.features(embeddings), self.fitted
+        columns = (
+            np.clip(fitted.centre + fitted.accuracy.mean(features), 0.0, 1.0),
+            self.unit * np.maximum(1.0 + fitted.cost.mean(features), LEAST_RELATIVE_COST),
+            fitted.accuracy.error(features),
+        )
+        seen = self.sums.count > 0
+        accuracy, cost, error = (np.where(seen, column, np.nan) for column in columns)
+        return Estimates(self.pool, accuracy, cost, tuple(None if known else UNSEEN for known in seen), error)
+
+    def arrays(self) -> Arrays:
+        """Sums, so that it can grow; and what follows from them, so that loading it computes nothing."""
+        fitted = self.fitted
+        return {
+            **{f"features.{name}": array for name, array in self.features.arrays().items()},
+            "count": self.sums.count,
+            **{name: getattr(self.sums, name).limbs for name in SUMS},
+            "unit": self.unit,
+            "fitted.centre": np.array([fitted.centre, fitted.accuracy.noise, fitted.cost.noise]),
+            "fitted.accuracy": fitted.accuracy.weights,
+            "fitted.accuracy_covariance": fitted.accuracy.covariance,
+            "fitted.cost": fitted.cost.weights,
+            "fitted.cost_covariance": fitted.cost.covariance,
+        }
+
+    @classmethod
+    def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
+        mark = "features."
+        parts = {name.removeprefix(mark): array for name, array in arrays.items() if name.startswith(mark)}
+        try:
+            features = feature_map(parts)
+        except BadInput as error:
+            raise BadInput(f"{cls.family} router: {error}") from None
+        models, width = len(pool), features.width
+        shapes: dict[str, tuple[int, ...]] = {f"{mark}{name}": array.shape for name, array in parts.items()}
+        shapes |= {"count": (models,), "unit": (models,), "gram": (models, width * (width + 1) // 2, 2)}
+        shapes |= dict.fromkeys(("accuracy", "cost"), (models, width, 2))
+        shapes |= dict.fromkeys(("accuracy_squares", "cost_squares"), (models, 2))
+        shapes |= {"fitted.centre": (3,)} | dict.fromkeys(("fitted.accuracy", "fitted.cost"), (models, width))
+        shapes |= dict.fromkeys(("fitted.accuracy_covariance", "fitted.cost_covariance"), (models, width, width))
+        fit_shapes(cls.family, arrays, shapes)
+        sums = MomentSums(
+            np.asarray(arrays["count"], np.int64),
+            *(ExactSums(np.asarray(arrays[name], np.int64)) for name in SUMS),
+        )
+        centre, *noise = (float(value) for value in arrays["fitted.centre"])
+        accuracy, cost = (
+            Posterior(np.asarray(arrays[f"fitted.{name}"]), np.asarray(arrays[f"fitted.{name}_covariance"]), scatter)
+            for name, scatter in zip(("accuracy", "cost"), noise, strict=True)
+        )
+        return cls(pool, features, sums, np.asarray(arrays["unit"], np.float64), Fitted(centre, accuracy, cost))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelRouter(LinearRouter):
+    """The linear router in kernel features: smooth regions around landmarks instead of straight directions."""
+
+    family: ClassVar[str] = "kernel"

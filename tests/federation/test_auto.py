@@ -1,0 +1,101 @@
+"""`auto`: the best blend by federated cross-validation, and query-blind where nothing beats it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.auto import AutoSettings, WithoutFold, blend, learn
+from fedrouter.federation.client import FOLDS, Client
+from fedrouter.federation.kmeans import KMeansSettings
+from fedrouter.federation.messages import ClusterRequest, CostScaleRequest
+from fedrouter.pool import ModelPool
+
+POOL = ModelPool(["model-0", "model-1", "model-2"])
+
+
+def federation(count=3, change=lambda rows: rows, **shape):
+    return LocalFederation(Client(f"client-{s}", change(drawn_evaluations(seed=s, **shape))) for s in range(count))
+
+
+def shuffled(rows: Evaluations) -> Evaluations:
+    """The same rows with embeddings that say nothing."""
+    embeddings = np.random.default_rng(5).permutation(rows.embeddings)
+    return Evaluations(rows.pool, embeddings, rows.query, rows.model, rows.accuracy, rows.cost)
+
+
+def test_where_queries_teach_nothing_it_falls_back_to_query_blind():
+    router = learn(federation(queries=600, change=shuffled), POOL)
+    weights = dict(zip([part.family for part in router.parts], router.weights, strict=True))
+    # Shrinkage makes the others nearly blind too, so some of their weight is harmless; their estimates must be flat.
+    estimates = router.estimate(drawn_evaluations(queries=200, seed=50).embeddings)
+    assert weights.get("query_blind", 0) > 0.3 or estimates.accuracy.std(axis=0).max() < 0.03
+
+
+def test_where_queries_teach_something_query_blind_is_dropped():
+    router = learn(federation(queries=600), POOL)
+    assert "query_blind" not in [part.family for part in router.parts]
+
+
+def test_a_family_that_is_clearly_best_gets_the_weight():
+    """With two clusters for many directions, K-Means is hopeless where a linear router is right."""
+    settings = AutoSettings(("kmeans", "linear"), settings={"kmeans": KMeansSettings(k_local=2, k_global=2)})
+    router = learn(federation(queries=800), POOL, settings)
+    weights = dict(zip([part.family for part in router.parts], router.weights, strict=True))
+    assert weights["linear"] > 0.8
+
+
+def test_folds_divide_a_clients_queries():
+    client = Client("one", drawn_evaluations(queries=100, per_query=2))
+    request = CostScaleRequest(POOL.names)
+    inside = [client._rows(replace(request, fold=fold), held_out=True) for fold in range(FOLDS)]
+    assert sum(map(len, inside)) == 200
+    vectors = [{vector.tobytes() for vector in rows.embeddings} for rows in inside]
+    assert len(set().union(*vectors)) == sum(map(len, vectors)) == 100
+    outside = client._rows(replace(request, fold=0))
+    assert len(outside) == 200 - len(inside[0])
+    assert not {vector.tobytes() for vector in outside.embeddings} & vectors[0]
+
+
+def test_what_is_held_out_takes_no_part_in_learning():
+    members = federation(queries=100)
+    sizes = {
+        fold: [
+            reply.sizes.sum()
+            for reply in WithoutFold(members, fold).ask("cluster", ClusterRequest(5, 1, 5, 0)).values()
+        ]
+        for fold in (-1, 0, 1)
+    }
+    assert sizes == {-1: [100] * 3, 0: [80] * 3, 1: [80] * 3}
+
+
+@given(st.integers(1, 5), st.integers(0, 1000))
+def test_no_weights_do_better_than_the_blend(size, seed):
+    draw = np.random.default_rng(seed)
+    errors = draw.normal(size=(50, size)) * draw.uniform(0.5, 2, size) + draw.normal(size=(50, 1))
+    gram = errors.T @ errors
+    weights = blend(gram)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights >= 0).all()
+    least = weights @ gram @ weights
+    for other in [*np.eye(size), *draw.dirichlet(np.ones(size), 30)]:
+        assert least <= (other @ gram @ other) * 1.01  # parts below the least weight were dropped
+
+
+def test_an_unknown_candidate_is_refused():
+    with pytest.raises(BadInput, match="candidates: expected query_blind"):
+        AutoSettings(("oracle",))
+
+
+def test_the_mlp_can_be_a_candidate():
+    from fedrouter.federation.mlp import MLPSettings
+
+    settings = AutoSettings(("query_blind", "mlp"), folds=1, settings={"mlp": MLPSettings(rounds=2, hidden=(16,))})
+    router = learn(federation(queries=100), POOL, settings)
+    assert {part.family for part in router.parts} <= {"query_blind", "mlp"}
