@@ -52,8 +52,8 @@ def main() -> None:
         "# A better MLP: what each addition is worth",
         "",
         f"Squared error of accuracy on two clients left out of learning / `auc_common` on the test sets, "
-        f"{ROUNDS} rounds, means over {SEEDS} seeds. Chosen by the error, never by the area. Two seeds are few: differences "
-        "below 0.003 in error are within what a seed moves.",
+        f"{ROUNDS} rounds, means over {SEEDS} seeds. Chosen by the error, never by the area. Two seeds are few: "
+        "differences below 0.003 in error are within what a seed moves.",
         "",
         "    .venv/bin/python benchmarks/mlp.py",
         "",

@@ -106,6 +106,13 @@ def test_a_triangle_unfolds_to_its_matrix():
     assert np.array_equal(symmetric(matrix[np.triu_indices(3)]), matrix)
 
 
+def test_embeddings_too_large_to_sum_are_refused_with_what_to_do():
+    rows = PARTS[0]
+    large = Evaluations(rows.pool, rows.embeddings * 1e4, rows.query, rows.model, rows.accuracy, rows.cost)
+    with pytest.raises(BadInput, match=r"client client-0: embeddings .* normalise them to length one"):
+        learn(federation(large), POOL)
+
+
 def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(BadInput, match="directions"):
         LinearSettings(directions=0)

@@ -77,7 +77,13 @@ class Client:
             raise BadMessage(f"unknown verb {verb!r}: a client answers {', '.join(self._answers)}")
         if not isinstance(request, VERBS[verb][0]):
             raise BadMessage(f"{verb}: expected {VERBS[verb][0].__name__}, got {type(request).__name__}")
-        return self._answers[verb](request)
+        try:
+            return self._answers[verb](request)
+        except OverflowError:
+            raise BadInput(
+                f"client {self.name}: embeddings with values this large cannot be summed exactly; normalise them to "
+                "length one before they are used"
+            ) from None
 
     def _rows(self, request: Request[Any], held_out: bool = False) -> Evaluations:
         """Own evaluations: all, or for a fold those outside it, or with ``held_out`` those in it."""

@@ -1,8 +1,9 @@
 """Everything that travels between server and clients, and so the complete list of what can leave a client.
 
 Each verb has one request and one reply (:data:`VERBS`). Requests are what the server may ask with; **replies are all
-a client can ever send**: centres of its own clusters, counts, sums, trained weights, and a mean loss. No text of a
-query, no embedding, no single record has a field to travel in.
+a client can ever send**: centres of its own clusters, counts, sums (of accuracy, cost, features and their products, and
+errors), trained weights, and a mean loss. No text of a query, no embedding, no single record has a field to travel in.
+A sum over one row is that row's, though, and nothing here yet keeps a client from sending one.
 """
 
 from __future__ import annotations
