@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +20,14 @@ class Estimates:
     """Predicted accuracy and cost in US dollars, both ``(n, M)`` float64.
 
     A model about which nothing is known has NaN in its columns and a reason in ``unavailable``; it is never chosen.
-    ``error`` ``(n, M)`` is the standard error of the accuracy: how far off it may be for want of rows.
+    ``uncertainty`` gives the standard errors of the accuracy when they are asked for: a sweep has no use for them.
     """
 
     pool: ModelPool
     accuracy: Floats
     cost: Floats
     unavailable: tuple[str | None, ...] = ()
-    error: Floats | None = None
+    uncertainty: Callable[[], Floats] | None = None
 
     def __post_init__(self) -> None:
         if not self.unavailable:
@@ -35,6 +37,11 @@ class Estimates:
     def usable(self) -> npt.NDArray[np.bool_]:
         """Which models may be chosen, ``(M,)``."""
         return np.array([reason is None for reason in self.unavailable])
+
+    @cached_property
+    def error(self) -> Floats | None:
+        """Standard errors of the accuracy, ``(n, M)``: how far off it may be for want of rows."""
+        return None if self.uncertainty is None else self.uncertainty()
 
     def __len__(self) -> int:
         return len(self.accuracy)

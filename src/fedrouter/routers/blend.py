@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Arrays, Router
 from fedrouter.routers.kmeans import KMeansRouter
@@ -56,15 +56,17 @@ class BlendRouter(Router):
         return self.parts[0].dimension
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
-        accuracy = np.zeros((len(embeddings), len(self.pool)))
-        cost, error = np.zeros_like(accuracy), np.zeros_like(accuracy)
-        for part, weight in zip(self.parts, self.weights, strict=True):
-            found = part._estimate(embeddings)
-            accuracy += weight * found.accuracy
-            cost += weight * found.cost
+        found = [part._estimate(embeddings) for part in self.parts]
+
+        def mean(values: Sequence[Floats]) -> Floats:
+            return np.asarray(sum(weight * value for weight, value in zip(self.weights, values, strict=True)))
+
+        def error() -> Floats:
             # Parts err together, having seen the same rows, so their errors add rather than cancel.
-            error += weight * (found.error if found.error is not None else 0.5)
-        return Estimates(self.pool, accuracy, cost, found.unavailable, error)
+            return mean([one.error if one.error is not None else np.full_like(one.accuracy, 0.5) for one in found])
+
+        accuracy, cost = mean([one.accuracy for one in found]), mean([one.cost for one in found])
+        return Estimates(self.pool, accuracy, cost, found[0].unavailable, error)
 
     def arrays(self) -> Arrays:
         names = list(PARTS)

@@ -115,12 +115,11 @@ class KMeansRouter(Router):
         table = self.table
         if self.soft:
             share = nearness(embeddings, self.centres)
-            parts = (share @ part for part in (table.accuracy, table.cost, table.error))
+            accuracy, cost, error = (share @ part for part in (table.accuracy, table.cost, table.error))
         else:
             cluster = nearest_centre(embeddings, self.centres)
-            parts = (part[cluster] for part in (table.accuracy, table.cost, table.error))
-        accuracy, cost, error = parts
-        return Estimates(self.pool, accuracy, cost, reasons, error)
+            accuracy, cost, error = (part[cluster] for part in (table.accuracy, table.cost, table.error))
+        return Estimates(self.pool, accuracy, cost, reasons, lambda: error)
 
     def arrays(self) -> Arrays:
         return {

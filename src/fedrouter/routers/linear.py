@@ -115,14 +115,16 @@ class LinearRouter(Router):
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         features, fitted = self.features(embeddings), self.fitted
-        columns = (
-            np.clip(fitted.centre + fitted.accuracy.mean(features), 0.0, 1.0),
-            self.unit * np.maximum(1.0 + fitted.cost.mean(features), LEAST_RELATIVE_COST),
-            fitted.accuracy.error(features),
-        )
+        accuracy = np.clip(fitted.centre + fitted.accuracy.mean(features), 0.0, 1.0)
+        cost = self.unit * np.maximum(1.0 + fitted.cost.mean(features), LEAST_RELATIVE_COST)
         seen = self.sums.count > 0
-        accuracy, cost, error = (np.where(seen, column, np.nan) for column in columns)
-        return Estimates(self.pool, accuracy, cost, tuple(None if known else UNSEEN for known in seen), error)
+        return Estimates(
+            self.pool,
+            np.where(seen, accuracy, np.nan),
+            np.where(seen, cost, np.nan),
+            tuple(None if known else UNSEEN for known in seen),
+            lambda: np.where(seen, fitted.accuracy.error(features), np.nan),
+        )
 
     def arrays(self) -> Arrays:
         """Sums, so that it can grow; and what follows from them, so that loading it computes nothing."""

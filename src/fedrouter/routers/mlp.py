@@ -139,14 +139,16 @@ class MLPRouter(Router):
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         logits, outputs = forward(self.weights, embeddings)
-        accuracy = 1 / (1 + np.exp(-logits.astype(np.float64)))
-        # A network does not know how sure it is; this is the least its number of rows allows.
-        error = np.sqrt(accuracy * (1 - accuracy) / np.maximum(self.scale.count, 1))
         seen = self.scale.count > 0
-        accuracy, cost, error = (
-            np.where(seen, part, np.nan) for part in (accuracy, self.scale.dollars(outputs), error)
+        accuracy = np.where(seen, 1 / (1 + np.exp(-logits.astype(np.float64))), np.nan)
+        # A network does not know how sure it is; this is the least its number of rows allows.
+        return Estimates(
+            self.pool,
+            accuracy,
+            np.where(seen, self.scale.dollars(outputs), np.nan),
+            tuple(None if known else UNSEEN for known in seen),
+            lambda: np.sqrt(accuracy * (1 - accuracy) / np.maximum(self.scale.count, 1)),
         )
-        return Estimates(self.pool, accuracy, cost, tuple(None if known else UNSEEN for known in seen), error)
 
     def arrays(self) -> Arrays:
         scale = {f"scale.{name}": getattr(self.scale, name) for name in CostScale.__dataclass_fields__}
