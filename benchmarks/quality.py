@@ -33,7 +33,7 @@ PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
 SEEDS = 5
-ROUNDS = 15
+ROUNDS = 10
 # What is learnt, by the name it has in the table; a family may appear in its paper's form and in its own.
 PAPER: dict[str, Settings] = {"kmeans": KMeansSettings(paper=True), "mlp": MLPSettings.paper(rounds=ROUNDS)}
 OURS: dict[str, Settings] = {

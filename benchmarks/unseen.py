@@ -28,7 +28,7 @@ SEEDS = 5
 ROUTERS = {
     "auto": ("auto", FAMILIES["auto"].settings()),
     "paper kmeans": ("kmeans", KMeansSettings(paper=True)),
-    "paper mlp, 15 rounds": ("mlp", MLPSettings.paper(rounds=15)),
+    "paper mlp, 10 rounds": ("mlp", MLPSettings.paper(rounds=10)),
     "query_blind": ("query_blind", FAMILIES["query_blind"].settings()),
 }
 
