@@ -55,8 +55,9 @@ def test_columns_cannot_be_changed_afterwards():
 
 def test_the_caller_keeps_its_own_arrays():
     accuracy = np.array([1.0, 0.5, 0.0])
-    make(accuracy=accuracy)
+    evaluations = make(accuracy=accuracy)
     accuracy[0] = 0.25
+    assert evaluations.accuracy[0] == 1.0
 
 
 def test_a_grid_and_back_is_the_same():
