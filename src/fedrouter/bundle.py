@@ -22,9 +22,9 @@ import numpy as np
 
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, BadInput
-from fedrouter.federation.families import family
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
+from fedrouter.routers.known import ROUTERS
 
 FORMAT = 1
 ARRAYS, MANIFEST = "router.safetensors", "bundle.json"
@@ -32,7 +32,10 @@ ARRAYS, MANIFEST = "router.safetensors", "bundle.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a router comes from. No time and no place: the same run makes the same bytes."""
+    """Where a router comes from. No time and no place: the same run makes the same bytes.
+
+    A router that grew names its ``parent`` by that bundle's digest, and the ``change`` that was made to it.
+    """
 
     data: str
     data_digest: str
@@ -42,6 +45,9 @@ class Provenance:
     hyperparameters: Mapping[str, Any]
     simulated: bool = False
     versions: Mapping[str, str] = field(default_factory=lambda: _versions())
+    version: int = 1
+    parent: str | None = None
+    change: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,14 +59,34 @@ class Bundle:
     encoder: EncoderIdentity
     manifest: Mapping[str, Any]
 
+    @property
+    def version(self) -> int:
+        return int(self.manifest.get("version", 1))
+
+    @property
+    def clients(self) -> dict[str, Mapping[str, Any]]:
+        """Who has contributed, by name."""
+        return {entry["name"]: entry for entry in self.manifest["clients"]}
+
+    def child(self, clients: Sequence[Mapping[str, Any]], change: Mapping[str, Any], **other: Any) -> Provenance:
+        """The provenance of a router made from this one; what is not named stays."""
+        kept = {name: self.manifest[name] for name in ("data", "data_digest", "seed", "rounds", "simulated")}
+        kept["hyperparameters"] = self.manifest["hyperparameters"]
+        return Provenance(
+            **(kept | other),
+            clients=clients,
+            version=self.version + 1,
+            parent=self.manifest["digest"],
+            change=change,
+        )
+
 
 def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance: Provenance) -> Path:
     """Write a bundle; it appears complete or not at all, and never over something that is there."""
     from safetensors.numpy import save as pack
 
     path = Path(path)
-    if path.exists():
-        raise BadInput(f"{path}: already exists, and a bundle is never overwritten; choose another place")
+    refuse_existing(path)
     if encoder.dimension != router.dimension:
         raise BadInput(
             f"the router understands embeddings of width {router.dimension}, the encoder makes {encoder.dimension}"
@@ -81,6 +107,9 @@ def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance:
         "clients": list(provenance.clients),
         "hyperparameters": dict(provenance.hyperparameters),
         "versions": dict(provenance.versions),
+        "version": provenance.version,
+        "parent": provenance.parent,
+        "change": dict(provenance.change),
         "arrays": f"sha256:{hashlib.sha256(packed).hexdigest()}",
     }
     manifest["digest"] = _digest(manifest)
@@ -95,6 +124,12 @@ def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return path
+
+
+def refuse_existing(path: Path) -> None:
+    """Where a bundle is to be, nothing may be; asked before the work as well as after it."""
+    if path.exists():
+        raise BadInput(f"{path}: already exists, and a bundle is never overwritten; choose another place")
 
 
 def load(path: str | Path) -> Bundle:
@@ -113,7 +148,7 @@ def load(path: str | Path) -> Bundle:
     try:
         pool = ModelPool.from_json(manifest["pool"])
         encoder = EncoderIdentity.from_json(manifest["encoder"])
-        router = family(manifest["family"]).router.from_arrays(pool, unpack(packed))
+        router = ROUTERS[manifest["family"]].from_arrays(pool, unpack(packed))
     except (BadInput, KeyError, SafetensorError) as error:
         raise BadBundle(f"{path}: its parts do not fit together ({error})") from None
     if router.dimension != encoder.dimension:

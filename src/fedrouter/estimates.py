@@ -46,6 +46,17 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.accuracy)
 
+    def over(self, pool: ModelPool) -> Estimates:
+        """The same estimates among the models of another pool, of which those that are unknown may not be chosen."""
+        place = [self.pool.index(name) if name in self.pool else None for name in pool.names]
+        unknown = np.full(len(self), np.nan)
+        accuracy, cost = (
+            np.stack([unknown if column is None else values[:, column] for column in place], axis=1)
+            for values in (self.accuracy, self.cost)
+        )
+        reasons = ("the router does not know it" if column is None else self.unavailable[column] for column in place)
+        return Estimates(pool, accuracy, cost, tuple(reasons))
+
     def utility(self, tradeoff: float) -> Floats:
         """``accuracy - λ · cost``, minus infinity for a model that may not be chosen; ``(n, M)``."""
         tradeoff = checked_tradeoff(tradeoff)

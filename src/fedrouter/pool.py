@@ -60,6 +60,13 @@ class ModelPool:
         except KeyError:
             raise BadInput(f"model {name!r} is not in the pool ({', '.join(self.names)})") from None
 
+    def with_models(self, more: ModelPool) -> ModelPool:
+        """These models, then the others, which must be new."""
+        known = [name for name in more.names if name in self]
+        if known:
+            raise BadInput(f"already in the pool: {', '.join(known)}")
+        return ModelPool([*self, *more])
+
     def __contains__(self, name: object) -> bool:
         return name in self._index
 

@@ -74,12 +74,15 @@ def test_fedavg_with_one_client_is_ordinary_training(epochs):
 def test_averaging_weighs_by_rows():
     ones = {"w": np.ones((2, 2), np.float32)}
     zeros = {"w": np.zeros((2, 2), np.float32)}
-    assert average([Update(ones, 30, 0.0), Update(zeros, 10, 0.0)])["w"].tolist() == [[0.75, 0.75], [0.75, 0.75]]
+    assert average([Update(ones, 30, 0.0), Update(zeros, 10, 0.0)], ones)["w"].tolist() == [[0.75, 0.75], [0.75, 0.75]]
 
 
 def test_weights_of_another_network_are_refused():
     with pytest.raises(BadMessage, match="weights of another network"):
-        average([Update({"w": np.ones(2, np.float32)}, 1, 0.0), Update({"w": np.ones(3, np.float32)}, 1, 0.0)])
+        average(
+            [Update({"w": np.ones(2, np.float32)}, 1, 0.0), Update({"w": np.ones(3, np.float32)}, 1, 0.0)],
+            {"w": np.ones(2, np.float32)},
+        )
 
 
 def test_participation_is_a_share_of_the_clients_and_at_least_one():
@@ -231,7 +234,7 @@ def test_the_papers_settings_are_plain_federated_averaging_bit_for_bit():
             embeddings = rows.embeddings[rows.query]
             after, loss = train(request, embeddings, rows.model, rows.accuracy, cost, derive(seed, name))
             updates.append(Update(after, len(rows), loss))
-        weights = average(updates)
+        weights = average(updates, updates[0].weights)
     assert same(weights, router.weights)
 
 
@@ -352,7 +355,7 @@ def test_smoothing_keeps_a_share_of_the_round_before():
     learn(members, POOL, replace(SMALL, rounds=2, smoothing=0.75))
     (first, _), (second, _) = members.of("validate")
     updates = list(members.of("train")[1][1].values())
-    for name, weight in average(updates).items():
+    for name, weight in average(updates, updates[0].weights).items():
         assert second.weights[name] == pytest.approx(0.75 * first.weights[name] + 0.25 * weight, abs=1e-6)
 
 

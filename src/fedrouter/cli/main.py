@@ -10,6 +10,8 @@ from rich.console import Console
 
 from fedrouter.cli.calibrate import calibrate
 from fedrouter.cli.evaluate import evaluate
+from fedrouter.cli.grow import client, model
+from fedrouter.cli.personalize import personalize
 from fedrouter.cli.route import route
 from fedrouter.cli.simulate import demo, simulate
 from fedrouter.errors import FedrouterError
@@ -21,8 +23,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, simulate, evaluate, calibrate, route):
+for command in (demo, simulate, evaluate, calibrate, route, personalize):
     app.command()(command)
+for name, group in (("model", model), ("client", client)):
+    app.add_typer(group, name=name)
 
 
 @app.callback(invoke_without_command=True)

@@ -3,32 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedrouter.cli.output import bars
+from fedrouter.cli.output import Voice, bars
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle
     from fedrouter.data.read import Dataset
+    from fedrouter.pool import ModelPool
+    from fedrouter.routers.base import Router
 
 
 def open_with_data(bundle: Path, data: Path) -> tuple[Bundle, Dataset]:
     """Data read with the bundle's own encoder and pool."""
     from fedrouter.bundle import load
-    from fedrouter.data.read import read
 
     saved = load(bundle)
+    return saved, read_for(saved, data, saved.router.pool)
+
+
+def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Dataset:
+    """Data read with the bundle's own encoder; in its own models unless a pool is given."""
+    from fedrouter.data.read import read
+
     with bars() as shown:
         dataset = read(
             data,
             encoder=saved.encoder.name,
-            pool=saved.router.pool,
+            pool=pool,
             watch=lambda done, total: shown.move("encoding", done, total),
         )
     if dataset.encoder.dimension != saved.encoder.dimension:
         raise BadInput(
-            f"{data}: its embeddings have width {dataset.encoder.dimension}, but {bundle} was trained on "
+            f"{data}: its embeddings have width {dataset.encoder.dimension}, but {saved.path} was trained on "
             f"{saved.encoder.name} of width {saved.encoder.dimension}"
         )
-    return saved, dataset
+    return dataset
+
+
+def areas_before_and_after(
+    voice: Voice, saved: Bundle, router: Router, test: Path | None
+) -> dict[str, dict[str, Any]] | None:
+    """Both routers' areas on a table of answers, among the models that the newer one knows."""
+    if test is None:
+        return None
+    from fedrouter.frontier import sweep
+
+    evaluations = read_for(saved, test, router.pool).evaluations
+    truth = evaluations.grid()
+    areas = {
+        when: sweep(one.estimate(evaluations.embeddings).over(router.pool), truth).areas.to_json()
+        for when, one in (("before", saved.router), ("after", router))
+    }
+    shown = ("auc", "auc_common", "max_accuracy")
+    voice.table(
+        [f"on {test.name}", *shown],
+        [[when, *(f"{found[name]:.4f}" for name in shown)] for when, found in areas.items()],
+    )
+    return areas

@@ -11,38 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Floats
-from fedrouter.federation import kmeans, linear, mlp, query_blind
+from fedrouter.federation import kmeans, linear, mlp_growth, query_blind
+from fedrouter.federation.family import Family, not_a_sum
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.messages import ScoreRequest
 from fedrouter.federation.payload import Reply, Request
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter, pack_routers
 
 LEAST_WEIGHT = 0.05
 """A part that would weigh less is left out: it costs more than it brings."""
 
 
-class Candidate(Protocol):
-    """A family's learning."""
-
-    def __call__(
-        self, federation: Federation, pool: ModelPool, settings: Any, seed: int = 0, callback: Callback = ignore
-    ) -> Router: ...
-
-
-CANDIDATES: Mapping[str, tuple[Candidate, type[Any]]] = {
-    "query_blind": (query_blind.learn, query_blind.QueryBlindSettings),
-    "kmeans": (kmeans.learn, kmeans.KMeansSettings),
-    "linear": (linear.learn, linear.LinearSettings),
-    "kernel": (linear.learn_kernel, linear.KernelSettings),
-    "mlp": (mlp.learn, mlp.MLPSettings),
+CANDIDATES: Mapping[str, Family] = {
+    entry.name: entry
+    for entry in (query_blind.FAMILY, kmeans.FAMILY, linear.FAMILY, linear.KERNEL_FAMILY, mlp_growth.FAMILY)
 }
 
 
@@ -62,7 +51,7 @@ class AutoSettings:
             raise BadInput(f"folds: expected at least 1, got {self.folds}")
 
     def of(self, name: str) -> Any:
-        return self.settings.get(name) or CANDIDATES[name][1]()
+        return self.settings.get(name) or CANDIDATES[name].settings()
 
     def alone(self) -> AutoSettings:
         return replace(self, settings={name: self.of(name).alone() for name in self.candidates})
@@ -95,7 +84,7 @@ def learn(
     for fold in range(settings.folds):
         within = WithoutFold(federation, fold)
         try:
-            routers = [CANDIDATES[name][0](within, pool, settings.of(name), seed) for name in settings.candidates]
+            routers = [CANDIDATES[name].learn(within, pool, settings.of(name), seed) for name in settings.candidates]
         except NothingToLearn:
             continue  # so few rows that this fold has them all
         request = ScoreRequest(pool.names, settings.candidates, pack_routers(routers), fold=fold)
@@ -104,7 +93,7 @@ def learn(
         callback(Progress("cross-validation", fold + 1, steps, tuple(replies)))
     weights = blend(errors)
     chosen = [name for name, weight in zip(settings.candidates, weights, strict=True) if weight > 0]
-    parts = tuple(CANDIDATES[name][0](federation, pool, settings.of(name), seed) for name in chosen)
+    parts = tuple(CANDIDATES[name].learn(federation, pool, settings.of(name), seed) for name in chosen)
     router = BlendRouter(pool, parts, tuple(float(weight) for weight in weights if weight > 0))
     callback(Progress("learning", steps, steps, tuple(federation.clients()), router=router))
     return router
@@ -127,3 +116,51 @@ def blend(errors: Floats) -> Floats:
     weights, _ = nnls(np.vstack([root, np.full((1, size), heavy)]), np.r_[np.zeros(size), heavy])
     weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
     return np.asarray(weights / weights.sum())
+
+
+def extend(
+    router: BlendRouter,
+    federation: Federation,
+    models: ModelPool,
+    settings: AutoSettings = AutoSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> BlendRouter:
+    """New models: every part learns them; what the parts weigh stays."""
+    parts = tuple(
+        CANDIDATES[part.family].extend(part, federation, models, settings.of(part.family), seed)
+        for part in router.parts
+    )
+    grown = BlendRouter(router.pool.with_models(models), parts, router.weights)
+    callback(Progress("learning", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def absorb(
+    router: BlendRouter,
+    federation: Federation,
+    settings: AutoSettings = AutoSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> BlendRouter:
+    """New clients: every part learns from them; what the parts weigh stays."""
+    parts = tuple(
+        CANDIDATES[part.family].absorb(part, federation, settings.of(part.family), seed) for part in router.parts
+    )
+    grown = BlendRouter(router.pool, parts, router.weights)
+    callback(Progress("learning", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def release(router: BlendRouter, federation: Federation) -> BlendRouter:
+    """Clients leave every part; a part that is no sum cannot let them go."""
+    parts = []
+    for part in router.parts:
+        verb = CANDIDATES[part.family].release
+        if verb is None:
+            raise not_a_sum(part.family)
+        parts.append(verb(part, federation))
+    return BlendRouter(router.pool, tuple(parts), router.weights)
+
+
+FAMILY = Family("auto", BlendRouter, AutoSettings, learn, extend, absorb, release)

@@ -32,6 +32,7 @@ from fedrouter.federation.messages import (
     TrainRequest,
     Update,
     ValidateRequest,
+    sent_back,
 )
 from fedrouter.federation.payload import Message, Request
 from fedrouter.federation.seeds import derive
@@ -97,6 +98,14 @@ class Client:
         """The same, counted in the server's pool."""
         return self._rows(request, held_out).over(ModelPool(models))
 
+    def _fit(self, width: int) -> None:
+        """Refuse a question about embeddings of another width than one's own."""
+        if width != self._evaluations.dimension:
+            raise BadInput(
+                f"client {self.name}: its embeddings have width {self._evaluations.dimension}, the router's {width}; "
+                "expected the router's encoder"
+            )
+
     def _cluster(self, request: ClusterRequest) -> Centroids:
         """Algorithm 2, lines 3-4, over every query that has an evaluation."""
         rows = self._rows(request)
@@ -111,6 +120,7 @@ class Client:
     def _statistics(self, request: StatisticsRequest) -> CellStatistics:
         """Algorithm 2, lines 9-12: counts and sums around the global centres."""
         rows = self._of(request, request.models)
+        self._fit(request.centres.shape[1])
         shape = (len(request.centres), len(request.models))
         cell = nearest_centre(rows.embeddings, request.centres)[rows.query] * shape[1] + rows.model
         count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
@@ -136,7 +146,7 @@ class Client:
         rows = self._of(request, request.models)
         rows = rows.take(np.flatnonzero(~self._held_out(rows, request)))
         if not len(rows):
-            return Update(request.weights, 0, 0.0)
+            return Update(sent_back(request), 0, 0.0)
         from fedrouter.federation.local_steps import train
 
         weights, loss = train(
@@ -184,7 +194,9 @@ class Client:
     def _moments(self, request: MomentsRequest) -> ModelMoments:
         """Products of features with each other, with accuracy, and with cost in its model's unit."""
         rows = self._of(request, request.models)
-        features = feature_map(request.features)(rows.embeddings)[rows.query]
+        chosen = feature_map(request.features)
+        self._fit(chosen.dimension)
+        features = chosen(rows.embeddings)[rows.query]
         cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
         upper = np.triu_indices(features.shape[1])
         size = len(request.models)

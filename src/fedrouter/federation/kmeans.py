@@ -1,16 +1,22 @@
-"""Algorithm 2 of the paper, "Federated K-Means Router training": one-shot federated clustering, then sums."""
+"""Algorithm 2 of the paper, "Federated K-Means Router training": one-shot federated clustering, then sums.
+
+Growing is addition, and a client leaves by subtraction: sections "When New Models are Added to the Pool" and "When New
+Clients Join the System".
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings
 from fedrouter.federation.clustering import cluster
+from fedrouter.federation.family import Family, never_joined
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.messages import ClusterRequest, StatisticsRequest
 from fedrouter.federation.seeds import derive
@@ -78,3 +84,40 @@ def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool)
     if not replies:
         raise NothingToLearn
     return reduce(add, (reply.table(len(centres), len(pool)) for reply in replies.values()))
+
+
+def extend(
+    router: KMeansRouter,
+    federation: Federation,
+    models: ModelPool,
+    settings: Any = None,
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> KMeansRouter:
+    """New models: the clients' sums around the centres there are become further columns."""
+    added = ask_statistics(federation, router.centres, models)
+    if not added.count.any():
+        raise NothingToLearn
+    grown = replace(router, pool=router.pool.with_models(models), sums=router.sums.beside(added))
+    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def absorb(
+    router: KMeansRouter, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
+) -> KMeansRouter:
+    """New clients: their sums are added; nobody else is asked and no centre moves."""
+    grown = replace(router, sums=router.sums + ask_statistics(federation, router.centres, router.pool))
+    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def release(router: KMeansRouter, federation: Federation) -> KMeansRouter:
+    """Clients leave: their sums are subtracted, exactly. Centres they helped to find stay where they are."""
+    left = router.sums - ask_statistics(federation, router.centres, router.pool)
+    if not left.possible:
+        raise never_joined(f"{router.family} router")
+    return replace(router, sums=left)
+
+
+FAMILY = Family("kmeans", KMeansRouter, KMeansSettings, learn, extend, absorb, release)

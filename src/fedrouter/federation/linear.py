@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
+from fedrouter.federation.family import Family, never_joined
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.kmeans import KMeansSettings, ask_centres
 from fedrouter.federation.messages import MomentsRequest, SecondMomentRequest
@@ -111,3 +113,47 @@ def leading_directions(triangle: Floats, most: int) -> Embeddings:
     vectors = vectors[:, keep]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(keep))])
     return np.asarray(vectors * signs, np.float32)
+
+
+AnyLinear = TypeVar("AnyLinear", bound=LinearRouter)
+
+
+def extend(
+    router: AnyLinear,
+    federation: Federation,
+    models: ModelPool,
+    settings: Any = None,
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> AnyLinear:
+    """New models: the clients' moments of them, in the features there are, become further rows."""
+    unit = ask_unit(federation, models)
+    sums = router.sums.beside(ask_moments(federation, models, router.features, unit))
+    pool = router.pool.with_models(models)
+    grown = type(router).of(pool, router.features, sums, np.concatenate([router.unit, unit]))
+    callback(Progress("moments", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def absorb(
+    router: AnyLinear, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
+) -> AnyLinear:
+    """New clients: their moments are added. A model that is new with them is counted in their typical cost."""
+    unit = np.where(router.sums.count > 0, router.unit, ask_unit(federation, router.pool))
+    sums = router.sums + ask_moments(federation, router.pool, router.features, unit)
+    grown = type(router).of(router.pool, router.features, sums, unit)
+    callback(Progress("moments", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def release(router: AnyLinear, federation: Federation) -> AnyLinear:
+    """Clients leave: their moments are subtracted, exactly. Directions and units they helped to find stay."""
+    left = router.sums - ask_moments(federation, router.pool, router.features, router.unit)
+    if not left.possible:
+        raise never_joined(f"{router.family} router")
+    # As if nobody had ever brought the models that are now unseen.
+    return type(router).of(router.pool, router.features, left, np.where(left.count > 0, router.unit, 1.0))
+
+
+FAMILY = Family("linear", LinearRouter, LinearSettings, learn, extend, absorb, release)
+KERNEL_FAMILY = Family("kernel", KernelRouter, KernelSettings, learn_kernel, extend, absorb, release)

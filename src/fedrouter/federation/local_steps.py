@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
-from fedrouter.federation.messages import TrainRequest
-from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, hidden_sizes
+from fedrouter.federation.messages import TrainRequest, sent_back
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, forward, hidden_sizes
 
 if TYPE_CHECKING:
     import torch
@@ -36,30 +36,39 @@ def train(
 
     With ``request.shared_step`` all heads of a kind also take one step in common: what a client learns from the models
     it asks then moves those it never asks too, and a head's own step has only the difference to learn.
+
+    With ``request.heads_only`` the trunk stays as it is and only heads come back. With a ``request.base`` the loss also
+    has the paper's regulariser (section "When New Clients Join the System"): the mean over models of how far accuracy
+    and cost have moved from what the base says.
     """
     with _torch(seed) as torch:
         network = _network(request.weights, request.dropout)
         if request.shared_step:
             network["shared"] = _zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
-        optimizer = torch.optim.AdamW(network.parameters(), lr=request.learning_rate, weight_decay=request.weight_decay)
+        moving = [p for name, p in network.named_parameters() if not (request.heads_only and name.startswith("trunk"))]
+        optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
+        anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
+        said = _said(request.base, embeddings)[:, :, anchored] if request.base else None
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
             loss_sum = 0.0
             for batch in torch.randperm(len(inputs)).split(request.batch_size):
                 hidden = network["trunk"](inputs[batch])
-                logit = network["accuracy"](hidden).gather(1, asked[batch])[:, 0]
-                output = network["cost"](hidden).gather(1, asked[batch])[:, 0]
+                outputs = torch.stack([network[head](hidden) for head in HEADS], dim=1)
                 if request.shared_step:
-                    common = network["shared"](hidden)
-                    logit, output = logit + common[:, 0], output + common[:, 1]
-                loss = ((logit.sigmoid() - targets[batch, 0]) ** 2).mean()
-                loss = loss + ((output - targets[batch, 1]) ** 2).mean()
+                    outputs = outputs + network["shared"](hidden)[:, :, None]
+                predicted = torch.stack([outputs[:, 0].sigmoid(), outputs[:, 1]], dim=1)  # (batch, 2, M)
+                own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
+                loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
+                if said is not None:
+                    moved = (predicted[:, :, anchored] - said[batch]) ** 2
+                    loss = loss + request.distillation * moved.sum(dim=1).mean()
                 optimizer.zero_grad()
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(network.parameters(), request.clip_norm)
+                torch.nn.utils.clip_grad_norm_(moving, request.clip_norm)
                 optimizer.step()
                 loss_sum += loss.item() * len(batch)
         state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
@@ -68,7 +77,15 @@ def train(
                 for kind in ("weight", "bias"):
                     state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
         names = {name: key for key, name in _names(request.weights).items()}
-        return {name: state[names[name]] for name in request.weights}, loss_sum / len(inputs)
+        return {name: state[names[name]] for name in sent_back(request)}, loss_sum / len(inputs)
+
+
+def _said(base: Weights, embeddings: Embeddings) -> torch.Tensor:
+    """What a frozen network says of these queries: accuracy and normalised cost, ``(n, 2, M)``."""
+    import torch
+
+    logits, cost = forward(base, embeddings)
+    return torch.from_numpy(np.stack([1 / (1 + np.exp(-logits)), cost], axis=1).astype(np.float32))
 
 
 def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:

@@ -9,7 +9,7 @@ A sum over one row is that row's, though, and nothing here yet keeps a client fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.payload import Message, Named, Request
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums
 from fedrouter.routers.linear import SUMS, MomentSums
-from fedrouter.routers.mlp import CostScale, Weights
+from fedrouter.routers.mlp import HEADS, CostScale, Weights
 
 # --- K-Means, Algorithm 2 -------------------------------------------------------------------------------------------
 
@@ -163,16 +163,33 @@ class TrainRequest(Request["Update"]):
     seed: int
     shared_step: bool = False
     held_out: float = 0.0
+    heads_only: bool = False
+    """Leave the trunk as it is, and send back the heads alone."""
+    base: Weights = field(default_factory=dict)
+    anchored: tuple[str, ...] = ()
+    distillation: float = 0.0
+    """How strongly to hold on to what the frozen ``base`` says of the ``anchored`` models."""
 
     def check(self) -> None:
         self.require_weights(self.weights)
         self.require(self.epochs > 0 and self.batch_size > 0, "epochs and batch_size must be above 0")
         self.require(0 <= self.held_out < 1, "held_out must be a share below 1")
+        self.require(0 <= self.distillation < np.inf, "distillation must be at least 0")
+        self.require(bool(self.base) == (self.distillation > 0), "distillation goes with a base")
+        if self.base:
+            self.require_weights(self.base)
+            self.require(set(self.anchored) <= set(self.models), "anchored models must be among the models")
+
+
+def sent_back(request: TrainRequest) -> Weights:
+    """Those of the request's weights that the reply holds, as they were sent."""
+    return {name: array for name, array in request.weights.items() if not request.heads_only or name.startswith(HEADS)}
 
 
 @dataclass(frozen=True, eq=False)
 class Update(Message):
-    """Line 9: the weights after local steps, ``|D_i|`` to weigh them by, and the mean loss of the last epoch."""
+    """Line 9: the weights after local steps (of the heads alone if so asked), ``|D_i|`` to weigh them by, and the mean
+    loss of the last epoch."""
 
     weights: Weights
     rows: int

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrouter.federation.family import Family
 from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.federation.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
+from fedrouter.federation.mlp_growth import absorb, extend
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mf import MFRouter
@@ -38,3 +40,6 @@ def learn(
     weights: Weights = {PROJECTION: projection, **heads}
     best = average_rounds(federation, pool, weights, scale, settings, seed, callback)
     return MFRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
+
+
+FAMILY = Family("mf", MFRouter, MFSettings, learn, extend, absorb, None)

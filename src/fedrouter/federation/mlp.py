@@ -24,6 +24,7 @@ from fedrouter.federation.messages import (
     TrainRequest,
     Update,
     ValidateRequest,
+    sent_back,
 )
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
@@ -43,6 +44,8 @@ class MLPSettings:
     shared_step : a client moves all heads together, too, so that it also teaches those of models it never asks
     smoothing : the router is the running mean of the rounds' weights, each round keeping so much of the one before
     held_out : share of its queries on which each client judges the rounds; the best round's weights are kept
+    head_epochs : local epochs a round when heads of new models are trained, on few rows and with the trunk frozen
+    distillation : when new clients join, how much staying near the router they join counts beside their own rows
     """
 
     rounds: int = 5
@@ -58,6 +61,8 @@ class MLPSettings:
     shared_step: bool = True
     smoothing: float = 0.7
     held_out: float = 0.1
+    head_epochs: int = 10
+    distillation: float = 1.0
 
     @classmethod
     def paper(cls, **changes: Any) -> MLPSettings:
@@ -65,7 +70,7 @@ class MLPSettings:
         return cls(**{"even_heads": False, "shared_step": False, "smoothing": 0.0, "held_out": 0.0} | changes)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "batch_size"):
+        for name in ("rounds", "local_epochs", "batch_size", "head_epochs"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name}: expected at least 1, got {getattr(self, name)}")
         if not 0 < self.participation <= 1:
@@ -73,6 +78,8 @@ class MLPSettings:
         for name in ("smoothing", "held_out"):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInput(f"{name}: expected a share in [0, 1), got {getattr(self, name)}")
+        if not 0 <= self.distillation < np.inf:
+            raise BadInput(f"distillation: expected a number of at least 0, got {self.distillation}")
 
     def alone(self) -> Self:
         """One owner of all the data trains without interruption, as many epochs as there would have been rounds.
@@ -107,8 +114,12 @@ def average_rounds(
     settings: MLPSettings,
     seed: int,
     callback: Callback,
+    **growth: Any,
 ) -> Weights:
-    """Rounds of federated averaging from given weights; line numbers are Algorithm 1's."""
+    """Rounds of federated averaging from given weights; line numbers are Algorithm 1's.
+
+    ``growth`` goes into every :class:`TrainRequest`: what is to stay as it is while a router grows.
+    """
     smooth = best = weights
     least = np.inf
     for turn in range(settings.rounds):  # line 2
@@ -126,11 +137,12 @@ def average_rounds(
             derive(seed, "train", turn),
             settings.shared_step,
             settings.held_out,
+            **growth,
         )
         replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
         updates = [reply for reply in replies.values() if reply.rows]
         if updates:  # a round in which nobody with data answered leaves the weights as they are
-            weights = average(updates)  # line 11
+            weights = {**weights, **average(updates, sent_back(request))}  # line 11
         # Training goes on from the round's own weights; their mean is only what the router is made of.
         smooth = mix(smooth, weights, settings.smoothing) if turn else weights
         loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))
@@ -152,10 +164,10 @@ def sample(clients: Sequence[str], participation: float, seed: int) -> list[str]
     return sorted(clients[place] for place in chosen)
 
 
-def average(updates: Sequence[Update]) -> Weights:
-    """Line 11: the mean of the clients' weights, each weighing as much as it has rows."""
+def average(updates: Sequence[Update], like: Weights) -> Weights:
+    """Line 11: the mean of the clients' weights, each weighing as much as it has rows; all shaped ``like`` these."""
     rows = sum(update.rows for update in updates)
-    shapes = {name: array.shape for name, array in updates[0].weights.items()}
+    shapes = {name: array.shape for name, array in like.items()}
     for update in updates:
         update.require({n: a.shape for n, a in update.weights.items()} == shapes, "weights of another network")
     return {
@@ -163,7 +175,7 @@ def average(updates: Sequence[Update]) -> Weights:
             (update.weights[name].astype(np.float64) * (update.rows / rows) for update in updates),
             start=np.zeros((), np.float64),
         ).astype(np.float32)
-        for name in updates[0].weights
+        for name in like
     }
 
 
@@ -171,7 +183,11 @@ def mix(old: Weights, new: Weights, keep: float) -> Weights:
     """``keep`` of the old weights and the rest of the new."""
     if not keep:
         return new
-    return {name: np.float32(keep) * old[name] + np.float32(1 - keep) * new[name] for name in new}
+    share = (np.float32(keep), np.float32(1 - keep))
+    # What a round did not touch stays the same to the bit.
+    return {
+        name: array if array is old[name] else share[0] * old[name] + share[1] * array for name, array in new.items()
+    }
 
 
 def ask_error(

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrouter.federation.family import Family
 from fedrouter.federation.federation import Callback, Federation, Progress, ignore
-from fedrouter.federation.kmeans import ask_statistics
+from fedrouter.federation.kmeans import absorb, ask_statistics, extend, release
 from fedrouter.federation.mlp import ask_cost_scale
 from fedrouter.pool import ModelPool
 from fedrouter.routers.query_blind import QueryBlindRouter
@@ -34,3 +35,6 @@ def learn(
     router = QueryBlindRouter(pool, centre, ask_statistics(federation, centre, pool))
     callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=router))
     return router
+
+
+FAMILY = Family("query_blind", QueryBlindRouter, QueryBlindSettings, learn, extend, absorb, release)

@@ -30,15 +30,17 @@ def pack_routers(routers: Sequence[Router]) -> dict[str, npt.NDArray[Any]]:
     return {f"{place}:{name}": array for place, router in enumerate(routers) for name, array in router.arrays().items()}
 
 
-def unpack_routers(pool: ModelPool, families: Iterable[str], arrays: Arrays) -> list[Router]:
+def unpack_routers(
+    pool: ModelPool, families: Iterable[str], arrays: Arrays, known: Mapping[str, type[Router]] = PARTS
+) -> list[Router]:
     """The routers that :func:`pack_routers` came from."""
     routers = []
     for place, name in enumerate(families):
-        if name not in PARTS:
-            raise BadInput(f"blend: expected parts of {', '.join(PARTS)}, got {name!r}")
+        if name not in known:
+            raise BadInput(f"blend: expected parts of {', '.join(known)}, got {name!r}")
         mark = f"{place}:"
         own = {key.removeprefix(mark): array for key, array in arrays.items() if key.startswith(mark)}
-        routers.append(PARTS[name].from_arrays(pool, own))
+        routers.append(known[name].from_arrays(pool, own))
     return routers
 
 

@@ -15,7 +15,7 @@ from fedrouter.baselines import UNSEEN
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
-from fedrouter.exact import ExactSums
+from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import Moments, fit
 from fedrouter.routers.base import Arrays, Router, fit_shapes
@@ -67,6 +67,22 @@ class CellSums:
 
     def __sub__(self, other: CellSums) -> CellSums:
         return CellSums(self.count - other.count, *(getattr(self, n) - getattr(other, n) for n in CELL_SUMS))
+
+    def beside(self, other: CellSums) -> CellSums:
+        """These models' columns, then the other's."""
+        parts = (ExactSums(np.concatenate([getattr(s, n).limbs for s in (self, other)], axis=1)) for n in CELL_SUMS)
+        return CellSums(np.concatenate([self.count, other.count], axis=1), *parts)
+
+    @property
+    def possible(self) -> bool:
+        """Whether some evaluations could have these sums; after a subtraction they may not."""
+        empty = self.count == 0
+        return bool(
+            (self.count >= 0).all()
+            and all(not getattr(self, name).limbs[empty].any() for name in CELL_SUMS)
+            and all((getattr(self, name).totals() >= 0).all() for name in CELL_SUMS if name != "log_cost")
+            and (self.accuracy.totals() <= self.count * (1 + RESOLUTION)).all()
+        )
 
     def __eq__(self, other: object) -> bool:
         return (

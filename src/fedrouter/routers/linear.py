@@ -45,6 +45,22 @@ class MomentSums:
     def __sub__(self, other: MomentSums) -> MomentSums:
         return MomentSums(self.count - other.count, *(getattr(self, n) - getattr(other, n) for n in SUMS))
 
+    def beside(self, other: MomentSums) -> MomentSums:
+        """These models' sums, then the other's."""
+        parts = (ExactSums(np.concatenate([getattr(s, name).limbs for s in (self, other)])) for name in SUMS)
+        return MomentSums(np.concatenate([self.count, other.count]), *parts)
+
+    @property
+    def possible(self) -> bool:
+        """Whether some evaluations could have these sums; after a subtraction they may not."""
+        empty = self.count == 0
+        return bool(
+            (self.count >= 0).all()
+            and all(not getattr(self, name).limbs[empty].any() for name in SUMS)
+            and all((getattr(self, f"{name}_squares").totals() >= 0).all() for name in ("accuracy", "cost"))
+            and (np.linalg.eigvalsh(self.full_gram()).min(axis=1) >= -1e-6 * np.maximum(self.count, 1)).all()
+        )
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, MomentSums)

@@ -1,0 +1,71 @@
+"""A figure as data: what is on it, not how it looks. :mod:`fedrouter.report.sheets` draws every one in one style."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+PER = 1000
+"""Costs are drawn for so many queries: dollars for one are too small to read."""
+COST_LABEL = f"mean cost, US dollars per {PER:,} queries"
+ACCURACY_LABEL = "mean accuracy"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line, or with ``dots`` a cloud of points. ``kind`` picks the colour: the same kind looks alike everywhere.
+
+    Kinds: federated, local, centralized, personalised, before, after, oracle, query_blind, everyone, one to six.
+    ``low`` and ``high`` are a band around it, a spread over seeds. Lines with an empty label have no legend entry.
+    """
+
+    label: str
+    x: npt.ArrayLike
+    y: npt.ArrayLike
+    kind: str
+    low: npt.ArrayLike | None = None
+    high: npt.ArrayLike | None = None
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines over one pair of axes."""
+
+    title: str
+    lines: Sequence[Line]
+    x_label: str = COST_LABEL
+    y_label: str = ACCURACY_LABEL
+    log_x: bool = False
+    log_y: bool = False
+    axes: bool = True
+
+
+@dataclass(frozen=True)
+class Bubbles:
+    """A table of shares ``(rows, columns)`` drawn as circles, the larger the share the larger."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    shares: npt.ArrayLike
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Panels in a grid, saved as PNG and SVG under ``name``; the caption says what to see."""
+
+    name: str
+    caption: str
+    panels: Sequence[Panel | Bubbles]
+    columns: int = 2
+
+
+def frontier_line(entry: dict[str, object], label: str, kind: str) -> Line:
+    """A curve of a document (:func:`fedrouter.experiments.experiment.curve`) as a line, by cost."""
+    _, accuracy, cost = np.asarray(entry["points"], np.float64)
+    order = np.argsort(cost, kind="stable")
+    return Line(label, cost[order] * PER, accuracy[order], kind)

@@ -1,0 +1,222 @@
+"""Growing: new models, new clients, clients that leave; every family that is listed gets these tests."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
+from fedrouter.federation.auto import AutoSettings
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import FAMILIES, settings_of
+from fedrouter.federation.federation import NothingToLearn
+from fedrouter.federation.kmeans import KMeansSettings
+from fedrouter.federation.mlp import MLPSettings
+from fedrouter.pool import ModelPool
+from fedrouter.routers.mlp import HEADS
+
+OLD, NEW = ModelPool(["model-0", "model-1", "model-2"]), ModelPool(["model-3"])
+PARTS = {f"client-{seed}": drawn_evaluations(queries=200, models=4, seed=seed) for seed in range(4)}
+FOUNDERS, NEWCOMERS = ("client-0", "client-1", "client-2"), ("client-3",)
+QUERIES = drawn_evaluations(seed=99).embeddings
+
+
+def federation(*names):
+    return LocalFederation(Client(name, PARTS[name]) for name in names)
+
+
+@pytest.fixture(params=FAMILIES.values(), ids=FAMILIES.keys(), scope="module")
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def router(family):
+    return family.learn(federation(*FOUNDERS), OLD, family.settings())
+
+
+@pytest.fixture(scope="module")
+def extended(family, router):
+    return family.extend(router, federation(*FOUNDERS), NEW, family.settings())
+
+
+@pytest.fixture(scope="module")
+def joined(family, router):
+    return family.absorb(router, federation(*NEWCOMERS), family.settings())
+
+
+def same(one, other):
+    left, right = one.arrays(), other.arrays()
+    return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
+
+
+def test_a_new_model_gets_estimates_and_its_place_after_the_others(extended):
+    assert extended.pool.names == (*OLD.names, *NEW.names)
+    estimates = extended.estimate(QUERIES)
+    assert estimates.unavailable == (None,) * 4
+    assert ((estimates.accuracy >= 0) & (estimates.accuracy <= 1)).all()
+    assert (np.isfinite(estimates.cost) & (estimates.cost > 0)).all()
+    # model-3 costs a hundredth of a cent or so, as its rows say
+    seen = np.concatenate([part.cost[part.model == 3] for part in PARTS.values()]).mean()
+    assert estimates.cost[:, 3].mean() == pytest.approx(seen, rel=0.5)
+
+
+def test_a_new_model_that_nobody_has_asked_is_refused(family, router):
+    with pytest.raises(NothingToLearn):
+        family.extend(router, federation(*FOUNDERS), ModelPool(["model-9"]), family.settings())
+
+
+def test_a_model_that_is_there_cannot_be_added(family, router):
+    with pytest.raises(BadInput, match="already in the pool: model-1"):
+        family.extend(router, federation(*FOUNDERS), ModelPool(["model-1"]), family.settings())
+
+
+@pytest.mark.parametrize("name", ["mlp", "mf"])
+def test_trunk_and_old_heads_keep_every_bit_when_a_model_is_added(name):
+    family = FAMILIES[name]
+    router = family.learn(federation(*FOUNDERS), OLD, family.settings())
+    grown = family.extend(router, federation(*FOUNDERS), NEW, family.settings())
+    for key, before in router.weights.items():
+        after = grown.weights[key][: len(before)] if key.startswith(HEADS) else grown.weights[key]
+        assert after.tobytes() == before.tobytes(), key
+    for key, before in vars(router.scale).items():
+        assert getattr(grown.scale, key)[:3].tobytes() == before.tobytes(), key
+    # and so the old models' estimates are the same, but for the order in which a wider product is summed
+    old, new = router.estimate(QUERIES), grown.estimate(QUERIES)
+    assert np.abs(new.accuracy[:, :3] - old.accuracy).max() < 1e-6
+
+
+def test_only_heads_of_the_new_models_travel_back():
+    sent = []
+
+    class Listening(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            replies = super().ask(verb, payload, to)
+            sent.extend((verb, payload, reply) for reply in replies.values())
+            return replies
+
+    family = FAMILIES["mlp"]
+    router = family.learn(federation(*FOUNDERS), OLD, MLPSettings(rounds=1))
+    family.extend(router, Listening(Client(name, PARTS[name]) for name in FOUNDERS), NEW, MLPSettings(rounds=1))
+    updates = [(payload, reply) for verb, payload, reply in sent if verb == "train"]
+    assert updates
+    for payload, reply in updates:
+        assert payload.models == NEW.names
+        assert {key: array.shape[0] for key, array in reply.weights.items()} == dict.fromkeys(
+            (f"{head}.{kind}" for head in HEADS for kind in ("weight", "bias")), 1
+        )
+
+
+def test_old_cells_and_centres_keep_every_bit_when_a_model_is_added():
+    family = FAMILIES["kmeans"]
+    router = family.learn(federation(*FOUNDERS), OLD, KMeansSettings(paper=True))
+    grown = family.extend(router, federation(*FOUNDERS), NEW, KMeansSettings())
+    assert np.array_equal(grown.centres, router.centres)
+    assert np.array_equal(grown.sums.count[:, :3], router.sums.count)
+    old, new = router.estimate(QUERIES), grown.estimate(QUERIES)
+    assert np.array_equal(new.accuracy[:, :3], old.accuracy)
+    assert np.array_equal(new.cost[:, :3], old.cost)
+    # what was learnt in two steps is what would have been learnt in one, around the same centres
+    whole = family.absorb(
+        dataclasses.replace(grown, sums=grown.sums - grown.sums), federation(*FOUNDERS), KMeansSettings()
+    )
+    assert whole.sums == grown.sums
+
+
+def test_a_new_client_is_learnt_from_and_nobody_else_is_asked(router, joined):
+    assert joined.pool == OLD
+    before, after = router.estimate(QUERIES), joined.estimate(QUERIES)
+    assert not np.array_equal(before.accuracy, after.accuracy)
+
+
+def test_a_client_that_joins_and_leaves_restores_the_router_exactly(family, router, joined):
+    if family.release is None:
+        pytest.skip(f"{family.name}: its state is no sum")
+    assert not same(joined, router)
+    assert same(family.release(joined, federation(*NEWCOMERS)), router)
+
+
+def test_joining_and_leaving_in_any_order_is_as_if_the_leaver_never_came(family, router, joined):
+    if family.release is None:
+        pytest.skip(f"{family.name}: its state is no sum")
+    one, other = drawn_evaluations(queries=80, seed=21), drawn_evaluations(queries=90, seed=22)
+    first, second = (LocalFederation([Client("x", rows)]) for rows in (one, other))
+    both = family.absorb(family.absorb(router, first, family.settings()), second, family.settings())
+    assert same(family.release(both, first), family.absorb(router, second, family.settings()))
+
+
+def test_who_never_joined_cannot_leave(family, router):
+    if family.release is None:
+        pytest.skip(f"{family.name}: its state is no sum")
+    stranger = LocalFederation([Client("stranger", drawn_evaluations(queries=400, seed=77))])
+    with pytest.raises(BadInput, match="not part of this router"):
+        family.release(router, stranger)
+
+
+def test_a_model_that_comes_with_a_client_goes_with_it():
+    linear = FAMILIES["linear"]
+    pool = ModelPool([*OLD.names, *NEW.names])
+    without = {name: part.over(OLD) for name, part in PARTS.items()}
+    router = linear.learn(LocalFederation(Client(n, without[n]) for n in FOUNDERS), pool, linear.settings())
+    assert router.estimate(QUERIES).unavailable[3]
+    joined = linear.absorb(router, federation(*NEWCOMERS), linear.settings())
+    assert joined.estimate(QUERIES).unavailable[3] is None
+    assert same(linear.release(joined, federation(*NEWCOMERS)), router)
+
+
+def test_distillation_keeps_the_router_nearer_to_the_one_that_is_joined():
+    mlp = FAMILIES["mlp"]
+    settings = MLPSettings.paper(rounds=5)
+    router = mlp.learn(federation(*FOUNDERS), OLD, settings)
+    moved = []
+    for weight in (0.0, 1.0, 30.0):
+        joined = mlp.absorb(router, federation(*NEWCOMERS), dataclasses.replace(settings, distillation=weight))
+        moved.append(np.abs(joined.estimate(QUERIES).accuracy - router.estimate(QUERIES).accuracy).mean())
+    assert moved[0] > moved[1] > moved[2] > 0
+
+
+def test_the_regulariser_is_the_papers():
+    """One step of plain gradient descent on rows whose own loss is zero moves nothing but by the regulariser."""
+    import torch
+
+    from fedrouter.federation.local_steps import _network, _said
+    from fedrouter.routers.mlp import forward, initial_weights
+
+    base, now = (initial_weights(8, (6,), 3, seed) for seed in (0, 1))
+    queries = drawn_evaluations(queries=7).embeddings
+    said = _said(base, queries).numpy()
+    logits, cost = forward(base, queries)
+    assert said[:, 0] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
+    assert said[:, 1] == pytest.approx(cost, abs=1e-6)
+    network = _network(now, 0.0).eval()
+    hidden = network["trunk"](torch.from_numpy(queries.copy()))
+    predicted = np.stack(
+        [network["accuracy"](hidden).sigmoid().detach().numpy(), network["cost"](hidden).detach().numpy()], 1
+    )
+    ours = ((predicted - said) ** 2).sum(axis=1).mean()
+    accuracy, costs = ((predicted[:, place] - said[:, place]) ** 2 for place in (0, 1))
+    assert ours == pytest.approx((accuracy.mean(axis=1) + costs.mean(axis=1)).mean())
+
+
+def test_a_client_of_another_width_is_refused(family, router):
+    narrow = LocalFederation([Client("narrow", drawn_evaluations(dimension=5))])
+    with pytest.raises(BadInput, match="width"):
+        family.absorb(router, narrow, family.settings())
+
+
+def test_settings_come_back_from_a_manifest():
+    import json
+
+    for name, settings in (
+        ("mlp", MLPSettings.paper(rounds=7, hidden=(64, 32))),
+        ("auto", AutoSettings(candidates=("query_blind", "kmeans"), settings={"kmeans": KMeansSettings(k_global=9)})),
+    ):
+        kept = json.loads(json.dumps(dataclasses.asdict(settings)))
+        again = settings_of(name, kept)
+        assert dataclasses.asdict(again) | {"settings": 0} == dataclasses.asdict(settings) | {"settings": 0}
+    assert again.of("kmeans").k_global == 9
+    assert settings_of("mlp", {"rounds": 3, "no such": 1}, rounds=8, distillation=2.0) == MLPSettings(
+        rounds=8, distillation=2.0
+    )
