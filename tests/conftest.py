@@ -36,6 +36,12 @@ def full_grid(queries=200, models=4, seed=0) -> Grid:
     return Grid(ModelPool([f"model-{place}" for place in range(models)]), accuracy, cost)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Tests, and the processes they start, keep out of the user's own cache of embeddings."""
+    os.environ["FEDROUTER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def world():
     return simulated_world()

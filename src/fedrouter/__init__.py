@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedrouter.federation.client import Client
     from fedrouter.federation.families import FAMILIES
     from fedrouter.frontier import Frontier, sweep
+    from fedrouter.personalisation import personalise
     from fedrouter.pool import Model, ModelPool
 
 __version__ = version("fedrouter")
@@ -37,6 +38,7 @@ _HOMES = {
     "calibrate": "calibration",
     "load": "bundle",
     "partition": "data.partition",
+    "personalise": "personalisation",
     "read": "data.read",
     "save": "bundle",
     "sweep": "frontier",
@@ -55,6 +57,7 @@ __all__ = [
     "calibrate",
     "load",
     "partition",
+    "personalise",
     "read",
     "save",
     "sweep",

@@ -12,6 +12,13 @@ from fedrouter.data.read import read
 from fedrouter.errors import BadInput
 from fedrouter.pool import ModelPool
 
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+    """One for all tests here, so that the encoder is loaded once."""
+    monkeypatch.setenv("FEDROUTER_CACHE", str(tmp_path_factory.getbasetemp() / "encoded"))
+
+
 DRAW = np.random.default_rng(0)
 VECTORS = DRAW.normal(size=(4, 3)).round(4).tolist()
 TABLE = {
@@ -96,7 +103,15 @@ def test_a_log_without_text_tells_queries_apart_by_their_embedding(tmp_path):
     assert read(write(tmp_path / "log.parquet", columns)).evaluations.query.tolist() == [0, 1, 0, 2]
 
 
-def test_text_without_embeddings_is_encoded_once_for_each_distinct_text(tmp_path):
+def test_a_log_may_name_its_queries_and_then_the_same_text_can_be_two(tmp_path):
+    columns = {**LOG, "query": [7, 8, 9, 8]}
+    evaluations = read(write(tmp_path / "log.parquet", columns)).evaluations
+    assert evaluations.query.tolist() == [0, 1, 2, 1]
+    assert evaluations.text == ("one", "two", "one")
+
+
+def test_text_without_embeddings_is_encoded_once_for_each_distinct_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDROUTER_CACHE", str(tmp_path / "cache"))
     columns = {name: values for name, values in LOG.items() if name != "embedding"}
     seen = []
     dataset = read(write(tmp_path / "log.csv", columns), watch=lambda done, total: seen.append((done, total)))
@@ -147,7 +162,10 @@ def changed(columns, **changes):
             changed(TABLE, **{"small|total_cost": [0.001, 0.002, -0.5, None]}),
             r"row 3, column 'small\|total_cost': expected US dollars from 0 .* got -0.5",
         ),
-        (changed(TABLE, small=[1.0, None, 0.5, None]), r"row 2, column 'small': .* got nothing"),
+        (
+            changed(TABLE, small=[1.0, None, 0.5, None], oracle_model_to_route_to=None),
+            r"row 2, column 'small': .* got nothing",
+        ),
         (changed(TABLE, small=["1", "no", "0.5", "1"]), r"row 2, column 'small': expected a number"),
         (changed(TABLE, small=None), r"column 'small\|total_cost' has no accuracy column 'small'"),
         (changed(TABLE, eval_name=None), r"no column 'eval_name'; the file has prompt"),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrouter.encoders import OFFLINE, EncoderIdentity, column_stem
-from fedrouter.encoders.sentence import SentenceEncoder, _offline_folder, final_ask
+from fedrouter.encoders.sentence import SentenceEncoder, _offline_folder, final_ask, locate
 from fedrouter.errors import FedrouterError
 
 
@@ -55,9 +55,47 @@ def test_a_short_text_is_left_alone(encoder):
     assert final_ask("Hello", encoder._model.tokenizer, 256) == "Hello"
 
 
-def test_a_folder_loads_as_well(encoder):
-    from_folder = SentenceEncoder(str(_offline_folder()))
+@pytest.fixture(scope="module")
+def saved(encoder, tmp_path_factory):
+    """The encoder as sentence-transformers itself saves one, under the name of the offline encoder."""
+    folder = tmp_path_factory.mktemp("mine") / OFFLINE
+    encoder._model.save(str(folder))
+    return folder
+
+
+def test_any_saved_folder_loads(encoder, saved):
+    from_folder = SentenceEncoder(str(saved))
+    assert from_folder.identity() == EncoderIdentity(str(saved), 384, True)
     assert from_folder.encode(["same"]) == pytest.approx(encoder.encode(["same"]), abs=1e-6)
+
+
+def test_a_text_beyond_a_folders_own_window_keeps_its_last_ask(saved, tmp_path):
+    import json
+    import shutil
+
+    folder = shutil.copytree(saved, tmp_path / "narrow")
+    settings = folder / "sentence_bert_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"max_seq_length": 32}))
+    narrow = SentenceEncoder(str(folder))
+    ask = "Which metal is liquid at room temperature?"
+    long, short = narrow.encode(["Some words about cooking rice. " * 10 + "\n\n" + ask, ask])
+    assert narrow._model.max_seq_length == 32
+    assert long == pytest.approx(short, abs=1e-5)
+
+
+def test_a_folder_counts_over_the_installed_encoder_of_the_same_name(saved):
+    assert locate(str(saved)) == saved
+    assert locate(OFFLINE) == _offline_folder()
+
+
+def test_a_folder_that_is_no_encoder_says_what_one_has(tmp_path):
+    with pytest.raises(FedrouterError, match=r"the folder is there but does not load .*modules\.json, config\.json"):
+        SentenceEncoder(str(tmp_path))
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FedrouterError, match=r"absent' could not be loaded .*: expected a folder, the offline"):
+        SentenceEncoder(str(tmp_path / "absent"))
 
 
 def test_an_encoder_that_is_nowhere_is_named():

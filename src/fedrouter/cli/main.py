@@ -7,8 +7,10 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from fedrouter.cli.calibrate import calibrate
+from fedrouter.cli.data import app as data
 from fedrouter.cli.evaluate import evaluate
 from fedrouter.cli.grow import client, model
 from fedrouter.cli.personalize import personalize
@@ -25,7 +27,7 @@ app = typer.Typer(
 )
 for command in (demo, simulate, evaluate, calibrate, route, personalize):
     app.command()(command)
-for name, group in (("model", model), ("client", client)):
+for name, group in (("model", model), ("client", client), ("data", data)):
     app.add_typer(group, name=name)
 
 
@@ -46,7 +48,7 @@ def main() -> None:
     try:
         app()
     except FedrouterError as error:
-        Console(stderr=True, highlight=False).print("[bold red]error[/]", str(error), soft_wrap=True, markup=True)
+        Console(stderr=True, highlight=False).print("[bold red]error[/]", escape(str(error)), soft_wrap=True)
         if "--json" in sys.argv[1:]:
             print(json.dumps({"error": str(error)}))
         sys.exit(2)

@@ -1,22 +1,44 @@
-"""From a data file to evaluations, whichever of the two accepted layouts it has."""
+"""From a data file to evaluations, whichever of the accepted layouts it has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fedrouter.data.source import Source, file_digest, shown
+from fedrouter.data import routerbench, sprout
+from fedrouter.data.source import Source, shown
 from fedrouter.encoders import KNOWN, OFFLINE, EncoderIdentity, column_stem
-from fedrouter.encoders.sentence import SentenceEncoder, Watch
+from fedrouter.encoders.cache import CachedEncoder
+from fedrouter.encoders.sentence import Watch
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import MOST_COST, Embeddings, Evaluations, Floats, Grid, Integers
+from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid, Integers
 from fedrouter.pool import ModelPool
 
-COST = "|total_cost"
 EMBEDDING = "_embedding"
+Texts = Callable[[Source, str], tuple[str, ...]]
+"""The texts of a column, as a layout writes them."""
+
+
+class TableLayout(Protocol):
+    """How a table with one row a query says what each model did; `routerbench` and `sprout` are such modules."""
+
+    @property
+    def TASK(self) -> str: ...
+
+    def fits(self, source: Source) -> bool: ...
+
+    def pool(self, source: Source) -> ModelPool: ...
+
+    def cells(self, source: Source, model: str) -> tuple[Floats, Floats]: ...
+
+    def texts(self, source: Source, column: str) -> tuple[str, ...]: ...
+
+
+TABLES: tuple[TableLayout, ...] = (routerbench, sprout)
 
 
 @dataclass(frozen=True)
@@ -33,7 +55,7 @@ class Dataset:
 def read(
     path: str | Path, *, encoder: str | None = None, pool: ModelPool | None = None, watch: Watch | None = None
 ) -> Dataset:
-    """Read a table in RouterBench's layout, or an evaluation log.
+    """Read a table in RouterBench's or SPROUT's layout, or an evaluation log; a folder of parquet is read as one.
 
     Parameters
     ----------
@@ -42,63 +64,44 @@ def read(
     watch : told the progress of encoding, where the file has text but no embeddings
     """
     source = Source(path)
-    if any(name.endswith(COST) for name in source.names):
-        evaluations, identity = _read_table(source, encoder, pool, watch)
+    layout = next((layout for layout in TABLES if layout.fits(source)), None)
+    if layout is not None:
+        evaluations, identity = _read_table(source, layout, encoder, pool, watch)
     elif {"model", "accuracy", "cost"} <= set(source.names):
         evaluations, identity = _read_log(source, encoder, pool, watch)
     else:
         raise source.error(
             f"wrong columns ({shown(source.names)}): expected a table with 'prompt', 'eval_name', a column a model "
-            f"and '<model>{COST}', or a log with 'model', 'accuracy', 'cost' and 'prompt' or 'embedding'"
+            f"and '<model>{routerbench.COST}', or a log with 'model', 'accuracy', 'cost' and 'prompt' or 'embedding'"
         )
-    return Dataset(source.path.name, evaluations, identity, file_digest(source.path))
+    return Dataset(source.path.name, evaluations, identity, source.digest())
 
 
 def _read_table(
-    source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
+    source: Source, layout: TableLayout, encoder: str | None, pool: ModelPool | None, watch: Watch | None
 ) -> tuple[Evaluations, EncoderIdentity]:
     """One row a query; an empty cell is a model that was not asked."""
-    models = [name.removesuffix(COST) for name in source.names if name.endswith(COST)]
-    for model in models:
-        if model not in source.names:
-            raise source.error(f"column {model + COST!r} has no accuracy column {model!r} beside it")
-    table_pool = ModelPool(models)
-    if pool is not None and not set(pool.names) & set(models):
+    table_pool = layout.pool(source)
+    if pool is not None and not set(pool.names) & set(table_pool.names):
         raise source.error(f"no column of the pool's models ({', '.join(pool.names)})")
-    task = source.words("eval_name")
-    shape = (source.rows, len(models))
+    task = source.words(layout.TASK)
+    shape = (source.rows, len(table_pool))
     accuracy, cost = np.empty(shape), np.empty(shape)
-    for place, model in enumerate(models):
-        accuracy[:, place], cost[:, place] = _cells(source, model)
-    embeddings, identity = _embeddings(source, encoder, watch)
-    text = source.words("prompt") if "prompt" in source.names else None
+    for place, model in enumerate(table_pool.names):
+        accuracy[:, place], cost[:, place] = layout.cells(source, model)
+    embeddings, identity = _embeddings(source, layout.texts, encoder, watch)
+    text = layout.texts(source, "prompt") if "prompt" in source.names else None
     evaluations = Evaluations.from_grid(
         Grid(table_pool, accuracy, cost), _finite(source, embeddings), task=task, text=text
     )
     return (evaluations if pool is None else evaluations.over(pool)), identity
 
 
-def _cells(source: Source, model: str) -> tuple[Floats, Floats]:
-    """A model's accuracy and cost, both empty or both in range."""
-    accuracy, cost = source.numbers(model), source.numbers(model + COST)
-    unknown = np.isnan(accuracy) & np.isnan(cost)
-    for column, values, fits, expected in (
-        (model, accuracy, (accuracy >= 0) & (accuracy <= 1), "an accuracy in [0, 1]"),
-        (model + COST, cost, (cost >= 0) & (cost <= MOST_COST), f"US dollars from 0 to {MOST_COST:,.0f}"),
-    ):
-        bad = ~(fits | unknown)
-        if bad.any():
-            row = int(bad.argmax())
-            got = "nothing, though the other half of the cell is there" if np.isnan(values[row]) else values[row]
-            raise source.error(f"expected {expected}, got {got}", row=row, column=column)
-    return accuracy, cost
-
-
 def _read_log(
     source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
 ) -> tuple[Evaluations, EncoderIdentity]:
-    """One row an evaluation; rows with the same text, or else the same embedding, are the same query."""
-    embeddings, identity = _embeddings(source, encoder, watch)
+    """One row an evaluation; rows with the same query name, else the same text or embedding, are one query."""
+    embeddings, identity = _embeddings(source, Source.words, encoder, watch)
     embeddings = _finite(source, embeddings)
     first, query = _queries(source, embeddings)
     names = source.words("model")
@@ -124,14 +127,17 @@ def _read_log(
 
 def _queries(source: Source, embeddings: Embeddings) -> tuple[Integers, Integers]:
     """The first row of each distinct query, and the query of each row."""
-    keys: Any = source.words("prompt") if "prompt" in source.names else [vector.tobytes() for vector in embeddings]
+    named = next((name for name in ("query", "prompt") if name in source.names), None)
+    keys: Any = source.words(named) if named else [vector.tobytes() for vector in embeddings]
     places: dict[Any, int] = {}
     query = np.array([places.setdefault(key, len(places)) for key in keys])
     _, first = np.unique(query, return_index=True)
     return first, query
 
 
-def _embeddings(source: Source, encoder: str | None, watch: Watch | None) -> tuple[Embeddings, EncoderIdentity]:
+def _embeddings(
+    source: Source, texts: Texts, encoder: str | None, watch: Watch | None
+) -> tuple[Embeddings, EncoderIdentity]:
     """The embeddings of the encoder asked for: a column of the file, or else its text encoded now."""
     columns = {name.removesuffix(EMBEDDING).lower(): name for name in source.names if name.endswith(EMBEDDING)}
     if encoder is None:
@@ -147,12 +153,9 @@ def _embeddings(source: Source, encoder: str | None, watch: Watch | None) -> tup
     text = next((name for name in ("question", "prompt") if name in source.names), None)
     if text is None:
         raise source.error("neither embeddings nor a 'prompt' column to make them from")
-    model = SentenceEncoder(encoder or OFFLINE)
-    texts = source.words(text)
-    distinct = list(dict.fromkeys(texts))
-    place = {words: row for row, words in enumerate(distinct)}
-    vectors = model.encode(distinct, watch)[[place[words] for words in texts]]
-    return vectors, replace(model.identity(), dimension=vectors.shape[1])
+    model = CachedEncoder(encoder or OFFLINE)
+    vectors = model.encode(texts(source, text), watch)
+    return vectors, EncoderIdentity(model.name, vectors.shape[1], normalised=True)
 
 
 def _finite(source: Source, embeddings: Embeddings) -> Embeddings:

@@ -1,170 +1,87 @@
-"""A data file as columns, whatever its form: parquet, CSV, JSON lines, or RouterBench's pickle."""
+"""A data set as columns: one file, or a folder of parquet shards read as one table."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrouter.data.pickles import read_pickled_frame
+from fedrouter.data.forms import DataFile, shown
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-FORMS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".pkl": "pickle",
-    ".pickle": "pickle",
-}
+__all__ = ["Source", "file_digest", "shown"]
 
 
 class Source:
-    """Columns of one file, read when asked for; rows are counted from 1 in messages, headers not included."""
+    """Columns of one file or of several alike; an error names the file and the row in that file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not self.path.is_file():
-            raise BadInput(f"{path}: no such file")
-        self.form = FORMS.get(self.path.suffix.lower(), "")
-        if not self.form:
-            raise BadInput(f"{path}: expected a file ending in {', '.join(FORMS)}")
-        if self.path.stat().st_size == 0:
-            raise BadInput(f"{path}: the file is empty")
-        self._table = self._open()
-        if self.rows == 0:
-            raise self.error("the file has a header but no rows")
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._table.column_names) if self.form != "parquet" else self._table.schema_arrow.names
+        self._files = [DataFile(part) for part in _parts(self.path)]
+        self.names = self._files[0].names
+        for file in self._files[1:]:
+            differ = sorted({*file.names} ^ {*self.names})
+            if differ:
+                raise file.error(
+                    f"a folder is read as shards of one table, but its columns are not those of "
+                    f"{self._files[0].path.name}: {shown(differ)}"
+                )
 
     @property
     def rows(self) -> int:
-        return int(self._table.num_rows if self.form != "parquet" else self._table.metadata.num_rows)
+        return sum(file.rows for file in self._files)
 
     def error(self, problem: str, *, row: int | None = None, column: str | None = None) -> BadInput:
-        """An error that names the file, and the row (from 0 here, from 1 there) and column where there is one."""
-        places = [] if row is None else [f"row {row + 1}"]
-        places += [] if column is None else [f"column {column!r}"]
-        return BadInput(": ".join([str(self.path), *([", ".join(places)] if places else []), problem]))
+        """An error that names the file, the row (from 0 over all files here, from 1 in that file there), the column."""
+        if row is None:
+            return BadInput(f"{self.path}: {f'column {column!r}: ' if column else ''}{problem}")
+        for file in self._files:
+            if row < file.rows:
+                break
+            row -= file.rows
+        return file.error(problem, row=row, column=column)
 
-    def numbers(self, name: str) -> Floats:
-        """A column of numbers; NaN where a cell is empty."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def members(self, name: str) -> tuple[str, ...]:
+        """The fields of a column whose cells are records; none for a plain column."""
+        return self._files[0].members(name)
 
-        column = self._column(name)
-        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-            column = column.cast(pa.float64())
-        if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-            for row, value in enumerate(column.to_pylist()):
-                if value not in (None, "") and not _is_number(value):
-                    raise self.error(f"expected a number, got {type(value).__name__}", row=row, column=name)
-            return np.array([float(value) if value not in (None, "") else np.nan for value in column.to_pylist()])
-        return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(), np.float64)
+    def numbers(self, name: str, member: str | None = None) -> Floats:
+        """A column of numbers, or a numeric field of a column of records; NaN where a cell is empty."""
+        return np.concatenate([file.numbers(name, member) for file in self._files])
 
     def words(self, name: str) -> tuple[str, ...]:
         """A column of text; an empty cell is an error."""
-        values = self._column(name).to_pylist()
-        for row, value in enumerate(values):
-            if value is None or value == "":
-                raise self.error("expected text, the cell is empty", row=row, column=name)
-        return tuple(str(value) for value in values)
+        return tuple(word for file in self._files for word in file.words(name))
 
     def vectors(self, name: str) -> Embeddings:
-        """A column of embeddings, ``(n, d)``: lists of numbers, or in CSV the same written as JSON."""
-        import pyarrow as pa
+        """A column of embeddings, ``(n, d)``."""
+        parts = [file.vectors(name) for file in self._files]
+        for file, part in zip(self._files, parts, strict=True):
+            if part.shape[1] != parts[0].shape[1]:
+                wide, first = parts[0].shape[1], self._files[0].path.name
+                raise file.error(f"expected width {wide} as in {first}, got {part.shape[1]}", column=name)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-        column = self._column(name).combine_chunks()
-        if pa.types.is_fixed_size_list(column.type) and not column.null_count:
-            flat = column.flatten()
-            if not flat.null_count:
-                return np.asarray(flat.to_numpy(zero_copy_only=False), np.float32).reshape(len(column), -1)
-        rows: list[Embeddings] = []
-        for row, value in enumerate(column.to_pylist()):
-            try:
-                vector = np.asarray(json.loads(value) if isinstance(value, str) else value, np.float32)
-            except (TypeError, ValueError):
-                vector = np.zeros(0, np.float32)
-            if vector.ndim != 1 or not vector.size:
-                raise self.error("expected a list of numbers", row=row, column=name)
-            if rows and len(vector) != len(rows[0]):
-                raise self.error(
-                    f"expected an embedding of width {len(rows[0])} as in row 1, got {len(vector)}",
-                    row=row,
-                    column=name,
-                )
-            rows.append(vector)
-        return np.stack(rows)
+    def digest(self) -> str:
+        """A fingerprint of the file, or of the shards in their order."""
+        if self.path.is_file():
+            return file_digest(self.path)
+        import hashlib
 
-    def _column(self, name: str) -> pa.ChunkedArray:
-        if name not in self.names:
-            raise self.error(f"no column {name!r}; the file has {shown(self.names)}")
-        return self._table.column(name) if self.form != "parquet" else self._table.read([name]).column(0)
-
-    def _open(self) -> Any:
-        """A pyarrow Table, or for parquet a file whose columns are read one by one."""
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.json
-        import pyarrow.parquet
-
-        try:
-            if self.form == "parquet":
-                return pyarrow.parquet.ParquetFile(self.path)
-            if self.form == "csv":
-                one_thread = pyarrow.csv.ReadOptions(use_threads=False)  # only then does an error name its row
-                lines = pyarrow.csv.ParseOptions(newlines_in_values=True)
-                return pyarrow.csv.read_csv(self.path, read_options=one_thread, parse_options=lines)
-            if self.form == "jsonl":
-                block = pyarrow.json.ReadOptions(block_size=1 << 26)
-                return pyarrow.json.read_json(self.path, read_options=block)
-        except pa.ArrowException as error:
-            raise BadInput(f"{self.path}: not readable as {self.form} ({told(error)})") from None
-        frame = read_pickled_frame(self.path)
-        wanted = [str(name) for name in frame.columns if not str(name).endswith("|model_response")]
-        return pa.table({name: _arrow(frame[name].tolist()) for name in wanted})
+        content = hashlib.sha256()
+        for file in self._files:
+            content.update(f"{file.path.name} {file_digest(file.path)}\n".encode())
+        return f"sha256:{content.hexdigest()}"
 
 
-def _arrow(values: list[Any]) -> Any:
-    """A pickled column in arrow: numbers where every cell is one (NaN too), or else text."""
-    import pyarrow as pa
-
-    if all(value is None or isinstance(value, int | float) for value in values):
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.array([None if value is None or value != value else str(value) for value in values], pa.string())
-
-
-def shown(names: Sequence[str], most: int = 12) -> str:
-    """Names for a message, cut short."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def told(error: Exception) -> str:
-    """What an arrow error says, and of which row, without the cells that it may quote."""
-    text = str(error)
-    row = re.search(r"Row #(\d+): (Expected \d+ columns, got \d+)", text)  # counts the header
-    if row:
-        return f"row {int(row[1]) - 1}: {row[2].lower()}"
-    row = re.search(r"in row (\d+)", text)
-    return f"{text.splitlines()[0].split(':')[0][:80]}{f' in row {int(row[1]) + 1}' if row else ''}"
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _parts(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    parts = sorted(part for part in path.glob("*.parquet") if not part.name.startswith("."))
+    if not parts:
+        raise BadInput(f"{path}: a folder without .parquet files; expected shards of one table, or a file")
+    return parts
 
 
 def file_digest(path: Path) -> str:

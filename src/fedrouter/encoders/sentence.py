@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,26 @@ def final_ask(text: str, tokenizer: Any, window: int) -> str:
     return kept.strip() or str(tokenizer.decode(ids[-room:]))
 
 
+def locate(name: str) -> Path | None:
+    """The folder of an encoder that is on this machine: installed, given, or fetched from a hub before."""
+    folder = Path(name).expanduser()
+    if len(folder.parts) > 1 and folder.is_dir():  # a bare name means the encoder everyone knows by it
+        return folder
+    if name.split("/")[-1].lower() == OFFLINE.lower():
+        offline = _offline_folder()
+        if offline is not None:
+            return offline
+    if folder.is_dir():
+        return folder
+    try:
+        from huggingface_hub import snapshot_download
+
+        kept = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
+        return Path(snapshot_download(_hub_name(name), cache_dir=kept, local_files_only=True))
+    except Exception:  # not installed, not a hub's name, or not fetched
+        return None
+
+
 def _load(name: str) -> SentenceTransformer:
     try:
         from sentence_transformers import SentenceTransformer
@@ -83,24 +104,31 @@ def _load(name: str) -> SentenceTransformer:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading weights; our own bar shows the encoding
-    offline = _offline_folder() if name.split("/")[-1].lower() == OFFLINE.lower() else None
-    place = str(offline or name)
-    if not Path(place).exists() and "/" not in name:
-        place = f"sentence-transformers/{name}"
-    try:
-        return SentenceTransformer(place, device="cpu", local_files_only=True)
-    except Exception:
-        pass  # not on this machine; ask the hub, if there is one
+    place = locate(name)
+    if place is not None:
+        try:
+            return SentenceTransformer(str(place), device="cpu", local_files_only=True)
+        except Exception as error:
+            if place == Path(name).expanduser():
+                raise FedrouterError(
+                    f"encoder {name!r}: the folder is there but does not load ({type(error).__name__}): expected what "
+                    "SentenceTransformer.save writes (modules.json, config.json, a tokenizer and weights)"
+                ) from None
+            # half fetched; ask the hub, if there is one
     try:
         from huggingface_hub import HfApi
 
-        HfApi().model_info(place, timeout=10)  # answers at once where loading would retry for a minute
-        return SentenceTransformer(place, device="cpu")
+        HfApi().model_info(_hub_name(name), timeout=10)  # answers at once where loading would retry for a minute
+        return SentenceTransformer(_hub_name(name), device="cpu")
     except Exception as error:
         raise FedrouterError(
             f"encoder {name!r} could not be loaded ({type(error).__name__}): expected a folder, the offline "
             f"{OFFLINE!r}, or a name that a model hub in reach knows"
         ) from None
+
+
+def _hub_name(name: str) -> str:
+    return name if "/" in name else f"sentence-transformers/{name}"
 
 
 def _offline_folder() -> Path | None:

@@ -37,7 +37,7 @@ def settings_of(name: str, hyperparameters: Mapping[str, Any], **changes: Any) -
     """A family's settings as a bundle's manifest has them, some of them changed; what it has not is at its default."""
     kind = family(name).settings
     known = {part.name for part in fields(kind)}  # type: ignore[arg-type]
-    values = {
+    values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in {**hyperparameters, **changes}.items()
         if key in known

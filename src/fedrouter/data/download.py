@@ -1,0 +1,198 @@
+"""Fetches a published file: streamed beside its place, resumed where it stopped, checked, then moved in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import ipaddress
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fedrouter.data.published import Published, PublishedFile
+from fedrouter.errors import BadInput, FedrouterError
+
+MIRROR = "FEDROUTER_DATA_MIRROR"
+"""A base address to use instead of the published ones: files are looked for at <base>/<benchmark>/<file>."""
+TIMEOUT = 30.0
+"""Seconds without a byte before a connection is given up."""
+PIECE = 1 << 20
+Watch = Callable[[str, int, int | None], None]
+"""Told a file's name, how many bytes are there, and of how many if that is known."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is in its place; `verified` says that it was compared with a checksum."""
+
+    path: Path
+    size: int
+    sha256: str
+    verified: bool
+    fetched: bool
+
+
+def fetch(
+    benchmark: Published,
+    file: PublishedFile,
+    folder: Path,
+    *,
+    sha256: str | None = None,
+    unverified: bool = False,
+    watch: Watch | None = None,
+) -> Fetched:
+    """Bring one file into `folder`, unless it is there already.
+
+    Parameters
+    ----------
+    sha256 : what the file must hash to; by default what the table of benchmarks says
+    unverified : take a file of which nobody knows the checksum
+    """
+    wanted = sha256 or file.sha256
+    target = folder / file.name
+    url = "" if target.exists() else _address(benchmark, file, target)
+    if wanted is None and not unverified:
+        raise BadInput(
+            f"{benchmark.name}: no checksum is known for {file.name}. Give the one you trust with --sha256 "
+            f"{file.name}=HEX, or take the file as it comes with --unverified"
+        )
+    if not url:
+        return _already_there(target, wanted)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    size = file.size if wanted == file.sha256 else None  # another checksum is of another version
+    try:
+        _stream(url, part, resume=wanted is not None, size=size, watch=watch)
+    except FedrouterError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        kept = f" What has come is kept, and the same command goes on from there ({part})."
+        raise FedrouterError(
+            f"{url} cannot be fetched: {_reason(error)}.{kept if wanted is not None and part.exists() else ''}\n"
+            + by_hand(url, target, wanted)
+        ) from None
+    got = _digest(part)
+    if wanted is not None and got != wanted:
+        part.unlink()
+        raise FedrouterError(
+            f"{url}: refused, its sha256 is {got} and not {wanted}. Nothing was left in {folder}; run the command "
+            "again to fetch it anew, and do not trust that copy if it happens again"
+        )
+    os.replace(part, target)
+    return Fetched(target, target.stat().st_size, got, wanted is not None, True)
+
+
+def by_hand(url: str, target: Path, sha256: str | None) -> str:
+    """What to do where this machine reaches no network."""
+    lines = [
+        "By hand, on a machine that reaches it:",
+        f"  1. download   {url}",
+        f"  2. copy it to {target}",
+        *([f"  3. it must have sha256 {sha256}"] if sha256 else []),
+        f"Then run the same command again: it checks what lies there. A mirror is used with {MIRROR}=https://…",
+    ]
+    return "\n".join(lines)
+
+
+def _already_there(target: Path, wanted: str | None) -> Fetched:
+    got = _digest(target)
+    if wanted is not None and got != wanted:
+        raise FedrouterError(
+            f"{target} is there, but its sha256 is {got} and not {wanted}. It was left alone; move it away and run "
+            "the command again"
+        )
+    return Fetched(target, target.stat().st_size, got, wanted is not None, False)
+
+
+def _address(benchmark: Published, file: PublishedFile, target: Path) -> str:
+    mirror = os.environ.get(MIRROR, "")
+    url = f"{mirror.rstrip('/')}/{benchmark.name}/{file.name}" if mirror else file.url
+    if url is None:
+        raise FedrouterError(
+            f"{benchmark.name}: no public address of its file is known. Ask its authors ({benchmark.page}), bring it "
+            f"into RouterBench's layout if it has another, and put it at {target}; or set {MIRROR} to a mirror that "
+            f"has it at /{benchmark.name}/{file.name}"
+        )
+    return _allowed(url)
+
+
+def _allowed(url: str) -> str:
+    """https, or anything on this machine itself."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and _loopback(parts.hostname)):
+        return url
+    raise BadInput(f"{url}: expected an https address")
+
+
+def _loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only to where a first request could have gone."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        try:
+            _allowed(newurl)
+        except BadInput:
+            fp.close()
+            raise
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _stream(url: str, part: Path, *, resume: bool, size: int | None, watch: Watch | None) -> None:
+    """Append what is missing to `part`, which stays when the connection breaks.
+
+    Without a checksum nothing would notice halves of two versions, so then it starts anew.
+    """
+    have = part.stat().st_size if resume and part.exists() else 0
+    if size is not None and have >= size:
+        return  # complete, or wrong: the checksum tells
+    request = urllib.request.Request(url, headers={"User-Agent": "fedrouter", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    # A proxy has nothing to do with a server on this machine.
+    proxies = [urllib.request.ProxyHandler({})] if _loopback(urlsplit(url).hostname) else []
+    try:
+        answer = urllib.request.build_opener(_Redirects, *proxies).open(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if have and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # there is no more than what came before: the checksum tells
+        raise
+    with answer:
+        if have and answer.status != http.client.PARTIAL_CONTENT:
+            have = 0  # a server that knows no ranges sends all of it
+        length = answer.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdigit() else size
+        with part.open("ab" if have else "wb") as stream:
+            while piece := answer.read(PIECE):
+                stream.write(piece)
+                have += len(piece)
+                if size is not None and have > size:
+                    break  # more than it may have: the checksum refuses it
+                if watch is not None:
+                    watch(part.name.removesuffix(".part"), have, total)
+    if total is not None and have < total:
+        raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answers {error.code} {error.reason}"
+    return str(getattr(error, "reason", "") or error or type(error).__name__)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,66 @@
+"""RouterBench's layout: one row a query, a column a model with its accuracy, and ``<model>|total_cost``."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+from fedrouter.data.source import Source
+from fedrouter.evaluations import MOST_COST, Floats
+from fedrouter.pool import ModelPool
+
+TASK = "eval_name"
+COST = "|total_cost"
+ORACLE = "oracle_model_to_route_to"
+"""A column only the published tables have."""
+
+
+def fits(source: Source) -> bool:
+    return any(name.endswith(COST) for name in source.names)
+
+
+def pool(source: Source) -> ModelPool:
+    """The models of the table, in the order of their cost columns."""
+    models = [name.removesuffix(COST) for name in source.names if name.endswith(COST)]
+    for model in models:
+        if model not in source.names:
+            raise source.error(f"column {model + COST!r} has no accuracy column {model!r} beside it")
+    return ModelPool(models)
+
+
+def cells(source: Source, model: str) -> tuple[Floats, Floats]:
+    """A model's accuracy and cost, both empty or both in range."""
+    accuracy, cost = source.numbers(model), source.numbers(model + COST)
+    if ORACLE in source.names:
+        # The published 5-shot table has answers that nobody graded; without a grade there is no evaluation.
+        cost = np.where(np.isnan(accuracy), np.nan, cost)
+    unknown = np.isnan(accuracy) & np.isnan(cost)
+    for column, values, fits, expected in (
+        (model, accuracy, (accuracy >= 0) & (accuracy <= 1), "an accuracy in [0, 1]"),
+        (model + COST, cost, (cost >= 0) & (cost <= MOST_COST), f"US dollars from 0 to {MOST_COST:,.0f}"),
+    ):
+        bad = ~(fits | unknown)
+        if bad.any():
+            row = int(bad.argmax())
+            got = "nothing, though the other half of the cell is there" if np.isnan(values[row]) else values[row]
+            raise source.error(f"expected {expected}, got {got}", row=row, column=column)
+    return accuracy, cost
+
+
+def texts(source: Source, column: str) -> tuple[str, ...]:
+    """A column of text with RouterBench's lists of turns written out."""
+    return tuple(_written_out(text) for text in source.words(column))
+
+
+def _written_out(text: str) -> str:
+    """RouterBench stores a prompt as a Python list of its turns; as such its line breaks would be backslashes."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return text
+    try:
+        turns = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    if not turns or not all(isinstance(turn, str) for turn in turns):
+        return text
+    return "\n\n".join(turns).strip() or text

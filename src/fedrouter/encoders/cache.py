@@ -1,0 +1,200 @@
+"""Embeddings kept on disk, so that a text is encoded once by each encoder however often it is read.
+
+One SQLite file an encoder, named after it and the fingerprint of its files: another model under the same name has a
+file of its own. Only hashes and embeddings are stored, no text; but an embedding can give its text away, so the files
+are the user's alone. A cache that is damaged or cannot be written costs time, never a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from fedrouter.encoders.identity import OFFLINE, column_stem
+from fedrouter.encoders.sentence import SentenceEncoder, Watch, locate
+from fedrouter.evaluations import Embeddings
+
+RECIPE = "1"
+"""How a text is prepared before it is encoded; to be raised when that changes."""
+PORTION = 512
+"""Texts encoded before they are stored: what an interrupted run has done is kept."""
+PATIENCE = 30.0
+"""Seconds to wait while another process writes."""
+TABLE = "CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
+T = TypeVar("T")
+_LOG = logging.getLogger("fedrouter.encoders")
+
+
+class CachedEncoder:
+    """An encoder that is loaded only when a text is met that the cache does not have."""
+
+    def __init__(self, name: str = OFFLINE) -> None:
+        self.name = name
+        self._model: SentenceEncoder | None = None
+
+    def encode(self, texts: Sequence[str], watch: Watch | None = None) -> Embeddings:
+        """Embeddings ``(n, d)`` float32 of length one; `watch` is told of texts that have to be encoded."""
+        store = self._store
+        distinct = list(dict.fromkeys(texts))
+        known = {} if store is None else store.get(distinct)
+        # Like lengths together: within a portion, padding is what costs time.
+        missing = sorted((text for text in distinct if text not in known), key=len)
+        for start in range(0, len(missing), PORTION):
+            portion = missing[start : start + PORTION]
+            fresh = self._loaded().encode(portion, _counted(watch, len(known), len(distinct)))
+            known |= zip(portion, fresh, strict=True)
+            if store is not None:
+                store.put(portion, fresh)
+        if not known:
+            return np.zeros((0, self._loaded().identity().dimension), np.float32)
+        return np.stack([known[text] for text in texts])
+
+    def _loaded(self) -> SentenceEncoder:
+        if self._model is None:
+            self._model = SentenceEncoder(self.name)
+        return self._model
+
+    @cached_property
+    def _store(self) -> Store | None:
+        folder = cache_folder()
+        if folder is None:
+            return None
+        place = locate(self.name)
+        if place is None:
+            self._loaded()  # which fetches it, if anything can
+            place = locate(self.name)
+        if place is None:
+            return None
+        try:
+            fingerprint = folder_fingerprint(place)
+        except OSError as error:
+            _LOG.warning("encoder %s is not cached: %s", self.name, error)
+            return None
+        return Store(folder / f"{column_stem(self.name)[-60:]}-{fingerprint[:16]}.sqlite", fingerprint)
+
+
+class Store:
+    """Embeddings by text in one SQLite file; every failure is a warning and an empty answer."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path = path
+        self._salt = f"{RECIPE} {fingerprint} ".encode()
+        self._usable = True
+
+    def get(self, texts: Sequence[str]) -> dict[str, Embeddings]:
+        """The embeddings ``(d,)`` of those texts that are stored."""
+        by_key = {self._key(text): text for text in texts}
+        keys = list(by_key)
+
+        def look_up(database: sqlite3.Connection) -> dict[str, Embeddings]:
+            found = {}
+            for start in range(0, len(keys), PORTION):
+                some = keys[start : start + PORTION]
+                query = f"SELECT key, vector, checksum FROM embeddings WHERE key IN ({', '.join('?' * len(some))})"
+                for key, raw, checksum in database.execute(query, some):
+                    if isinstance(raw, bytes) and _checksum(key, raw) == checksum:
+                        found[by_key[key]] = np.frombuffer(raw, "<f4").astype(np.float32)
+            return found
+
+        return self._with(look_up) or {}
+
+    def put(self, texts: Sequence[str], embeddings: Embeddings) -> None:
+        rows = []
+        for text, vector in zip(texts, embeddings, strict=True):
+            key, raw = self._key(text), np.ascontiguousarray(vector, "<f4").tobytes()
+            rows.append((key, raw, _checksum(key, raw)))
+
+        def write(database: sqlite3.Connection) -> None:
+            with database:  # one transaction
+                database.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+
+        self._with(write)
+
+    def _key(self, text: str) -> bytes:
+        return hashlib.sha256(self._salt + text.encode(errors="surrogatepass")).digest()
+
+    def _with(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Do something with the database; None where it cannot be done, after one warning."""
+        if not self._usable:
+            return None
+        try:
+            self._make()
+            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as database:
+                database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
+                database.execute(TABLE)
+                return work(database)
+        except sqlite3.OperationalError as error:  # locked, full, read-only: nothing is wrong with the file
+            self._give_up(error)
+        except sqlite3.DatabaseError as error:
+            self._set_aside(error)
+        except (sqlite3.Error, OSError) as error:
+            self._give_up(error)
+        return None
+
+    def _give_up(self, error: Exception) -> None:
+        self._usable = False
+        _LOG.warning("encoder cache %s is not used (%s); texts are encoded again", self.path, error)
+
+    def _make(self) -> None:
+        """The file, for its owner alone; SQLite gives its companions the same rights."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        aside = self.path.with_suffix(".damaged")
+        try:
+            for companion in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + companion).unlink(missing_ok=True)
+            self.path.replace(aside)
+        except OSError as refused:
+            self._give_up(refused)
+        else:
+            _LOG.warning("encoder cache %s is damaged (%s); it was set aside as %s", self.path, error, aside.name)
+
+
+def _counted(watch: Watch | None, before: int, total: int) -> Watch | None:
+    """A watch over a part, told of the whole."""
+    return None if watch is None else lambda done, _: watch(before + done, total)
+
+
+def cache_folder() -> Path | None:
+    """Where embeddings are kept: $FEDROUTER_CACHE, or the user's cache folder; None where it says ``off``."""
+    chosen = os.environ.get("FEDROUTER_CACHE", "")
+    if chosen.lower() == "off":
+        return None
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "fedrouter"
+    except RuntimeError:  # no home folder
+        return None
+
+
+def folder_fingerprint(folder: Path) -> str:
+    """A hash of the names and contents of an encoder's files: of its weights, not of what it is called."""
+    content = hashlib.sha256()
+    # The same model in other formats may lie beside it, in gigabytes that are never loaded.
+    aside = {"onnx", "openvino"}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if any(part in aside or part.startswith(".") for part in path.relative_to(folder).parts):
+            continue
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        content.update(f"{path.relative_to(folder).as_posix()} {digest}\n".encode())
+    return content.hexdigest()
+
+
+def _checksum(key: bytes, raw: bytes) -> int:
+    """SQLite notices a damaged page only where it breaks the page's form."""
+    return zlib.crc32(raw, zlib.crc32(key))

@@ -1,0 +1,152 @@
+"""`fedrouter data` as a user runs it: real processes, a real server, real files."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from fedrouter.data.partition import partition
+from fedrouter.data.read import read
+from fedrouter.data.split import write_table
+
+PROGRAM = """
+import sys
+from fedrouter.cli import data, main
+main.app.add_typer(data.app, name="data")
+sys.argv[0] = "fedrouter"
+main.main()
+"""
+SHARDS = (
+    "train-00000-of-00003.parquet",
+    "train-00001-of-00003.parquet",
+    "train-00002-of-00003.parquet",
+    "validation-00000-of-00001.parquet",
+    "test-00000-of-00001.parquet",
+)
+
+
+def run(*arguments, **settings):
+    command = [sys.executable, "-c", PROGRAM, "data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **settings})
+
+
+def answer(*arguments, **settings):
+    done = run(*arguments, "--json", **settings)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, world):
+    some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
+    return write_table(tmp_path_factory.mktemp("data") / "table.parquet", some, world.encoder)
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory):
+    """A folder served over http on this machine."""
+    folder = tmp_path_factory.mktemp("mirror")
+    (folder / "sprout").mkdir()
+    for name in SHARDS:
+        (folder / "sprout" / name).write_bytes(name.encode() * 100)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_get_fetches_every_shard_and_says_what_they_hash_to(mirror, tmp_path):
+    document = answer("get", "sprout", "--to", tmp_path, "--unverified", FEDROUTER_DATA_MIRROR=mirror)
+    assert [file["path"] for file in document["files"]] == [str(tmp_path / name) for name in SHARDS]
+    for name, file in zip(SHARDS, document["files"], strict=True):
+        assert file["sha256"] == hashlib.sha256(name.encode() * 100).hexdigest()
+        assert (file["verified"], file["fetched"]) == (False, True)
+    assert document["data"] == str(tmp_path)
+
+
+def test_get_checks_against_checksums_that_are_given(mirror, tmp_path):
+    given = [f"{name}={hashlib.sha256(name.encode() * 100).hexdigest()}" for name in SHARDS]
+    flags = [part for pair in given for part in ("--sha256", pair)]
+    document = answer("get", "sprout", "--to", tmp_path, *flags, FEDROUTER_DATA_MIRROR=mirror)
+    assert all(file["verified"] for file in document["files"])
+    shown = run("get", "sprout", "--to", tmp_path, *flags, FEDROUTER_DATA_MIRROR=mirror)
+    assert shown.stdout.count("already there") == 5
+    assert f"fedrouter simulate --data {tmp_path}" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("get", "sprout"), "no checksum is known for train-00000-of-00003.parquet"),
+        (("get", "routerbnech"), "no benchmark 'routerbnech': expected routerbench, routerbench-5shot, sprout"),
+        (("get", "sprout", "--sha256", "ab" * 32), "--sha256: expected FILE=HEX with one of train-00000"),
+        (("get", "routerbench", "--sha256", "12"), "--sha256 for routerbench_0shot.pkl: expected 64 hex"),
+        (("get", "routerbench"), "cannot be fetched: the server answers 404"),
+        (("get", "routerbench"), "must have sha256 ba4f77f19517610a707c374e99322d7750c30fc4ae7ff5527888595a1e65d36d"),
+    ],
+)  # fmt: skip
+def test_get_says_in_words_what_is_wrong(mirror, tmp_path, arguments, said):
+    done = run(*arguments, "--to", tmp_path, FEDROUTER_DATA_MIRROR=mirror)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_split_is_the_papers_and_its_files_read_back(table, tmp_path):
+    out = tmp_path / "clients"
+    document = answer("split", "--data", table, "--clients", 3, "--alpha", 0.5, "--seed", 7, "--out", out)
+    dataset = read(table)
+    expected = partition(dataset.evaluations, 3, 0.5, 0.45, 7)
+    assert document["encoder"] == "all-MiniLM-L6-v2"
+    assert document["models"] == list(dataset.evaluations.pool.names)
+    for client, entry in zip(expected, document["clients"], strict=True):
+        assert (entry["name"], entry["train"], entry["test"]) == (client.name, len(client.train), client.test.queries)
+        log = read(entry["log"], pool=dataset.evaluations.pool).evaluations
+        assert log.digest() == client.train.digest()
+        assert read(entry["own_test"]).evaluations.digest() == client.test.digest()
+    assert read(document["test"]).evaluations.queries == sum(client.test.queries for client in expected)
+    assert sorted(path.name for path in out.iterdir()) == [
+        *(f"client-{number}{kind}.parquet" for number in (1, 2, 3) for kind in ("-test", "")),
+        "test.parquet",
+    ]
+
+
+def test_a_split_is_shown_and_never_overwrites(table, tmp_path):
+    out = tmp_path / "clients"
+    shown = run("split", "--data", table, "--clients", 2, "--model-alpha", "uniform", "--out", out)
+    assert shown.returncode == 0, shown.stderr
+    assert "client-2" in shown.stdout
+    again = run("split", "--data", table, "--clients", 2, "--out", out)
+    assert again.returncode == 2
+    assert "not empty; choose a new folder" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--model-alpha", "much", "--model-alpha: expected a number or 'uniform', got 'much'"),
+        ("--clients", 0, "clients: expected at least 1"),
+        ("--data", "absent.parquet", "absent.parquet: no such file"),
+    ],
+)
+def test_a_split_that_cannot_be_leaves_no_folder(table, tmp_path, flag, value, said):
+    given = {"--data": table, "--out": tmp_path / "clients"} | {flag: value}
+    done = run("split", *(part for pair in given.items() for part in pair))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "clients").exists()
