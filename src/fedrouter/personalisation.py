@@ -47,11 +47,11 @@ def personalise(
     if not len(rows):
         raise BadInput("nothing to personalise with: no evaluation of any of the router's models")
     local = local or _learn(rows, name, settings, seed)
-    ours = _misses(local, rows) if paper else _out_of_fold(rows, name, settings, seed)
+    ours = misses(local, rows) if paper else out_of_fold(rows, name, settings, seed)
     counts = None if paper else np.bincount(rows.model, minlength=len(rows.pool))
     weights = [
         local_weight(_per_model(theirs, rows), _per_model(own, rows), counts)
-        for theirs, own in zip(_misses(federated, rows), ours, strict=True)
+        for theirs, own in zip(misses(federated, rows), ours, strict=True)
     ]
     return PersonalRouter(federated.pool, federated, local, *weights)
 
@@ -77,7 +77,7 @@ def _learn(rows: Evaluations, name: str, settings: Settings, seed: int) -> Route
     return family(name).learn(alone, rows.pool, settings.alone(), seed)
 
 
-def _misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
+def misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
     """Absolute errors ``(n,)`` of accuracy and of cost; NaN where the router knows nothing of the row's model."""
     estimates = router.estimate(rows.embeddings)
     return (
@@ -86,27 +86,27 @@ def _misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
     )
 
 
-def _out_of_fold(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
+def out_of_fold(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
     """The same of local routers, each on the part of the queries that it was not trained on.
 
     A row whose model is known from no other part tells nothing, and is left out.
     """
     part = np.random.default_rng(derive(seed, "personal")).permutation(rows.queries)[rows.query] % FOLDS
-    misses = np.full((2, len(rows)), np.nan)
+    found = np.full((2, len(rows)), np.nan)
     for fold in range(FOLDS):
         inside = np.flatnonzero(part == fold)
         try:
             router = _learn(rows.take(np.flatnonzero(part != fold)), name, settings, seed)
         except NothingToLearn:
             continue  # so few rows that this part has them all
-        misses[:, inside] = _misses(router, rows.take(inside))
-    return misses[0], misses[1]
+        found[:, inside] = misses(router, rows.take(inside))
+    return found[0], found[1]
 
 
-def _per_model(misses: Floats, rows: Evaluations) -> Floats:
+def _per_model(errors: Floats, rows: Evaluations) -> Floats:
     """Mean ``(M,)`` over the rows that have an error; NaN for a model with none."""
-    known = ~np.isnan(misses)
+    known = ~np.isnan(errors)
     size = len(rows.pool)
     count = np.bincount(rows.model[known], minlength=size)
-    total = np.bincount(rows.model[known], weights=misses[known], minlength=size)
+    total = np.bincount(rows.model[known], weights=errors[known], minlength=size)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedrouter.cli.calibrate import calibrate
+from fedrouter.cli.coverage import coverage
 from fedrouter.cli.data import app as data
 from fedrouter.cli.evaluate import evaluate
 from fedrouter.cli.grow import client, model
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, simulate, evaluate, calibrate, route, personalize):
+for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage):
     app.command()(command)
 for name, group in (("model", model), ("client", client), ("data", data)):
     app.add_typer(group, name=name)

@@ -101,28 +101,28 @@ def _read_log(
     source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
 ) -> tuple[Evaluations, EncoderIdentity]:
     """One row an evaluation; rows with the same query name, else the same text or embedding, are one query."""
+    names = source.words("model")
+    models = pool or ModelPool(sorted(set(names)))
+    accuracy, cost = source.numbers("accuracy"), source.numbers("cost")
+    nothing = np.zeros((1, 1), np.float32)
+
+    def checked(vectors: Embeddings, query: Integers, **words: Any) -> Evaluations:
+        try:
+            return Evaluations(models, vectors, query, np.array(names, object), accuracy, cost, **words)
+        except BadInput as error:
+            raise source.error(str(error)) from None
+
+    # Encoding may take minutes, so a bad row is named before it.
+    checked(nothing, np.zeros(len(names), np.int64))
     embeddings, identity = _embeddings(source, Source.words, encoder, watch)
     embeddings = _finite(source, embeddings)
     first, query = _queries(source, embeddings)
-    names = source.words("model")
     words: dict[str, Any] = {
         field: tuple(np.array(source.words(column), object)[first].tolist())
         for field, column in (("task", "task"), ("text", "prompt"))
         if column in source.names
     }
-    try:
-        evaluations = Evaluations(
-            pool or ModelPool(sorted(set(names))),
-            embeddings[first],
-            query,
-            np.array(names, object),
-            source.numbers("accuracy"),
-            source.numbers("cost"),
-            **words,
-        )
-    except BadInput as error:
-        raise source.error(str(error)) from None
-    return evaluations, identity
+    return checked(embeddings[first], query, **words), identity
 
 
 def _queries(source: Source, embeddings: Embeddings) -> tuple[Integers, Integers]:
