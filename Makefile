@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-all bench bench-quality lint format clean
+.PHONY: help demo test test-all bench bench-quality bench-claims lint format clean
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -31,6 +31,9 @@ bench: $(READY) ## the numbers in docs/results
 
 bench-quality: $(READY) ## every family on four real sets; under half an hour
 	$(BIN)/python benchmarks/quality.py
+
+bench-claims: $(READY) ## every claim of the paper on four real sets; an hour, resumable
+	$(BIN)/python benchmarks/claims.py
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .

@@ -99,7 +99,9 @@ def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFF
     two of those offers no choice and is left out.
     """
     tradeoffs = np.asarray(tradeoffs, np.float64)
-    rows = np.flatnonzero((truth.known & estimates.usable).sum(axis=1) >= min(2, len(truth.pool)))
+    # A router that knows a single model has nothing to choose, but it still serves.
+    least = min(2, max(1, int(estimates.usable.sum())))
+    rows = np.flatnonzero((truth.known & estimates.usable).sum(axis=1) >= least)
     if not len(rows):
         raise BadInput(
             "a frontier needs queries for which at least two models' answers are known; this data has none. "

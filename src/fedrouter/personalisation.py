@@ -9,6 +9,8 @@ paper's own weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedrouter.engines.local import LocalFederation
@@ -17,6 +19,7 @@ from fedrouter.evaluations import Evaluations, Floats, Integers
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import Settings, family
 from fedrouter.federation.federation import NothingToLearn
+from fedrouter.federation.mlp import MLPSettings
 from fedrouter.federation.seeds import derive
 from fedrouter.routers.base import Router
 from fedrouter.routers.personal import PersonalRouter
@@ -40,13 +43,13 @@ def personalise(
 
     Parameters
     ----------
-    settings : the family's, as for a federation; the local router is learnt with their ``alone()``
+    settings : the family's, as for a federation
     local : the local router, where it has been learnt already
     """
     rows = evaluations.over(federated.pool)
     if not len(rows):
         raise BadInput("nothing to personalise with: no evaluation of any of the router's models")
-    local = local or _learn(rows, name, settings, seed)
+    local = local or _learn(rows, name, settings, seed, paper)
     ours = misses(local, rows) if paper else out_of_fold(rows, name, settings, seed)
     counts = None if paper else np.bincount(rows.model, minlength=len(rows.pool))
     weights = [
@@ -72,9 +75,12 @@ def local_weight(federated: Floats, local: Floats, rows: Integers | None = None)
     return np.where(np.isnan(local), 0.0, np.where(np.isnan(federated), 1.0, weight))
 
 
-def _learn(rows: Evaluations, name: str, settings: Settings, seed: int) -> Router:
-    alone = LocalFederation([Client("local", rows)])
-    return family(name).learn(alone, rows.pool, settings.alone(), seed)
+def _learn(rows: Evaluations, name: str, settings: Settings, seed: int, paper: bool = False) -> Router:
+    """A router of these rows alone. But for the paper's form, networks stop before they know them by heart."""
+    used = settings.alone()
+    if isinstance(settings, MLPSettings) and not paper:
+        used = replace(settings, participation=1.0, held_out=settings.held_out or MLPSettings.held_out)
+    return family(name).learn(LocalFederation([Client("local", rows)]), rows.pool, used, seed)
 
 
 def misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:

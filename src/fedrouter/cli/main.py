@@ -15,6 +15,7 @@ from fedrouter.cli.data import app as data
 from fedrouter.cli.evaluate import evaluate
 from fedrouter.cli.grow import client, model
 from fedrouter.cli.personalize import personalize
+from fedrouter.cli.reproduce import reproduce
 from fedrouter.cli.route import route
 from fedrouter.cli.simulate import demo, simulate
 from fedrouter.errors import FedrouterError
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage):
+for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage, reproduce):
     app.command()(command)
 for name, group in (("model", model), ("client", client), ("data", data)):
     app.add_typer(group, name=name)

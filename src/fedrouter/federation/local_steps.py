@@ -45,7 +45,8 @@ def train(
         network = _network(request.weights, request.dropout)
         if request.shared_step:
             network["shared"] = _zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
-        moving = [p for name, p in network.named_parameters() if not (request.heads_only and name.startswith("trunk"))]
+        network["trunk"].requires_grad_(not request.heads_only)
+        moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))

@@ -1,0 +1,123 @@
+"""`fedrouter reproduce`: the paper's figures and tables on a data file, and which of its claims hold there."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from fedrouter.cli.output import Json, Voice, bars
+
+NAMES = (
+    "global",
+    "own",
+    "centralized",
+    "new-models",
+    "new-clients",
+    "personalization",
+    "encoders",
+    "heterogeneity",
+    "rounds",
+    "theory",
+)
+"""Those of the registry, which would be slow to import for a line of help."""
+
+
+def reproduce(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(NAMES)}; or all.")],
+    data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, every model's answer known.")],
+    seeds: Annotated[int, typer.Option("--seeds", help="How many, from 0; more later add to a run.")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
+    encoder: Annotated[
+        str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
+    ] = None,
+    encode: Annotated[
+        bool, typer.Option("--encode", help="Make embeddings the file lacks, to compare encoders; slow, then cached.")
+    ] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes at a time; default: one a core.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a stopped run goes on there.")] = Path(
+        "out/reproduce"
+    ),
+    as_json: Json = False,
+) -> None:
+    """The paper's figures, tables and claims, measured on a data file."""
+    from fedrouter.experiments.encoders import make_missing
+    from fedrouter.experiments.registry import EXPERIMENTS, chosen
+    from fedrouter.experiments.runner import complete
+    from fedrouter.experiments.runner import reproduce as measure
+    from fedrouter.report.reproduction import Origin, counted, write_claims, write_experiment
+
+    voice = Voice(as_json)
+    asked = [experiment.name for experiment in chosen(names)]
+    with bars() as shown:
+
+        def watch(done: float, total: int, ended: str) -> None:
+            shown.move("measuring", done, total)
+            if ended:
+                voice.say(f"measured {ended}")
+
+        def encoding(done: int, total: int) -> None:
+            shown.move("encoding", done, total)
+
+        if encode:
+            make_missing(data, encoding)
+        workers = os.cpu_count() or 1 if jobs is None else jobs
+        try:
+            outcome = measure(names, data, encoder, seeds, rounds, out, workers, watch, encode, encoding)
+        except KeyboardInterrupt:
+            voice.warn(f"stopped; what was measured is kept, and the same command goes on from there ({out})")
+            raise
+    # What an earlier command left here is told again, so that the claims are those of the whole folder.
+    earlier = [name for name in EXPERIMENTS if (out / name / f"{name}.json").exists()]
+    runs = complete(chosen(asked + earlier), seeds, out)
+    shown_names = "all" if set(asked) == set(EXPERIMENTS) else " ".join(runs)
+    record = outcome.record.to_json()
+    command = (
+        f"fedrouter reproduce {shown_names} --data {data.name} --seeds {seeds} --rounds {rounds} "
+        f"--encoder {record['encoder']}{' --encode' * encode}"
+    )
+    origin = Origin(record["data"], record["encoder"], seeds, record, command)
+    results = [write_experiment(EXPERIMENTS[name], documents, origin, out) for name, documents in runs.items()]
+    claims = [claim for result in results for claim in result.claims]
+    paths = write_claims(results, origin, out) if results else ()
+
+    voice.say("")
+    voice.table(
+        ["claim", "verdict", "measured"], [[claim.name, claim.verdict, _short(claim.measured)] for claim in claims]
+    )
+    voice.say(f"\n{counted(claims)}. {len(outcome.measured)} measured now, {len(outcome.found)} found in {out}.")
+    for unit, problem in outcome.failed.items():
+        voice.warn(escape(f"{unit}: {problem}"))
+    for name in asked:
+        if name not in runs:
+            voice.warn(f"{name}: not complete, so nothing was written; the same command tries again what is missing")
+    if paths:
+        voice.next(f"open {paths[1]}", f"ls {results[0].folder}")
+    voice.result(
+        {
+            **record,
+            "seeds": seeds,
+            "out": str(out),
+            "experiments": {
+                result.experiment.name: {"folder": str(result.folder), "summary": result.summary} for result in results
+            },
+            "claims": [claim.to_json() for claim in claims],
+            "measured": [str(unit) for unit in outcome.measured],
+            "found": [str(unit) for unit in outcome.found],
+            "failed": {str(unit): problem for unit, problem in outcome.failed.items()},
+            "files": [str(path) for path in paths],
+        }
+    )
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _short(measured: str) -> str:
+    """The first numbers of a measurement, without spreads: a terminal has no room for more, the files have it."""
+    numbers = re.sub(r" ± [0-9.]+", "", measured.split(": ", 1)[-1]).split(";")[0]
+    return textwrap.shorten(numbers, 25, placeholder=" …")

@@ -1,0 +1,112 @@
+"""The measurement behind the paper's first three figures: federated, local and centralized on the same split.
+
+A document holds a curve for each router on each test set it was tried on, labelled with its ``way`` of learning (or
+the baseline's name), its ``family``, the ``test`` set (``global`` or a client's name) and, for local routers, the
+``owner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedrouter.evaluations import Floats
+from fedrouter.experiments.claims import Claim, spread
+from fedrouter.experiments.experiment import Document, Measurement, Runs, Watch, World, curve, curve_points
+from fedrouter.experiments.protocol import WAYS, Comparison, compare
+from fedrouter.federation.federation import Callback, Progress
+
+TITLES = {"mlp": "MLP", "kmeans": "K-Means"}
+"""The paper's families, in its order."""
+GLOBAL = "global"
+AREAS = ("auc", "auc_common")
+
+ByArea = Callable[[str], Floats]
+"""Given the name of an area, its value for each seed, ``(seeds,)``."""
+Rule = Callable[[str, str, str, Floats, Floats, str], Claim]
+"""One of the rules of :mod:`fedrouter.experiments.claims` that compare."""
+
+
+def run(world: World, watch: Watch) -> Document:
+    """One seed: both families, learnt in every way, on every test set."""
+    clients = world.clients()
+    settings = world.settings()
+    alone = sum(1 for client in clients if len(client.train))
+    stages = [(name, way) for name in settings for way in WAYS]
+
+    def follow(way: str, name: str) -> Callback:
+        runs, done = (alone if way == "local" else 1), 0
+
+        def told(progress: Progress) -> None:
+            nonlocal done
+            inside = (done + progress.step / progress.steps) / runs
+            watch((stages.index((name, way)) + inside) / len(stages))
+            done += progress.step == progress.steps
+
+        return told
+
+    comparison = compare(clients, settings, world.seed, follow)
+    return {
+        "seed": world.seed,
+        "curves": list(_curves(comparison)),
+        "clients": [
+            {"name": client.name, "train": len(client.train), "test": client.test.queries} for client in clients
+        ],
+        "settings": comparison.settings,
+        "warnings": comparison.warnings,
+    }
+
+
+COMPARISON = Measurement("comparison", run, effort=5.0)
+
+
+def _curves(comparison: Comparison) -> Iterable[dict[str, Any]]:
+    for way in WAYS:
+        for family, curves in comparison.curves[way].items():
+            for router, frontier in curves.global_test.items():
+                owner = {"owner": router} if way == "local" else {}
+                yield curve(frontier, way=way, family=family, test=GLOBAL, **owner)
+            for client, frontier in curves.own_test.items():
+                owner = {"owner": client} if way == "local" else {}
+                yield curve(frontier, way=way, family=family, test=client, **owner)
+    for name, frontier in comparison.baselines.items():
+        yield curve(frontier, way=name, test=GLOBAL)
+
+
+def find(run: Document, **labels: str) -> list[dict[str, Any]]:
+    """The curves of one seed that have all these labels."""
+    return [entry for entry in run["curves"] if all(entry.get(key) == value for key, value in labels.items())]
+
+
+def points(runs: Runs, keep: Callable[[Document], bool]) -> Iterable[dict[str, Any]]:
+    """Every point of the curves to keep, of every seed."""
+    return curve_points([{**run, "curves": [entry for entry in run["curves"] if keep(entry)]} for run in runs])
+
+
+def mean_area(runs: Runs, **labels: str) -> ByArea:
+    """Areas for each seed: the mean over its curves with these labels."""
+    return lambda area: np.array([np.mean([entry[area] for entry in find(run, **labels)]) for run in runs])
+
+
+def area_table(found: Mapping[str, ByArea]) -> dict[str, Any]:
+    """A summary: what was measured, by name and area, over seeds."""
+    return {name: {area: over_seeds(value(area)) for area in AREAS} for name, value in found.items()}
+
+
+def over_seeds(values: Floats) -> dict[str, Any]:
+    """Numbers by seed as part of a summary."""
+    return {
+        "mean": float(values.mean()),
+        "deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+        "by_seed": values.tolist(),
+    }
+
+
+def judged(rule: Rule, name: str, text: str, section: str, ours: ByArea, theirs: ByArea, what: str) -> Claim:
+    """A claim judged by ``auc``, the paper's area, that also tells ``auc_common``: the reader may judge by that."""
+    claim = rule(name, text, section, ours("auc"), theirs("auc"), f"auc, {what}")
+    common = f"auc_common {spread(ours('auc_common'))} against {spread(theirs('auc_common'))}"
+    return replace(claim, measured=f"{claim.measured}; {common}")

@@ -1,0 +1,70 @@
+"""The gradient of the loss that a federation minimises, round by round: what the convergence theorem bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from fedrouter.engines.local import LocalFederation
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation import mlp
+from fedrouter.federation.client import Client
+from fedrouter.federation.federation import Progress
+from fedrouter.federation.mlp import MLPSettings
+from fedrouter.frontier import sweep
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, MLPRouter, hidden_sizes
+
+
+def loss_and_gradient(router: MLPRouter, rows: Evaluations) -> tuple[float, float]:
+    """The loss of equation "fed_objective" over these rows, and the squared norm of its gradient by all weights.
+
+    That is the mean over rows of the squared error of accuracy plus that of normalised cost, without dropout.
+    """
+    import torch
+    from torch.nn import functional
+
+    weights = {name: torch.from_numpy(array.copy()).requires_grad_() for name, array in router.weights.items()}
+    hidden = torch.from_numpy(rows.embeddings.copy())
+    for place, size in enumerate(hidden_sizes(router.weights), start=1):
+        hidden = functional.linear(hidden, weights[f"layer{place}.weight"], weights[f"layer{place}.bias"])
+        norm = (weights[f"norm{place}.weight"], weights[f"norm{place}.bias"])
+        hidden = functional.gelu(functional.layer_norm(hidden, (size,), *norm, eps=NORM_EPSILON))
+    cell = (torch.from_numpy(rows.query.copy()), torch.from_numpy(rows.model.copy()))
+    logits, cost = (functional.linear(hidden, weights[f"{h}.weight"], weights[f"{h}.bias"])[cell] for h in HEADS)
+    accurate = torch.from_numpy(rows.accuracy.copy())
+    spent = torch.from_numpy(router.scale.normalised(rows.cost, rows.model))
+    loss = ((logits.sigmoid() - accurate) ** 2 + (cost - spent) ** 2).mean()
+    gradient = torch.autograd.grad(loss, list(weights.values()))
+    return float(loss.detach()), float(sum((part.double() ** 2).sum() for part in gradient))
+
+
+def follow(
+    logs: Mapping[str, Evaluations],
+    settings: MLPSettings,
+    seed: int,
+    rows: Evaluations,
+    test: Evaluations,
+    swept: Collection[int],
+    watch: Callable[[int], None],
+) -> list[dict[str, float]]:
+    """What each round left: loss and gradient on ``rows``, and of those ``swept`` the areas on ``test``.
+
+    Areas are those of the router that there would be had the round been the last.
+    """
+    federation = LocalFederation(Client(name, log) for name, log in logs.items())
+    truth = test.grid()
+    history = []
+
+    def measure(progress: Progress) -> None:
+        router = progress.router
+        assert isinstance(router, MLPRouter)
+        loss, gradient = loss_and_gradient(router, rows)
+        history.append({"loss": loss, "gradient": gradient})
+        if progress.step in swept:
+            scale = mlp.ask_cost_correction(federation, router.pool, router.weights, router.scale)
+            areas = sweep(replace(router, scale=scale).estimate(test.embeddings), truth).areas
+            history[-1] |= {"auc": areas.auc, "auc_common": areas.auc_common}
+        watch(progress.step)
+
+    mlp.learn(federation, test.pool, settings, seed, measure)
+    return history

@@ -1,0 +1,81 @@
+"""What a folder of results was measured on and with, so that nothing else is ever mixed into it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+from fedrouter.errors import BadInput
+from fedrouter.experiments.experiment import ALPHA, CLIENTS, MODEL_ALPHA, World
+
+NAME = "run.json"
+PACKAGES = ("fedrouter", "numpy", "scikit-learn", "scipy", "torch")
+
+
+@dataclass(frozen=True)
+class Record:
+    """The contents of ``run.json``. ``same`` must agree for two runs to share a folder; versions are only told."""
+
+    same: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        settings = {
+            "clients": CLIENTS,
+            "alpha": ALPHA,
+            "model_alpha": MODEL_ALPHA,
+            "families": {name: asdict(chosen) for name, chosen in world.settings().items()},  # type: ignore[call-overload]
+        }
+        same = {
+            "data": world.dataset.name,
+            "data_digest": world.dataset.digest,
+            "encoder": world.dataset.encoder.name,
+            "rounds": world.rounds,
+            "encode": world.encode,
+            "settings_digest": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+        }
+        return cls(same, settings, _versions())
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.same, "settings": self.settings, "versions": self.versions}
+
+    def claim(self, out: Path) -> None:
+        """Make the folder, or see that what lies in it was measured likewise."""
+        path = out / NAME
+        if not path.exists():
+            if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+                raise BadInput(f"{out}: not empty and not a folder of `fedrouter reproduce`; choose another --out")
+            out.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self.to_json(), indent=2) + "\n")
+            return
+        try:
+            there = json.loads(path.read_text())
+            different = [
+                f"{name} ({there.get(name)!r} there, {value!r} now)"
+                for name, value in self.same.items()
+                if there.get(name) != value
+            ]
+        except (ValueError, AttributeError):
+            raise BadInput(f"{path}: not readable as JSON; choose another --out") from None
+        if different:
+            raise BadInput(
+                f"{out}: holds results of another run, which differs in {'; '.join(different)}. Choose another --out"
+            )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

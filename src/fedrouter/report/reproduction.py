@@ -1,0 +1,199 @@
+"""What `fedrouter reproduce` leaves: for each experiment figures, every point and a summary; over all, the claims."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedrouter.experiments.claims import FAILS, HOLDS, ON_PAR, UNTESTABLE, Claim, unique
+from fedrouter.experiments.experiment import Experiment, Runs
+from fedrouter.report.page import Page
+from fedrouter.report.sheets import draw
+from fedrouter.report.style import write
+
+RULES = (
+    "Differences are paired: the same seed and the same split, two ways. Over seeds, a mean is told with its standard "
+    "deviation, a difference with its 95% interval by Student's t.",
+    "“Better” holds if that whole interval lies above zero; a difference within noise therefore does not. With one "
+    "seed there is no interval, and the sign decides.",
+    f"“On par” or “matches” holds if the mean difference lies above −{ON_PAR}.",
+    "Where a claim is a count or an equality, the claim itself says what it takes to hold. What this data cannot tell "
+    "is not testable here.",
+    "Verdicts go by auc, the paper's area; auc_common, which a short curve cannot win, is told beside it.",
+)
+COLORS = {HOLDS: ("#00664b", "#e0f3ec"), FAILS: ("#8f3f00", "#fdeee4"), UNTESTABLE: ("#4d4d4d", "#efefef")}
+"""Of each verdict: letters and ground, both legible in grey print."""
+MARKS = {HOLDS: "✓", FAILS: "✗", UNTESTABLE: "–"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where results come from: told in every file that is written."""
+
+    data: str
+    encoder: str
+    seeds: int
+    record: Mapping[str, Any]
+    command: str
+
+    @property
+    def note(self) -> str:
+        return f"{self.data}, {self.encoder}"
+
+
+@dataclass(frozen=True)
+class Written:
+    """One experiment's results, and the figures as they go into a page."""
+
+    experiment: Experiment
+    folder: Path
+    summary: Mapping[str, Any]
+    claims: Sequence[Claim]
+    figures: Sequence[tuple[str, str]]
+
+
+def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Path) -> Written:
+    """``OUT/<name>/``: every sheet as PNG and SVG, every point as CSV, the rest as JSON."""
+    folder = out / experiment.name
+    folder.mkdir(exist_ok=True)
+    figures = []
+    for sheet in experiment.sheets(runs):
+        _, svg = write(draw(sheet, origin.note), folder / sheet.name)
+        text = svg.read_text()
+        figures.append((text[text.index("<svg") :], sheet.caption))
+    write_points(folder / f"{experiment.name}.csv", experiment.points(runs))
+    summary, claims = experiment.summary(runs), unique(experiment.claims(runs))
+    document = {
+        "name": experiment.name,
+        "title": experiment.title,
+        "section": experiment.section,
+        "seeds": [run["seed"] for run in runs],
+        "summary": summary,
+        "claims": [claim.to_json() for claim in claims],
+        "run": origin.record,
+        "command": origin.command,
+    }
+    (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    return Written(experiment, folder, summary, claims, figures)
+
+
+def write_points(path: Path, points: Iterable[Mapping[str, Any]]) -> None:
+    """Every point as a row; a column for each name that any point has."""
+    rows = list(points)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="") as stream:
+        table = csv.DictWriter(stream, names, restval="")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple[Path, Path]:
+    """``claims.md`` and ``claims.html``: each claim, where it is made, what was measured, and the verdict."""
+    claims = unique([claim for result in results for claim in result.claims])
+    markdown, html = out / "claims.md", out / "claims.html"
+    markdown.write_text(_markdown(claims, origin))
+    html.write_text(_page(results, claims, origin))
+    return markdown, html
+
+
+def counted(claims: Sequence[Claim]) -> str:
+    """How many claims have each verdict."""
+    verdicts = [claim.verdict for claim in claims]
+    return (
+        f"{len(claims)} claims: {verdicts.count(HOLDS)} hold, {verdicts.count(FAILS)} do not, "
+        f"{verdicts.count(UNTESTABLE)} not testable here"
+    )
+
+
+def _title(origin: Origin) -> str:
+    return f"The paper's claims on {origin.data}"
+
+
+def _setting(origin: Origin) -> str:
+    seeds = f"{origin.seeds} seeds" if origin.seeds > 1 else "one seed"
+    rounds = origin.record["rounds"]
+    return f"{seeds}, {origin.encoder} embeddings, {rounds} rounds; both families exactly as in the paper."
+
+
+def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
+    lines = [
+        f"# {_title(origin)}",
+        "",
+        f"{counted(claims)}. {_setting(origin)}",
+        "",
+        f"    {origin.command}",
+        "",
+        "How claims are judged:",
+        "",
+        *(f"- {rule}" for rule in RULES),
+        "",
+        "| claim | verdict | what the paper says, in our words | where | measured here |",
+        "|---|---|---|---|---|",
+    ]
+    for claim in claims:
+        verdict = f"{MARKS[claim.verdict]} {claim.verdict}"
+        cells = (f"`{claim.name}`", verdict, claim.text, claim.section, claim.measured)
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    """Text as one cell of a Markdown table."""
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+
+
+def _page(results: Sequence[Written], claims: Sequence[Claim], origin: Origin) -> str:
+    page = ClaimsPage(_title(origin))
+    page.text(f"{counted(claims)}.", "lead")
+    page.text(_setting(origin))
+    for rule in RULES:
+        page.text(rule, "soft")
+    page.claims(claims)
+    for result in results:
+        page.heading(result.experiment.title)
+        page.text(f"In the paper: {result.experiment.section}.", "soft")
+        for svg, caption in result.figures:
+            page.figure(svg, caption)
+        page.verdicts(result.claims)
+    page.heading("Make it again")
+    page.code(origin.command)
+    versions = ", ".join(f"{name} {number}" for name, number in origin.record["versions"].items())
+    page.text(f"Data {origin.record['data_digest']}. Measured with {versions}.", "soft")
+    return page.html()
+
+
+class ClaimsPage(Page):
+    """A page that can show claims: the verdict as word, mark and colour, so that none of them is needed."""
+
+    def claims(self, claims: Sequence[Claim]) -> None:
+        """Everything about each claim."""
+        body = "".join(
+            f"<tr><td {TEXT}>{escape(claim.text)}<br><code>{escape(claim.name)}</code></td>"
+            f"<td {TEXT}>{_verdict(claim.verdict)}</td>"
+            f'<td {TEXT} class="soft">{escape(claim.section)}</td>'
+            f"<td {TEXT}>{escape(claim.measured)}</td></tr>"
+            for claim in claims
+        )
+        head = "".join(f'<th class="word">{cell}</th>' for cell in ("claim", "verdict", "where", "measured here"))
+        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+
+    def verdicts(self, claims: Sequence[Claim]) -> None:
+        """The claims that figures bear on, by name."""
+        told = "".join(f"<li>{_verdict(claim.verdict)} <code>{escape(claim.name)}</code></li>" for claim in claims)
+        self._parts.append(f'<ul style="list-style:none;padding:0">{told}</ul>')
+
+
+TEXT = 'style="text-align:left;vertical-align:top"'
+
+
+def _verdict(verdict: str) -> str:
+    ink, ground = COLORS[verdict]
+    return (
+        f'<span style="color:{ink};background:{ground};padding:.1rem .5rem;border-radius:.3rem;font-weight:600;'
+        f'white-space:nowrap">{MARKS[verdict]} {escape(verdict)}</span>'
+    )

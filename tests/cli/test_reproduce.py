@@ -1,0 +1,110 @@
+"""`fedrouter reproduce` as a user runs it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from fedrouter.cli.reproduce import NAMES
+from fedrouter.experiments.registry import EXPERIMENTS
+
+COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "reproduce"]
+
+
+def run(*arguments):
+    return subprocess.run(COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=300)
+
+
+def answer(*arguments, status=0):
+    done = run(*arguments, "--json")
+    assert done.returncode == status, done.stderr
+    return json.loads(done.stdout)
+
+
+def write_table(path, world, short_row=None):
+    """A tenth of the simulated world in RouterBench's layout; another encoder's row may be too short."""
+    some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
+    grid = some.grid()
+    columns = {"prompt": list(some.text), "eval_name": list(some.task)}
+    for place, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    vectors = [vector.tolist() for vector in some.embeddings]
+    columns["all_minilm_l6_v2_embedding"] = vectors
+    if short_row is not None:
+        place = short_row - 1
+        columns["house_made_embedding"] = [*vectors[:place], vectors[place][:5], *vectors[place + 1 :]]
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, world):
+    return write_table(tmp_path_factory.mktemp("data") / "table.parquet", world)
+
+
+@pytest.mark.slow
+def test_experiments_leave_figures_numbers_and_claims_and_the_next_ones_join_them(table, tmp_path):
+    out = tmp_path / "out"
+    where = ("--data", table, "--seeds", 1, "--rounds", 2, "--out", out)
+    first = answer("global", "heterogeneity", *where)
+    assert first["measured"] == ["comparison, seed 0", "heterogeneity, seed 0"]
+    assert (first["data"], first["encoder"], first["rounds"]) == ("table.parquet", "all-MiniLM-L6-v2", 2)
+    assert list(first["experiments"]) == ["global", "heterogeneity"]
+    assert {"global-mlp", "heterogeneity-tasks"} <= {claim["name"] for claim in first["claims"]}
+    for name, sheets in (("global", ["global"]), ("heterogeneity", ["queries", "clients", "models"])):
+        made = {path.name for path in (out / name).iterdir()}
+        assert made == {f"{name}.csv", f"{name}.json"} | {f"{s}.{form}" for s in sheets for form in ("png", "svg")}
+    assert (out / "claims.html").read_text().count("<svg") == 4
+
+    second = answer("own", *where)
+    assert second["measured"] == []
+    assert second["found"] == ["comparison, seed 0"]
+    assert list(second["experiments"]) == ["global", "own", "heterogeneity"]
+    claims = (out / "claims.md").read_text()
+    assert all(f"`{claim['name']}`" in claims for claim in second["claims"])
+    assert "fedrouter reproduce global own heterogeneity --data table.parquet --seeds 1 --rounds 2" in claims
+    assert str(tmp_path) not in claims
+
+    shown = run("own", *where)
+    assert "own-consistent-kmeans" in shown.stdout
+    assert "claims.html" in shown.stdout
+    refused = run("own", *where[:4], "--rounds", 3, "--out", out)
+    assert refused.returncode == 2
+    assert "rounds (2 there, 3 now)" in refused.stderr
+
+
+@pytest.mark.slow
+def test_what_failed_is_named_at_the_end_and_in_the_exit_status(world, tmp_path):
+    table = write_table(tmp_path / "broken.parquet", world, short_row=7)
+    document = answer(
+        "heterogeneity", "encoders", "--data", table, "--seeds", 1, "--rounds", 2, "--out", tmp_path / "out", status=1
+    )
+    assert list(document["failed"]) == ["encoders, seed 0"]
+    assert "row 7" in document["failed"]["encoders, seed 0"]
+    assert list(document["experiments"]) == ["heterogeneity"]
+    assert (tmp_path / "out" / "claims.md").exists()
+
+
+def test_an_unknown_experiment_lists_those_there_are(table, tmp_path):
+    done = run("figure-2", "--data", table, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "'figure-2': expected one of global, own, centralized" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_help_names_every_experiment():
+    assert list(NAMES) == list(EXPERIMENTS)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    done = run("global", "--data", tmp_path / "none.parquet", "--out", tmp_path / "out", "--json")
+    assert done.returncode == 2
+    assert "none.parquet: no such file" in json.loads(done.stdout)["error"]
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,264 @@
+"""The experiments on how good federated routers are, on encoders, and on how clients differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from conftest import drawn_evaluations
+from experiments.small_world import check_what_it_says, measured, small_world
+from fedrouter.data.read import read
+from fedrouter.errors import BadInput
+from fedrouter.experiments import centralized_training, encoders, global_test, heterogeneity, own_test
+from fedrouter.experiments.comparison import COMPARISON, find
+from fedrouter.experiments.registry import EXPERIMENTS, MEASUREMENTS, chosen
+
+GLOBAL = {
+    "global-mlp",
+    "global-kmeans",
+    "global-gain-kmeans-larger",
+    "global-mlp-over-kmeans",
+    "tradeoff-at-inference",
+    "extra-query-blind-mlp",
+    "extra-query-blind-kmeans",
+}
+OWN = {"own-mlp", "own-kmeans", "own-consistent-mlp", "own-consistent-kmeans"}
+CENTRALIZED = {"centralized-mlp", "centralized-kmeans"}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return [measured(global_test.EXPERIMENT, small_world(seed=seed)) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def apart():
+    return [measured(heterogeneity.EXPERIMENT, small_world())]
+
+
+def shifted(runs, by, **labels):
+    """The runs with the areas of some curves moved by so much."""
+    return [
+        {
+            **run,
+            "curves": [
+                {**entry, "auc": entry["auc"] + by}
+                if all(entry.get(key) == value for key, value in labels.items())
+                else entry
+                for entry in run["curves"]
+            ],
+        }
+        for run in runs
+    ]
+
+
+def verdicts(experiment, runs):
+    return {claim.name: claim.verdict for claim in experiment.claims(runs)}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "names"),
+    [
+        (global_test.EXPERIMENT, GLOBAL),
+        (own_test.EXPERIMENT, OWN),
+        (centralized_training.EXPERIMENT, CENTRALIZED),
+    ],
+    ids=["global", "own", "centralized"],
+)
+def test_the_experiment_says_what_every_experiment_says(runs, experiment, names):
+    check_what_it_says(experiment, runs, names)
+
+
+def test_three_experiments_share_one_measurement():
+    names = ("global", "own", "centralized")
+    assert {EXPERIMENTS[name].measurement.name for name in names} == {COMPARISON.name}
+    assert MEASUREMENTS[COMPARISON.name] is COMPARISON
+
+
+def test_every_client_is_tried_on_both_tests(runs):
+    for run in runs:
+        alone = [client["name"] for client in run["clients"] if client["train"]]
+        tested = [client["name"] for client in run["clients"] if client["test"]]
+        for family in ("mlp", "kmeans"):
+            local = find(run, way="local", family=family)
+            assert [entry["owner"] for entry in local if entry["test"] == "global"] == alone
+            assert all(entry["owner"] == entry["test"] for entry in local if entry["test"] != "global")
+            for way in ("federated", "centralized"):
+                tests = [entry["test"] for entry in find(run, way=way, family=family)]
+                assert tests == ["global", *tested]
+
+
+def test_claims_follow_what_was_measured(runs):
+    ahead = shifted(runs, 9.0, way="federated")
+    for name, verdict in (verdicts(global_test.EXPERIMENT, ahead) | verdicts(own_test.EXPERIMENT, ahead)).items():
+        if name not in ("global-gain-kmeans-larger", "global-mlp-over-kmeans"):
+            assert verdict == "holds", name
+    behind = shifted(runs, -9.0, way="federated")
+    for experiment in (global_test.EXPERIMENT, own_test.EXPERIMENT, centralized_training.EXPERIMENT):
+        for name, verdict in verdicts(experiment, behind).items():
+            if name not in ("global-gain-kmeans-larger", "global-mlp-over-kmeans", "tradeoff-at-inference"):
+                assert verdict == "does not", name
+
+
+def test_the_gain_of_kmeans_is_compared_with_that_of_the_mlp(runs):
+    larger = shifted(shifted(runs, 0.9, way="federated", family="kmeans"), -0.9, way="federated", family="mlp")
+    assert verdicts(global_test.EXPERIMENT, larger)["global-gain-kmeans-larger"] == "holds"
+    assert verdicts(global_test.EXPERIMENT, larger)["global-mlp-over-kmeans"] == "does not"
+
+
+def test_a_router_whose_curve_is_one_point_offers_no_tradeoff(runs):
+    stuck = [
+        {**run, "curves": [{**entry, "points": [[1, 2], [0.5, 0.5], [0.1, 0.1]]} for entry in run["curves"]]}
+        for run in runs
+    ]
+    assert verdicts(global_test.EXPERIMENT, stuck)["tradeoff-at-inference"] == "does not"
+
+
+def test_a_gain_is_consistent_from_nine_clients_in_ten(runs):
+    ahead = shifted(runs, 0.5, way="federated")
+    for losing, verdict in ((1, "holds"), (2, "does not")):
+        some = ahead
+        for client in [client["name"] for client in runs[0]["clients"]][:losing]:
+            some = shifted(some, 9.0, way="local", owner=client)
+        assert verdicts(own_test.EXPERIMENT, some)["own-consistent-mlp"] == verdict
+
+
+def test_points_are_only_those_of_the_figure(runs):
+    rows = {name: list(EXPERIMENTS[name].points(runs)) for name in ("global", "own", "centralized")}
+    assert {row["test"] for row in rows["global"] + rows["centralized"]} == {"global"}
+    assert "global" not in {row["test"] for row in rows["own"]}
+    assert {row["way"] for row in rows["centralized"]} == {"federated", "centralized"}
+    curves = 2 * (2 * 2) * 100
+    assert len(rows["centralized"]) == curves
+
+
+def test_every_query_has_a_place_and_an_owner(apart):
+    (run,) = apart
+    queries = run["queries"]
+    assert {len(column) for column in queries.values()} == {400}
+    assert set(queries["client"]) <= set(range(10))
+    assert all(round(x, 2) == x for x in queries["x"] + queries["y"])
+    assert np.allclose(np.sum(run["shares"], axis=1), 1, atol=0.01)
+
+
+def test_clients_of_the_papers_split_differ_more_than_by_chance(apart):
+    assert set(verdicts(heterogeneity.EXPERIMENT, apart).values()) == {"holds"}
+    even = small_world()
+    evenly = measured(heterogeneity.EXPERIMENT, EvenWorld(even.dataset, 0, even.rounds, even.path))
+    assert verdicts(heterogeneity.EXPERIMENT, [evenly])["heterogeneity-tasks"] == "does not"
+
+
+class EvenWorld(type(small_world())):
+    """The same data dealt out almost evenly."""
+
+    def clients(self, count=10, alpha=0.6):
+        return super().clients(count, alpha=1e6)
+
+
+def test_positions_are_the_same_every_time():
+    embeddings = small_world(queries=120).dataset.evaluations.embeddings
+    first, again = (heterogeneity.positions(embeddings, 0) for _ in range(2))
+    assert np.array_equal(first, again)
+    assert first.shape == (120, 2)
+
+
+def test_data_without_tasks_cannot_tell_how_tasks_differ():
+    bare = small_world(queries=150)
+    object.__setattr__(bare.dataset.evaluations, "task", None)
+    (tasks, models) = heterogeneity.EXPERIMENT.claims([measured(heterogeneity.EXPERIMENT, bare)])
+    assert (tasks.name, tasks.verdict) == ("heterogeneity-tasks", "not testable here")
+    assert models.verdict == "holds"
+
+
+def write_table(path, stems, queries=160):
+    """A table in RouterBench's layout with an embedding column for each stem, all of them of the same queries."""
+    grid = drawn_evaluations(queries, models=4, per_query=4).grid()
+    columns = {
+        "prompt": [f"query {place}" for place in range(queries)],
+        "eval_name": [f"task-{place % 6}" for place in range(queries)],
+    }
+    for place, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    for number, stem in enumerate(stems):
+        columns[f"{stem}_embedding"] = list(drawn_evaluations(queries, seed=number, dimension=8 + number).embeddings)
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def world_of(path, seed=0):
+    small = small_world()
+    return type(small)(read(path), seed, 2, str(path))
+
+
+def test_every_encoder_in_the_file_is_tried_on_the_same_split(tmp_path):
+    path = write_table(tmp_path / "two.parquet", ["all_minilm_l6_v2", "all_mpnet_base_v2", "house_made"])
+    assert encoders.in_file(path) == ["all-mpnet-base-v2", "all-MiniLM-L6-v2", "house_made"]
+    runs = [measured(encoders.EXPERIMENT, world_of(path, seed)) for seed in (0, 1)]
+    check_what_it_says(encoders.EXPERIMENT, runs, {"encoders-constant"})
+    assert runs[0]["dimensions"] == {"all-mpnet-base-v2": 9, "all-MiniLM-L6-v2": 8, "house_made": 10}
+    assert [entry["encoder"] for entry in find(runs[0], family="mlp")] == encoders.in_file(path)
+    splits = [
+        [(client.train.text, client.train.model.tolist(), client.test.text) for client in clients]
+        for clients in (
+            replace(world_of(path), dataset=read(path, encoder=name)).clients() for name in encoders.in_file(path)
+        )
+    ]
+    assert splits[0] == splits[1] == splits[2]
+    (absent,) = runs[0]["absent"]
+    assert absent == "paraphrase-albert-small-v2"
+    assert "--encode" in runs[0]["absent"][absent]
+    assert "paraphrase-albert-small-v2" in encoders.EXPERIMENT.claims(runs)[0].measured
+
+
+def test_encoders_further_apart_than_in_the_papers_table_are_not_constant(tmp_path):
+    path = write_table(tmp_path / "two.parquet", ["all_minilm_l6_v2", "all_mpnet_base_v2"])
+    runs = [measured(encoders.EXPERIMENT, world_of(path))]
+    same = [
+        {**runs[0], "curves": [{**entry, "auc": 0.7} for entry in runs[0]["curves"]]},
+    ]
+    assert verdicts(encoders.EXPERIMENT, same) == {"encoders-constant": "holds"}
+    apart = shifted(same, 0.04, encoder="all-MiniLM-L6-v2", family="kmeans")
+    assert verdicts(encoders.EXPERIMENT, apart) == {"encoders-constant": "does not"}
+
+
+def test_one_encoder_cannot_tell_whether_encoders_matter(tmp_path):
+    path = write_table(tmp_path / "one.parquet", ["all_minilm_l6_v2"])
+    runs = [measured(encoders.EXPERIMENT, world_of(path))]
+    (claim,) = encoders.EXPERIMENT.claims(runs)
+    assert claim.verdict == "not testable here"
+    assert "one encoder only, all-MiniLM-L6-v2" in claim.measured
+
+
+def test_an_encoder_that_cannot_be_had_is_named_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = write_table(tmp_path / "one.parquet", ["all_minilm_l6_v2", "all_mpnet_base_v2"])
+    run = measured(encoders.EXPERIMENT, replace(world_of(path), encode=True))
+    assert "could not be loaded" in run["absent"]["paraphrase-albert-small-v2"]
+
+
+@pytest.mark.slow
+def test_embeddings_that_the_file_lacks_are_made_once_when_asked_for(tmp_path, monkeypatch):
+    pytest.importorskip("sentence_transformers")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("FEDROUTER_CACHE", str(tmp_path / "cache"))
+    path = write_table(tmp_path / "one.parquet", ["all_mpnet_base_v2"])
+    encoded = []
+    encoders.make_missing(path, lambda done, total: encoded.append((done, total)))
+    assert encoded[-1] == (160, 160)
+    encoders.make_missing(path, lambda done, total: pytest.fail("encoded again"))
+    run = measured(encoders.EXPERIMENT, replace(world_of(path), encode=True))
+    assert run["dimensions"] == {"all-mpnet-base-v2": 8, "all-MiniLM-L6-v2": 384}
+    assert list(run["absent"]) == ["paraphrase-albert-small-v2"]
+
+
+def test_the_registry_knows_every_experiment_of_the_paper_in_its_order():
+    paper = ["global", "own", "centralized", "new-models", "new-clients", "personalization", "encoders"]
+    assert list(EXPERIMENTS) == [*paper, "heterogeneity", "rounds", "theory"]
+    assert [experiment.name for experiment in chosen(["own", "global"])] == ["global", "own"]
+    assert len(chosen(["all"])) == len(EXPERIMENTS)
+    with pytest.raises(BadInput, match=r"'figure-2': expected one of global, own, .*, or all"):
+        chosen(["figure-2"])

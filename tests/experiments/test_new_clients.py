@@ -1,0 +1,94 @@
+"""New clients: who joins, who is asked, and that forgetting is measured on the old clients' tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from experiments.small_world import check_what_it_says, measured, small_world
+from fedrouter.engines.local import LocalFederation
+from fedrouter.experiments.new_clients import AFTER, BEFORE, EXPERIMENT, NEW, OLD, Attendance, label_shares, newcomers
+from fedrouter.federation.client import Client
+from fedrouter.federation.messages import CostScaleRequest
+
+NAMES = {
+    "new-clients-mlp",
+    "new-clients-kmeans",
+    "new-clients-forgetting-mlp",
+    "new-clients-forgetting-kmeans",
+    "new-clients-no-participation",
+    "extra-distillation",
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return [measured(EXPERIMENT, small_world(seed=seed)) for seed in (0, 1)]
+
+
+def test_the_experiment_says_what_every_experiment_says(runs):
+    check_what_it_says(EXPERIMENT, runs, NAMES)
+
+
+def test_only_the_new_clients_are_asked_when_they_join(runs):
+    for run in runs:
+        for asked in run["asked"].values():
+            assert asked["old clients, learning"] > 0
+            assert asked["old clients, joining"] == 0
+            assert asked["new clients, joining"] > 0
+
+
+def test_a_request_to_an_old_client_is_noticed(runs):
+    asked = {family: {**counts, "old clients, joining": 1} for family, counts in runs[0]["asked"].items()}
+    claims = {claim.name: claim for claim in EXPERIMENT.claims([{**runs[0], "asked": asked}])}
+    assert claims["new-clients-no-participation"].verdict == "does not"
+
+
+def test_attendance_counts_whoever_is_asked():
+    clients = small_world().clients(3)
+    federation = Attendance(LocalFederation(Client(client.name, client.train) for client in clients))
+    request = CostScaleRequest(clients[0].train.pool.names)
+    federation.ask("cost_scale", request)
+    replies = federation.ask("cost_scale", request, to=["client-2"])
+    assert list(replies) == ["client-2"]
+    assert federation.asked == Counter({"client-1": 1, "client-2": 2, "client-3": 1})
+
+
+def test_forgetting_is_measured_on_the_tests_of_the_seven_old_clients(runs):
+    for run in runs:
+        for family in ("mlp", "kmeans"):
+            for way in (BEFORE, AFTER):
+                entries = [e for e in run["own"] if (e["family"], e["way"], e["group"]) == (family, way, OLD)]
+                assert len(entries) == 7
+                assert not {entry["client"] for entry in entries} & set(run["newcomers"])
+        forgetting = [claim for claim in EXPERIMENT.claims([run]) if "forgetting" in claim.name]
+        for claim, family in zip(forgetting, ("mlp", "kmeans"), strict=True):
+            before, after = (
+                next(e["auc"] for e in run["curves"] if (e["family"], e["way"], e["test"]) == (family, way, OLD))
+                for way in (BEFORE, AFTER)
+            )
+            assert f"difference {after - before:+.3f}" in claim.measured
+
+
+def test_a_router_that_has_forgotten_is_caught(runs):
+    worse = [{**e, "auc": e["auc"] - 0.5} if (e["way"], e["test"]) == (AFTER, OLD) else e for e in runs[0]["curves"]]
+    claims = {claim.name: claim.verdict for claim in EXPERIMENT.claims([{**runs[0], "curves": worse}])}
+    assert claims["new-clients-forgetting-mlp"] == claims["new-clients-forgetting-kmeans"] == "does not"
+
+
+def test_joining_changes_the_router_for_the_new_clients(runs):
+    for run in runs:
+        before, after = (
+            [e["points"] for e in run["curves"] if (e["way"], e["test"]) == (way, NEW)] for way in (BEFORE, AFTER)
+        )
+        assert all(old != new for old, new in zip(before, after, strict=True))
+
+
+def test_newcomers_hold_about_as_many_task_labels_as_the_papers():
+    clients = small_world(queries=1000, tasks=40).clients()
+    three = newcomers(clients)
+    assert len(set(three)) == 3
+    assert abs(label_shares(clients, three)["mostly theirs"] - 0.3) <= 0.05
+    assert label_shares(clients, [client.name for client in clients]) == {"mostly theirs": 1.0, "only theirs": 1.0}
+    assert label_shares(clients, []) == {"mostly theirs": 0.0, "only theirs": 0.0}

@@ -1,0 +1,87 @@
+"""New models: who is withheld, what the clients ask instead, and that nothing of the old router moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.small_world import check_what_it_says, measured, small_world
+from fedrouter.experiments.new_models import EXPERIMENT, calibration, kept, log_without, withheld
+from fedrouter.pool import ModelPool
+
+NAMES = {"new-models-mlp", "new-models-kmeans", "new-models-unchanged"}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return [measured(EXPERIMENT, small_world(seed=seed)) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def numbered():
+    everything = small_world().dataset.evaluations
+    return replace(everything, text=tuple(map(str, range(everything.queries))))
+
+
+def test_the_experiment_says_what_every_experiment_says(runs):
+    check_what_it_says(EXPERIMENT, runs, NAMES)
+
+
+def test_old_heads_and_old_cells_are_the_same_to_the_bit(runs):
+    for run in runs:
+        assert all(run["unchanged"]["mlp"].values())
+        assert {"centres", "count", "accuracy", "cost"} <= set(run["unchanged"]["kmeans"])
+        assert all(run["unchanged"]["kmeans"].values())
+    assert EXPERIMENT.claims(runs)[-1].verdict == "holds"
+
+
+def test_one_changed_bit_is_noticed(runs):
+    before = {"heads": np.zeros((2, 3), np.float32)}
+    assert kept(before, {"heads": np.zeros((4, 3), np.float32)}) == {"heads": True}
+    assert kept(before, {"heads": np.full((4, 3), -0.0, np.float32)}) == {"heads": False}
+    moved = [{**run, "unchanged": {**run["unchanged"], "mlp": {"layer1.weight": False}}} for run in runs]
+    assert EXPERIMENT.claims(moved)[-1].verdict == "does not"
+
+
+def test_the_new_models_serve_queries_only_after_they_joined(runs):
+    for run in runs:
+        shares = {(entry["way"], entry["family"]): entry["share_of_new_models"] for entry in run["curves"]}
+        assert shares["before", "mlp"] == shares["before", "kmeans"] == 0
+        assert shares["after", "mlp"] > 0
+        assert shares["after", "kmeans"] > 0
+
+
+def test_withheld_models_span_the_costs_of_the_pool():
+    for models, count in ((9, 3), (8, 2)):
+        evaluations = small_world(models=models).dataset.evaluations
+        order = np.argsort(evaluations.grid().cost.mean(axis=0))
+        chosen = {frozenset(withheld(evaluations, seed).names) for seed in range(8)}
+        for names in chosen:
+            places = sorted(order.tolist().index(evaluations.pool.index(name)) for name in names)
+            assert [place * count // models for place in places] == list(range(count))
+        assert len(chosen) > 1
+
+
+def test_a_client_asks_every_query_still_but_only_of_old_models(numbered):
+    old = ModelPool(numbered.pool.models[:6])
+    log = numbered.take(np.flatnonzero(numbered.model == numbered.query % 9))
+    without = log_without("client", log, numbered, old, seed=0)
+    assert without.pool == old
+    assert without.text == log.text
+    assert len(without) == len(log)
+    stayed = np.flatnonzero(log.model < 6)
+    assert np.array_equal(without.model[stayed], log.model[stayed])
+    truth = numbered.grid()
+    assert np.array_equal(without.accuracy, truth.accuracy[without.query, without.model])
+
+
+def test_calibration_is_a_tenth_of_the_training_prompts_asked_of_each_new_model(numbered):
+    new = ModelPool(numbered.pool.models[6:])
+    log = numbered.take(np.flatnonzero((numbered.model == 0) & (numbered.query < 200)))
+    asked = calibration("client", log, numbered, new, seed=0)
+    assert asked.queries == 20
+    assert len(asked) == 60
+    assert set(asked.text) <= set(log.text)
+    assert calibration("client", log, numbered, new, seed=1).text != asked.text

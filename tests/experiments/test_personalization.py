@@ -1,0 +1,99 @@
+"""Personalisation: every way on every able client's own test, the others counted, the losers listed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from experiments.small_world import check_what_it_says, measured, small_world
+from fedrouter.experiments.personalization import ALPHA, EXPERIMENT, at_least, own, worse_than_both
+
+NAMES = {
+    "personalization-federated-below-local-mlp",
+    "personalization-kmeans-robust",
+    "personalization-mlp",
+    "personalization-kmeans",
+    "extra-personalization-mlp",
+    "extra-personalization-kmeans",
+    "personalization-in-sample-mlp",
+    "personalization-in-sample-kmeans",
+}
+WAYS = ("federated", "local", "in-sample", "personalised")
+
+
+def lopsided(seed):
+    """So few tasks that at α = 0.03 some clients get none."""
+    return small_world(tasks=6, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return [measured(EXPERIMENT, lopsided(seed)) for seed in (0, 1)]
+
+
+def test_the_experiment_says_what_every_experiment_says(runs):
+    check_what_it_says(EXPERIMENT, runs, NAMES)
+
+
+def test_clients_with_nothing_to_learn_from_or_to_be_tested_on_are_counted(runs):
+    for run in runs:
+        clients = {client.name: client for client in lopsided(run["seed"]).clients(alpha=ALPHA)}
+        able = {name for name, client in clients.items() if len(client.train) and client.test.queries}
+        assert {client["name"] for client in run["clients"]} == able
+        assert set(run["left_out"]) == set(clients) - able
+        assert run["left_out"]
+    assert EXPERIMENT.summary(runs)["clients left out"] == {str(run["seed"]): run["left_out"] for run in runs}
+
+
+def test_every_able_client_is_tested_in_every_way(runs):
+    for run in runs:
+        names = [client["name"] for client in run["clients"]]
+        for family in ("mlp", "kmeans"):
+            for way in WAYS:
+                entries = [e for e in run["curves"] if (e["family"], e["way"]) == (family, way)]
+                assert [entry["test"] for entry in entries] == names
+
+
+def test_clients_for_whom_a_personal_router_is_worse_than_both_are_listed_with_their_areas(runs):
+    run = runs[0]
+    name = run["clients"][0]["name"]
+    areas = {"federated": 0.6, "local": 0.5, "in-sample": 0.4, "personalised": 0.55}
+    curves = [{**e, "auc": areas[e["way"]] if e["test"] == name else 0.5} for e in run["curves"]]
+    listed = list(worse_than_both([{**run, "curves": curves}]))
+    assert [(entry["family"], entry["form"], entry["client"]) for entry in listed] == [
+        ("mlp", "in-sample", name),
+        ("kmeans", "in-sample", name),
+    ]
+    assert (listed[0]["federated"], listed[0]["local"], listed[0]["personal"]) == (0.6, 0.5, 0.4)
+
+
+def test_personal_routers_are_compared_with_what_is_better_on_average_and_client_by_client(runs):
+    values = {"federated": (0.9, 0.1), "local": (0.3, 0.5), "in-sample": (0.6, 0.5), "personalised": (0.4, 0.5)}
+    clients = runs[0]["clients"][:2]
+    curves = [
+        {"family": family, "way": way, "test": client["name"], "auc": area, "auc_common": area}
+        for family in ("mlp", "kmeans")
+        for way in WAYS
+        for client, area in zip(clients, values[way], strict=True)
+    ]
+    claims = {c.name: c for c in EXPERIMENT.claims([{**runs[0], "clients": clients, "curves": curves}])}
+    assert claims["personalization-mlp"].verdict == "holds"  # 0.55 against 0.5
+    assert "client by client -0.150" in claims["personalization-mlp"].measured  # 0.55 against 0.7
+    assert claims["extra-personalization-mlp"].verdict == "does not"  # 0.45 against 0.5
+    assert claims["personalization-federated-below-local-mlp"].verdict == "holds"
+    assert "1 of 2 clients" in claims["personalization-federated-below-local-mlp"].measured
+
+
+def test_on_average_at_least_as_good_allows_no_mean_below():
+    assert at_least("n", "t", "s", [0.5, 0.7], [0.6, 0.6], "w").verdict == "holds"
+    assert at_least("n", "t", "s", [0.5, 0.69], [0.6, 0.6], "w").verdict == "does not"
+
+
+def test_areas_come_in_the_order_of_the_clients(runs):
+    run = runs[0]
+    expected = [e["auc"] for c in run["clients"] for e in run["curves"] if _is(e, c["name"])]
+    assert np.array_equal(own(run, "mlp", "local", "auc"), expected)
+
+
+def _is(entry, name):
+    return (entry["family"], entry["way"], entry["test"]) == ("mlp", "local", name)

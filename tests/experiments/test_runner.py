@@ -1,0 +1,212 @@
+"""The runner: what is finished is never measured again, whatever ended the run, and nothing is mixed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from conftest import drawn_evaluations
+from experiments.small_world import small_world
+from fedrouter.errors import BadInput
+from fedrouter.experiments.record import Record
+from fedrouter.experiments.registry import MEASUREMENTS, chosen
+from fedrouter.experiments.runner import Job, Unit, _work, complete, reproduce, units_of, write_whole
+
+NAMES = ["global", "heterogeneity"]
+UNITS = 3
+PROGRAM = f"""
+import sys
+from pathlib import Path
+from fedrouter.experiments.runner import reproduce
+if __name__ == "__main__":
+    outcome = reproduce({NAMES!r}, sys.argv[1], None, seeds=2, rounds=2, out=Path(sys.argv[2]), jobs=2)
+    assert not outcome.failed, outcome.failed
+    print(len(outcome.found), len(outcome.measured))
+"""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return write_table(tmp_path_factory.mktemp("data") / "table.parquet")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, table):
+    """The documents of a run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    process = start(folder, table, folder / "out")
+    told, errors = process.communicate(timeout=120)
+    assert told.split() == ["0", str(UNITS)], errors
+    return contents(folder / "out")
+
+
+def write_table(path, broken=False, queries=300):
+    """Embeddings of two encoders; in a broken table row 5 of the second is too short."""
+    evaluations = drawn_evaluations(queries, models=8, per_query=8)
+    grid, vectors = evaluations.grid(), [vector.tolist() for vector in evaluations.embeddings]
+    columns = {"prompt": [f"query {place}" for place in range(queries)], "eval_name": list(evaluations.task)}
+    for place, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    columns["all_mpnet_base_v2_embedding"] = vectors
+    columns["all_minilm_l6_v2_embedding"] = [*vectors[:4], vectors[4][:3], *vectors[5:]] if broken else vectors
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def start(tmp_path, table, out):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    return subprocess.Popen(
+        [sys.executable, str(program), str(table), str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def documents(out: Path) -> dict[Path, tuple[int, int]]:
+    """Finished documents, each with what would change if it were written again."""
+    return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in sorted(out.glob("measured/*/*.json"))}
+
+
+def contents(out: Path) -> dict[str, object]:
+    return {str(path.relative_to(out)): json.loads(path.read_text())["document"] for path in documents(out)}
+
+
+def wait_for_some(process, out, most=UNITS - 1):
+    """Until at least one document is there, and before all are."""
+    until = time.monotonic() + 120
+    while not documents(out):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert len(documents(out)) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_stopped_goes_on_and_redoes_nothing(tmp_path, table, whole, how):
+    out = tmp_path / "out"
+    process = start(tmp_path, table, out)
+    wait_for_some(process, out)
+    os.kill(process.pid, how)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    time.sleep(1)  # for the workers to notice
+    finished = documents(out)
+    time.sleep(4)
+    assert documents(out) == finished, "workers went on after their parent had ended"
+
+    process = start(tmp_path, table, out)
+    told, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert told.split() == [str(len(finished)), str(UNITS - len(finished))]
+    everything = documents(out)
+    assert {path: everything[path] for path in finished} == finished
+    assert contents(out) == whole
+
+
+@pytest.mark.slow
+def test_more_seeds_extend_a_run_and_a_third_time_there_is_nothing_to_do(tmp_path, table):
+    told = []
+    first = reproduce(["encoders"], table, None, 1, 2, tmp_path / "out", 1, lambda *news: told.append(news))
+    before = documents(tmp_path / "out")
+    second = reproduce(["encoders"], table, None, 2, 2, tmp_path / "out", 1)
+    third = reproduce(["encoders"], table, None, 2, 2, tmp_path / "out", 1)
+    assert (first.measured, first.found) == ([Unit("encoders", 0)], [])
+    assert (second.measured, second.found) == ([Unit("encoders", 1)], [Unit("encoders", 0)])
+    assert (third.measured, len(third.found)) == ([], 2)
+    assert before.items() <= documents(tmp_path / "out").items()
+    runs = complete(chosen(["encoders"]), 2, tmp_path / "out")
+    assert [run["seed"] for run in runs["encoders"]] == [0, 1]
+    assert [news[2] for news in told if news[2]] == ["encoders, seed 0"]
+    assert told[-1][:2] == (1.0, 1)
+
+
+@pytest.mark.slow
+def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
+    table = write_table(tmp_path / "broken.parquet", broken=True)
+    outcome = reproduce(["encoders", "heterogeneity"], table, None, 1, 2, tmp_path / "out", 2)
+    (unit,) = outcome.failed
+    assert str(unit) == "encoders, seed 0"
+    assert "row 5" in outcome.failed[unit]
+    assert list(complete(chosen(["encoders", "heterogeneity"]), 1, tmp_path / "out")) == ["heterogeneity"]
+    assert outcome.measured == [Unit("heterogeneity", 0)]
+
+
+def test_an_unexpected_error_is_told_without_its_text(tmp_path, table):
+    job = Job(str(table), "all-mpnet-base-v2", 1, False, tmp_path)
+    problem = _work(job, Unit("no such measurement", 0))
+    assert problem.startswith("KeyError at runner.py, line ")
+    assert "no such" not in problem
+    assert not documents(tmp_path)
+
+
+def test_what_takes_longest_starts_first_and_shared_measurements_are_made_once():
+    units = units_of(chosen(["all"]), 3)
+    efforts = [MEASUREMENTS[unit.measurement].effort for unit in units]
+    assert efforts == sorted(efforts, reverse=True)
+    assert units.count(Unit("comparison", 2)) == 1
+    assert Unit("heterogeneity", 0) in units
+    assert Unit("heterogeneity", 1) not in units
+
+
+def test_an_experiment_is_complete_only_with_every_seed(tmp_path):
+    experiments = chosen(["global", "own", "encoders"])
+    for seed in (1, 0):
+        write_whole(Unit("comparison", seed).document(tmp_path), {"seconds": 1.0, "document": {"seed": seed}})
+    write_whole(Unit("encoders", 1).document(tmp_path), {"seconds": 1.0, "document": {"seed": 1}})
+    assert complete(experiments, 2, tmp_path) == {name: [{"seed": 0}, {"seed": 1}] for name in ("global", "own")}
+    assert complete(experiments, 3, tmp_path) == {}
+
+
+def test_a_document_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "measured" / "seed-0" / "x.json"
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_whole(path, {"document": float("nan")})
+    assert list(path.parent.iterdir()) == []
+    write_whole(path, {"document": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_whole(path, {"document": float("inf")})
+    assert json.loads(path.read_text()) == {"document": 1}
+
+
+def test_results_of_another_run_are_never_mixed_in(tmp_path):
+    world = small_world()
+    Record.of(world).claim(tmp_path)
+    Record.of(replace(world, seed=3)).claim(tmp_path)
+    recorded = json.loads((tmp_path / "run.json").read_text())
+    assert recorded["data_digest"] == world.dataset.digest
+    assert recorded["versions"]["fedrouter"]
+    other_data = replace(world.dataset, name="other.csv", digest="sha256:other")
+    other_encoder = replace(world.dataset, encoder=replace(world.dataset.encoder, name="other"))
+    for other, different in (
+        (replace(world, rounds=7), r"rounds \(2 there, 7 now\)"),
+        (replace(world, dataset=other_data), r"data \('drawn' there, 'other.csv' now\); data_digest"),
+        (replace(world, dataset=other_encoder), r"encoder \('drawn' there, 'other' now\)"),
+        (replace(world, encode=True), r"encode \(False there, True now\)"),
+    ):
+        with pytest.raises(BadInput, match=different):
+            Record.of(other).claim(tmp_path)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(BadInput, match="not a folder of `fedrouter reproduce`"):
+        Record.of(small_world()).claim(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("name", ["seeds", "rounds", "jobs"])
+def test_numbers_below_one_are_refused_before_anything_is_made(tmp_path, table, name):
+    numbers = {"seeds": 1, "rounds": 1, "jobs": 1} | {name: 0}
+    with pytest.raises(BadInput, match=rf"--{name}: expected at least 1, got 0"):
+        reproduce(["global"], table, None, out=tmp_path / "out", **numbers)
+    assert not (tmp_path / "out").exists()
