@@ -75,8 +75,8 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
         Sheet(
             f"personalization-{family}",
             f"{title} routers on each client's own test queries where clients differ most (α = {ALPHA}, seed "
-            f"{first['seed']}); personalised with the paper's weights and with ours. In the legends, areas under the curves. "
-            f"{len(first['left_out'])} client(s) without a log or a test are not shown.",
+            f"{first['seed']}); personalised with the paper's weights and with ours. In the legends, areas under the "
+            f"curves. {len(first['left_out'])} client(s) without a log or a test are not shown.",
             [
                 Panel(
                     f"{client['name']}, {client['test']:,} queries",

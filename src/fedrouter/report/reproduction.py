@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -28,6 +29,8 @@ RULES = (
 )
 COLORS = {HOLDS: ("#00664b", "#e0f3ec"), FAILS: ("#8f3f00", "#fdeee4"), UNTESTABLE: ("#4d4d4d", "#efefef")}
 """Of each verdict: letters and ground, both legible in grey print."""
+ON_SCREEN = 1.35
+"""How much larger a figure is on a page than in print."""
 MARKS = {HOLDS: "✓", FAILS: "✗", UNTESTABLE: "–"}
 
 
@@ -64,8 +67,7 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
     figures = []
     for sheet in experiment.sheets(runs):
         _, svg = write(draw(sheet, origin.note), folder / sheet.name)
-        text = svg.read_text()
-        figures.append((text[text.index("<svg") :], sheet.caption))
+        figures.append((_for_screen(svg.read_text()), sheet.caption))
     write_points(folder / f"{experiment.name}.csv", experiment.points(runs))
     summary, claims = experiment.summary(runs), unique(experiment.claims(runs))
     document = {
@@ -80,6 +82,17 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
     }
     (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     return Written(experiment, folder, summary, claims, figures)
+
+
+def _for_screen(svg: str) -> str:
+    """The element to put into a page, larger than in print; where the page is narrower its style makes it fit."""
+    element = svg[svg.index("<svg") :]
+    return re.sub(
+        r'width="([0-9.]+)pt" height="[0-9.]+pt"',
+        lambda size: f'width="{float(size[1]) * ON_SCREEN:.0f}pt"',
+        element,
+        count=1,
+    )
 
 
 def write_points(path: Path, points: Iterable[Mapping[str, Any]]) -> None:

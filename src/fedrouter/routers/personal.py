@@ -68,7 +68,7 @@ class PersonalRouter(Router):
     def arrays(self) -> Arrays:
         halves = (self.federated, self.local)
         return {
-            "halves": np.array([list(HALVES).index(half.family) for half in halves], np.int64),
+            "halves": np.frombuffer(" ".join(half.family for half in halves).encode(), np.uint8),
             **{name: getattr(self, name) for name in WEIGHTS},
             **pack_routers(halves),
         }
@@ -77,9 +77,9 @@ class PersonalRouter(Router):
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         rest = dict(arrays)
         try:
-            families = [list(HALVES)[int(place)] for place in rest.pop("halves")]
+            families = bytes(np.asarray(rest.pop("halves"), np.uint8)).decode().split()
             weights = [np.asarray(rest.pop(name), np.float64) for name in WEIGHTS]
-        except (KeyError, IndexError):
+        except (KeyError, ValueError):
             raise BadInput(f"personal router: expected arrays 'halves', {', '.join(WEIGHTS)}") from None
         if len(families) != 2 or any(
             weight.shape != (len(pool),) or not ((weight >= 0) & (weight <= 1)).all() for weight in weights
