@@ -25,6 +25,8 @@ from fedrouter.routers.base import Router
 from fedrouter.routers.personal import PersonalRouter
 
 FOLDS = 3
+JUDGED_AFTER = 4
+"""Epochs of a local network between two looks at the rows it keeps out, to stop where it was best."""
 FEW_ROWS = 50
 """With so many rows of a model the local estimate counts half of what its errors alone would have it count."""
 
@@ -79,7 +81,9 @@ def _learn(rows: Evaluations, name: str, settings: Settings, seed: int, paper: b
     """A router of these rows alone. But for the paper's form, networks stop before they know them by heart."""
     used = settings.alone()
     if isinstance(settings, MLPSettings) and not paper:
-        used = replace(settings, participation=1.0, held_out=settings.held_out or MLPSettings.held_out)
+        turns = max(1, settings.rounds * settings.local_epochs // JUDGED_AFTER)
+        held_out = settings.held_out or MLPSettings.held_out
+        used = replace(settings, rounds=turns, local_epochs=JUDGED_AFTER, participation=1.0, held_out=held_out)
     return family(name).learn(LocalFederation([Client("local", rows)]), rows.pool, used, seed)
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,17 +11,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from cli.test_cli import COMMAND
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.data.split import write_table
 
-PROGRAM = """
-import sys
-from fedrouter.cli import data, main
-main.app.add_typer(data.app, name="data")
-sys.argv[0] = "fedrouter"
-main.main()
-"""
 SHARDS = (
     "train-00000-of-00003.parquet",
     "train-00001-of-00003.parquet",
@@ -33,7 +26,7 @@ SHARDS = (
 
 
 def run(*arguments, **settings):
-    command = [sys.executable, "-c", PROGRAM, "data", *map(str, arguments)]
+    command = [*COMMAND, "data", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **settings})
 
 

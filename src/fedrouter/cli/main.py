@@ -14,10 +14,14 @@ from fedrouter.cli.coverage import coverage
 from fedrouter.cli.data import app as data
 from fedrouter.cli.evaluate import evaluate
 from fedrouter.cli.grow import client, model
+from fedrouter.cli.key import app as key
+from fedrouter.cli.learn import learn
+from fedrouter.cli.log import app as log
 from fedrouter.cli.personalize import personalize
 from fedrouter.cli.reproduce import reproduce
 from fedrouter.cli.route import route
 from fedrouter.cli.simulate import demo, simulate
+from fedrouter.cli.usage import usage
 from fedrouter.errors import FedrouterError
 
 app = typer.Typer(
@@ -27,9 +31,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage, reproduce):
+for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage, reproduce, learn, usage):
     app.command()(command)
-for name, group in (("model", model), ("client", client), ("data", data)):
+for name, group in (("model", model), ("client", client), ("data", data), ("log", log), ("key", key)):
     app.add_typer(group, name=name)
 
 

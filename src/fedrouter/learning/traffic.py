@@ -1,0 +1,162 @@
+"""Logged requests as columns: what an estimate on old traffic needs of them, and which ones must be left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedrouter.data.read import EMBEDDING
+from fedrouter.data.source import Source
+from fedrouter.encoders import EncoderIdentity, column_stem
+from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.pool import ModelPool
+from fedrouter.store.records import Record
+
+ELSEWHERE = -1
+"""The place of a model that is not in the pool."""
+LEARNT = "learnt from already"
+UNROUTED = ("named", "off")
+"""Reasons of the gateway for which no router would have had a say."""
+NOT_ROUTED = "not routed"
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Scored requests: query, the model chosen, the chance it had, λ, and what came of it; n rows each.
+
+    ``chosen`` is a place in ``pool``, or :data:`ELSEWHERE`. Accuracy and cost are what came of the choice, also where a
+    fallback answered: a router that picks a model which is down has to answer for it. ``left_out`` counts requests by
+    why they tell nothing.
+    """
+
+    pool: ModelPool
+    embeddings: Embeddings
+    chosen: Integers
+    propensity: Floats
+    tradeoff: Floats
+    accuracy: Floats
+    cost: Floats
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+
+def traffic_of(
+    records: Iterable[Record], pool: ModelPool, encoder: EncoderIdentity, after: float | None = None
+) -> Traffic:
+    """The routed and scored requests among these records, as the router to be judged sees them.
+
+    ``after`` leaves out those scored up to that time: the ones that the router was learnt from.
+    """
+    left_out: Counter[str] = Counter()
+    kept = []
+    for record in records:
+        why = _missing(record, encoder)
+        if not why and record.reason in UNROUTED:
+            why = NOT_ROUTED
+        if not why and after is not None and scored_at(record) <= after:
+            why = LEARNT
+        if why:
+            left_out[why] += 1
+        else:
+            kept.append(record)
+    return Traffic(
+        pool,
+        _embeddings(kept, encoder.dimension),
+        _places(pool, [record.chosen for record in kept]),
+        np.array([record.propensity for record in kept], np.float64),
+        np.array([record.tradeoff for record in kept], np.float64),
+        np.array([record.score for record in kept], np.float64),
+        np.array([record.cost for record in kept], np.float64),
+        dict(left_out),
+    )
+
+
+def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, after: float | None = None) -> Traffic:
+    """The same from a file that ``fedrouter log export`` wrote; ``after`` is held against the time of the request."""
+    source = Source(path)
+    column = next((name for name in (column_stem(encoder.name) + EMBEDDING, "embedding") if name in source.names), "")
+    if not {"propensity", "chosen", "tradeoff"} <= set(source.names) or not column:
+        raise source.error(
+            "expected an export of a gateway's log: 'chosen', 'propensity', 'tradeoff', 'accuracy', 'cost' and "
+            f"'{column_stem(encoder.name)}{EMBEDDING}'; without propensities no other router can be judged on it"
+        )
+    numbers = {name: source.numbers(name) for name in ("propensity", "tradeoff", "accuracy", "cost")}
+    for name, values in numbers.items():
+        most = np.inf if name in ("tradeoff", "cost") else 1.0
+        bad = ~((values >= 0) & (values <= most)) | ((values == 0) & (name == "propensity"))
+        if bad.any():
+            expected = {"propensity": "a number in (0, 1]", "accuracy": "a number in [0, 1]"}
+            raise source.error(f"expected {expected.get(name, 'at least 0')}", row=int(bad.argmax()), column=name)
+    embeddings = source.vectors(column)
+    if embeddings.shape[1] != encoder.dimension:
+        raise source.error(f"expected embeddings of width {encoder.dimension}, got {embeddings.shape[1]}")
+    why = np.full(source.rows, "", object)
+    if after is not None and "time" in source.names:
+        why[source.numbers("time") <= after] = LEARNT
+    if "reason" in source.names:
+        why[np.isin(source.words("reason"), UNROUTED)] = NOT_ROUTED
+    chosen, keep = _places(pool, source.words("chosen")), why == ""
+    left_out = Counter(why[~keep].tolist())
+    propensity, tradeoff, accuracy, cost = (values[keep] for values in numbers.values())
+    return Traffic(pool, embeddings[keep], chosen[keep], propensity, tradeoff, accuracy, cost, left_out)
+
+
+def evaluations_of(
+    records: Iterable[Record], pool: ModelPool, encoder: EncoderIdentity
+) -> tuple[Evaluations, Mapping[str, int]]:
+    """What these records say of models: the one that answered each, whoever chose it; and what is left out, by why."""
+    left_out: Counter[str] = Counter()
+    kept, model = [], []
+    for record in records:
+        why = _missing(record, encoder)
+        if not why and record.served is None:
+            why = "no model answered"
+        if not why and record.served not in pool:
+            why = f"{record.served} is not in the pool"
+        if why:
+            left_out[why] += 1
+        else:
+            kept.append(record)
+            model.append(str(record.served))
+    evaluations = Evaluations(
+        pool,
+        _embeddings(kept, encoder.dimension),
+        np.arange(len(kept)),
+        _places(pool, model),
+        np.array([record.score for record in kept], np.float64),
+        np.array([record.cost for record in kept], np.float64),
+    )
+    return evaluations, dict(left_out)
+
+
+def scored_at(record: Record) -> float:
+    """When a record got the score it has."""
+    return record.time if record.scored_at is None else record.scored_at
+
+
+def _missing(record: Record, encoder: EncoderIdentity) -> str | None:
+    """Why a record cannot teach anything, if so."""
+    if record.score is None:
+        return "no score"
+    if record.cost is None:
+        return "no cost"
+    if record.embedding is None:
+        return "no embedding"
+    if column_stem(record.encoder) != column_stem(encoder.name) or len(record.embedding) != 4 * encoder.dimension:
+        return "embedded by another encoder"
+    return None
+
+
+def _places(pool: ModelPool, names: Iterable[str]) -> Integers:
+    return np.array([pool.index(name) if name in pool else ELSEWHERE for name in names], np.int64)
+
+
+def _embeddings(records: list[Record], dimension: int) -> Embeddings:
+    joined = b"".join(record.embedding or b"" for record in records)
+    return np.frombuffer(joined, "<f4").astype(np.float32).reshape(len(records), dimension)

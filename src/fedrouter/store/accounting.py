@@ -1,0 +1,131 @@
+"""What requests came to: usage and savings by day, key or model, budgets spent, and retention that keeps the sums."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, cast, delete, func, select, union_all
+
+from fedrouter.errors import BadInput
+from fedrouter.store.records import By, UsageRow
+from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS
+
+DAY = 86400
+NOT_ERRORS = ("ok", "client_gone")
+GROUPS = ("day", "key", "model")
+AT_ONCE = 500
+"""Decisions deleted in one transaction, so that a gateway on the same file waits little."""
+
+
+def usage(connection: Connection, by: By, since: float) -> list[UsageRow]:
+    """Sums by group, in its order; pruned decisions count in whole days."""
+    if by not in GROUPS:
+        raise BadInput(f"usage: expected by to be one of {', '.join(GROUPS)}, got {by!r}")
+    live = _sums(connection.dialect.name).where(DECISIONS.c.time >= since)
+    pruned = select(SUMS).where(SUMS.c.day >= _day_of(since))
+    both = union_all(live, pruned).subquery()
+    group = both.c[by]
+    names = [column.name for column in SUMS.columns if column.name not in GROUPS]
+    found = connection.execute(
+        select(group.label("group"), *(func.sum(both.c[name]).label(name) for name in names))
+        .group_by(group)
+        .order_by(group)
+    )
+    return [_row(by, row._mapping) for row in found]
+
+
+def spent(connection: Connection, key: str, since: float) -> float:
+    """Dollars the requests of a key have cost, as far as known."""
+    d, s = DECISIONS.c, SUMS.c
+    live = connection.execute(select(func.sum(d.cost)).where(d.key == key, d.time >= since)).scalar()
+    pruned = connection.execute(select(func.sum(s.cost)).where(s.key == key, s.day >= _day_of(since))).scalar()
+    return float(live or 0) + float(pruned or 0)
+
+
+def prune_some(connection: Connection, before: float) -> int:
+    """Forget some of the decisions before a time, all their feedback, but not what they came to."""
+    d = DECISIONS.c
+    # SKIP LOCKED: two that prune at once must not count the same decision twice. SQLite has one writer anyway.
+    ids = list(
+        connection.execute(
+            select(d.id).where(d.time < before).order_by(d.time, d.id).limit(AT_ONCE).with_for_update(skip_locked=True)
+        ).scalars()
+    )
+    if ids:
+        keep = _insert(connection.dialect.name).from_select(
+            [column.name for column in SUMS.columns], _sums(connection.dialect.name).where(d.id.in_(ids))
+        )
+        added = {
+            column.name: column + keep.excluded[column.name] for column in SUMS.columns if column.name not in GROUPS
+        }
+        connection.execute(keep.on_conflict_do_update(index_elements=list(GROUPS), set_=added))
+        connection.execute(delete(FEEDBACK).where(FEEDBACK.c.decision.in_(ids)))
+        connection.execute(delete(DECISIONS).where(d.id.in_(ids)))
+    return len(ids)
+
+
+def _sums(dialect: str) -> Select[Any]:
+    """Decisions summed by day, key and model, in the columns of `SUMS`."""
+    d = DECISIONS.c
+    # Dividing gives a number with a fraction; SQLite's cast cuts it off, PostgreSQL's would round.
+    days = d.time / DAY
+    day = cast(days if dialect == "sqlite" else func.floor(days), BigInteger)
+    model = func.coalesce(d.served, d.chosen)
+    compared = d.cost.is_not(None) & d.baseline_cost.is_not(None)
+    predicted = d.cost.is_not(None) & d.predicted_cost.is_not(None)
+    return select(
+        day.label("day"),
+        d.key,
+        model.label("model"),
+        func.count().label("requests"),
+        func.sum(case((d.status.in_(NOT_ERRORS), 0), else_=1)).label("errors"),
+        func.sum(func.coalesce(d.input_tokens, 0)).label("input_tokens"),
+        func.sum(func.coalesce(d.output_tokens, 0)).label("output_tokens"),
+        func.sum(func.coalesce(d.cost, 0.0)).label("cost"),
+        _sum_where(compared, d.cost).label("compared_cost"),
+        _sum_where(compared, d.baseline_cost).label("baseline_cost"),
+        func.sum(case((predicted, 1), else_=0)).label("predictions"),
+        _sum_where(predicted, d.predicted_cost).label("predicted_cost"),
+        _sum_where(predicted, d.cost).label("predicted_real_cost"),
+        func.count(d.score).label("scored"),
+        func.sum(func.coalesce(d.score, 0.0)).label("score"),
+    ).group_by(day, d.key, model)
+
+
+def _sum_where(condition: ColumnElement[bool], value: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.sum(case((condition, value), else_=0.0))
+
+
+def _insert(dialect: str) -> Any:
+    if dialect == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+        return sqlite_insert(SUMS)
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+    return postgresql_insert(SUMS)
+
+
+def _day_of(time: float) -> int:
+    return math.floor(time / DAY)
+
+
+def _row(by: By, sums: Any) -> UsageRow:
+    group = sums["group"]
+    predictions, scored = int(sums["predictions"]), int(sums["scored"])
+    return UsageRow(
+        group=str(datetime.date(1970, 1, 1) + datetime.timedelta(days=int(group))) if by == "day" else str(group),
+        requests=int(sums["requests"]),
+        errors=int(sums["errors"]),
+        input_tokens=int(sums["input_tokens"]),
+        output_tokens=int(sums["output_tokens"]),
+        cost=float(sums["cost"]),
+        baseline_cost=float(sums["baseline_cost"]),
+        saved=float(sums["baseline_cost"] - sums["compared_cost"]),
+        mean_predicted_cost=float(sums["predicted_cost"]) / predictions if predictions else None,
+        mean_real_cost=float(sums["predicted_real_cost"]) / predictions if predictions else None,
+        scored=scored,
+        mean_score=float(sums["score"]) / scored if scored else None,
+    )

@@ -1,0 +1,124 @@
+"""From a store's URL to connections: SQLite tuned for a log that survives a killed process, or PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from fedrouter.errors import BadInput, FedrouterError, MissingExtra
+
+BUSY_SECONDS = 10.0
+"""How long a writer waits for another process's transaction on the same SQLite file."""
+EXPECTED = "expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+
+
+class StoreFailed(FedrouterError):
+    """The store cannot be read or written now: locked, full, gone. What was being written was not written."""
+
+
+def engine_of(url: str, *, create: bool = True) -> tuple[Engine, str]:
+    """An engine, and the store's name for messages (without a password).
+
+    Parameters
+    ----------
+    create : whether a SQLite file that is not there is made; its mode is 0600, for embeddings are private
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise BadInput(f"store: cannot read the URL; {EXPECTED}") from None
+    where = parsed.render_as_string(hide_password=True)
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        return _sqlite(parsed, where, create), where
+    if backend in ("postgresql", "postgres"):
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise MissingExtra("a store in PostgreSQL", "postgres") from None
+        engine = create_engine(
+            parsed.set(drivername="postgresql+psycopg"), hide_parameters=True, pool_pre_ping=True, pool_size=4
+        )
+        return engine, where
+    raise BadInput(f"store: {where}: {EXPECTED}")
+
+
+def _sqlite(url: URL, where: str, create: bool) -> Engine:
+    # hide_parameters: an error must not quote a prompt or an embedding.
+    settings = dict(url.query)
+    synchronous = str(settings.pop("synchronous", "NORMAL")).upper()
+    if synchronous not in ("NORMAL", "FULL", "EXTRA") or settings:
+        raise BadInput(f"store: {where}: the only option is synchronous=NORMAL, FULL or EXTRA")
+    if not url.database or url.database == ":memory:":
+        raise BadInput(f"store: {where}: a log needs a file; {EXPECTED}")
+    path = Path(url.database)
+    if not path.is_file():
+        if path.exists():
+            raise BadInput(f"store: {path}: not a file")
+        if not create:
+            raise BadInput(f"store: {path}: no such file; `fedrouter serve` makes one, --store names another")
+        if not path.parent.is_dir():
+            raise BadInput(f"store: {path.parent}: no such folder")
+        # SQLite gives its -wal and -shm files the mode of this one.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    engine = create_engine(url.set(query={}), hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin where `begin` below says, not where the driver guesses
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        connection.execute("PRAGMA secure_delete=ON")  # what retention deletes is overwritten
+        _to_wal(connection)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that will write takes the lock first: one that reads and then writes could be refused half-way.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _to_wal(connection: Any) -> None:
+    """Write-ahead logging; a switch that meets another process's fails at once instead of waiting, so ask again."""
+    import sqlite3
+
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """Database errors as ours: no statement, no values, what is wrong and where."""
+    try:
+        yield
+    except (DataError, IntegrityError) as error:
+        raise BadInput(f"store: {where}: a value was refused ({type(error.orig).__name__})") from None
+    except PoolTimeout:
+        raise StoreFailed(f"store: {where}: no connection came free in time") from None
+    except DBAPIError as error:
+        raise StoreFailed(f"store: {where}: {_reason(error)}") from None
+
+
+def _reason(error: DBAPIError) -> str:
+    if isinstance(error, DatabaseError) and "not a database" in str(error.orig):
+        return "not a SQLite database"
+    state = getattr(error.orig, "sqlstate", None)
+    # SQLite's messages never quote values and are short; PostgreSQL's may, so only their first line without details.
+    return f"{str(error.orig).splitlines()[0]}{f' ({state})' if state else ''}"

@@ -1,0 +1,202 @@
+"""From the log to a file to learn from: the evaluation-log form that `simulate` and a federation's client read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import ColumnElement, func, select
+
+from fedrouter.data.read import EMBEDDING
+from fedrouter.data.split import UNLABELLED
+from fedrouter.encoders import column_stem
+from fedrouter.errors import BadInput
+from fedrouter.store.records import Record
+from fedrouter.store.tables import DECISIONS
+
+if TYPE_CHECKING:
+    from fedrouter.store.store import Store
+
+FORMS = (".parquet", ".jsonl", ".csv")
+AT_ONCE = 5000
+KEPT = ("id", "time", "reason", "chosen", "tradeoff", "propensity", "explored", "scored_by")
+"""Columns beside those of an evaluation log: what off-policy estimates need."""
+
+Columns = dict[str, list[Any]]
+Put = Callable[[Columns], None]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how many decisions of the time asked for had nothing to learn from."""
+
+    path: str
+    encoder: str
+    rows: int
+    left_out: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def export(
+    store: Store, path: Path, since: float | None, until: float | None, encoder: str | None, with_text: bool
+) -> Exported:
+    """Write the scored rows with a served model, a known cost and an embedding; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    encoder : whose embeddings to write; to be named where the log has several
+    with_text : also write the prompts, as ``prompt``; only where every row has one
+    """
+    if path.suffix not in FORMS:
+        raise BadInput(f"{path}: expected a file ending in {', '.join(FORMS)}")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent}: no such folder")
+    decisions, encoder, tasks = _survey(store, since, until, encoder)
+    written, width, batch = 0, 0, []
+    with _new_file(path) as partial, _WRITERS[path.suffix](partial) as put:
+        for record in store.rows(since, until, scored_only=True):
+            if not _fits(record, encoder):
+                continue
+            width = width or len(record.embedding or b"")
+            if len(record.embedding or b"") != width:
+                raise BadInput(f"decision {record.id}: its embedding has another width than those before it")
+            if with_text and not record.text:
+                raise BadInput(f"decision {record.id} has no text: prompts are stored only where that is configured")
+            batch.append(record)
+            if len(batch) == AT_ONCE:
+                put(_columns(batch, encoder, bool(tasks), with_text))
+                written, batch = written + len(batch), []
+        put(_columns(batch, encoder, bool(tasks), with_text))
+        written += len(batch)
+    return Exported(str(path), encoder, written, decisions - written)
+
+
+def _survey(store: Store, since: float | None, until: float | None, encoder: str | None) -> tuple[int, str, int]:
+    """How many decisions there are, the encoder to export, and how many of its rows have a task."""
+    d = DECISIONS.c
+    when: list[ColumnElement[bool]] = [] if since is None else [d.time >= since]
+    when += [] if until is None else [d.time < until]
+    fits = (d.score, d.served, d.cost, d.embedding)
+    with store.reading() as connection:
+        decisions = connection.execute(select(func.count()).where(*when).select_from(DECISIONS)).scalar() or 0
+        found = connection.execute(
+            select(d.encoder, func.count(), func.count(d.task))
+            .where(*when, *(column.is_not(None) for column in fits))
+            .group_by(d.encoder)
+        ).all()
+    tasks = {name: tagged for name, _, tagged in found}
+    if not found:
+        raise BadInput(
+            f"nothing to export: none of {decisions} decisions has a score, a model that served it, its cost and an "
+            "embedding; scores come by POST /v1/feedback or from a judge"
+        )
+    if encoder is None and len(found) > 1:
+        raise BadInput(f"embeddings of several encoders ({', '.join(tasks)}): say which one with --encoder")
+    encoder = encoder or found[0][0]
+    if encoder not in tasks:
+        raise BadInput(f"no embeddings of {encoder!r} to export; the log has those of {', '.join(tasks)}")
+    return decisions, encoder, tasks[encoder]
+
+
+def _fits(record: Record, encoder: str) -> bool:
+    known = (record.score, record.served, record.cost, record.embedding)
+    return record.encoder == encoder and all(value is not None for value in known)
+
+
+def _columns(batch: list[Record], encoder: str, with_task: bool, with_text: bool) -> Columns:
+    columns: Columns = {
+        "model": [record.served for record in batch],
+        "accuracy": [record.score for record in batch],
+        "cost": [record.cost for record in batch],
+    }
+    if with_task:
+        columns["task"] = [record.task or UNLABELLED for record in batch]
+    if with_text:
+        columns["prompt"] = [record.text for record in batch]
+    columns |= {name: [getattr(record, name) for record in batch] for name in KEPT}
+    columns[column_stem(encoder) + EMBEDDING] = [np.frombuffer(record.embedding or b"", "<f4") for record in batch]
+    return columns
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """A private file beside the one asked for, which takes its place once it is whole."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    os.close(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Put]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    writer = None
+
+    def put(columns: Columns) -> None:
+        nonlocal writer
+        if not columns["model"]:
+            return
+        arrays = {}
+        for name, values in columns.items():
+            if name.endswith(EMBEDDING):
+                flat = pa.array(np.concatenate(values))
+                arrays[name] = pa.FixedSizeListArray.from_arrays(flat, len(values[0]))
+            else:
+                arrays[name] = pa.array(values)
+        table = pa.table(arrays)
+        writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+
+    try:
+        yield put
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+@contextmanager
+def _jsonl(path: Path) -> Iterator[Put]:
+    with path.open("w", encoding="utf-8") as file:
+
+        def put(columns: Columns) -> None:
+            for row in zip(*columns.values(), strict=True):
+                line = {name: _plain(value) for name, value in zip(columns, row, strict=True)}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+        yield put
+
+
+@contextmanager
+def _csv(path: Path) -> Iterator[Put]:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+
+        def put(columns: Columns) -> None:
+            if not file.tell():
+                out.writerow(columns)
+            for row in zip(*columns.values(), strict=True):
+                out.writerow([json.dumps(_plain(v)) if isinstance(v, np.ndarray) else v for v in row])
+
+        yield put
+
+
+def _plain(value: Any) -> Any:
+    # A float32 written as the double it equals comes back as the same float32.
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+_WRITERS = {".parquet": _parquet, ".jsonl": _jsonl, ".csv": _csv}

@@ -1,0 +1,75 @@
+"""API keys at rest: only a hash of each token is kept, so that the store gives nobody a way in."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import secrets
+import time
+
+from sqlalchemy import Connection, func, insert, select, text, update
+
+from fedrouter.errors import BadInput
+from fedrouter.store.records import Key
+from fedrouter.store.tables import KEYS
+
+COLUMNS = tuple(KEYS.c[name] for name in ("id", "name", "created", "disabled", "daily_budget", "rate_per_minute"))
+
+
+def hash_of(token: str) -> str:
+    """A token has 256 random bits, so one round of SHA-256 is enough: there is nothing to guess."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def create_key(
+    connection: Connection, name: str, daily_budget: float | None = None, rate_per_minute: int | None = None
+) -> tuple[str, str]:
+    """A new key's id, and its token, which nobody can show again."""
+    if not name.strip():
+        raise BadInput("key, field 'name': expected a name")
+    if daily_budget is not None and not 0 <= daily_budget < math.inf:
+        raise BadInput(f"key, field 'daily_budget': expected US dollars, at least 0, got {daily_budget}")
+    if rate_per_minute is not None and rate_per_minute < 1:
+        raise BadInput(f"key, field 'rate_per_minute': expected a whole number, at least 1, got {rate_per_minute}")
+    identity, token = f"key-{secrets.token_hex(6)}", f"fr-{secrets.token_urlsafe(32)}"
+    connection.execute(
+        insert(KEYS).values(
+            id=identity,
+            name=name,
+            hash=hash_of(token),
+            created=time.time(),
+            disabled=False,
+            daily_budget=daily_budget,
+            rate_per_minute=rate_per_minute,
+        )
+    )
+    return identity, token
+
+
+def create_first_key(connection: Connection, name: str) -> tuple[str, str] | None:
+    """A key for a store that has none, or None; of several gateways that start at once, one makes it."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
+    if connection.execute(select(func.count()).select_from(KEYS)).scalar():
+        return None
+    return create_key(connection, name)
+
+
+def key_of(connection: Connection, token: str) -> Key | None:
+    """The key a token opens; None for an unknown or a disabled one."""
+    hashed = hash_of(token)
+    row = connection.execute(select(KEYS.c.hash, *COLUMNS).where(KEYS.c.hash == hashed)).one_or_none()
+    if row is None or not hmac.compare_digest(row[0], hashed):
+        return None
+    key = Key(*row[1:])
+    return None if key.disabled else key
+
+
+def all_keys(connection: Connection) -> list[Key]:
+    return [Key(*row) for row in connection.execute(select(*COLUMNS).order_by(KEYS.c.created, KEYS.c.id))]
+
+
+def disable_key(connection: Connection, identity: str) -> bool:
+    """Close a key for good; False if there is none of this id. Its log stays."""
+    return bool(connection.execute(update(KEYS).where(KEYS.c.id == identity).values(disabled=True)).rowcount)

@@ -1,0 +1,91 @@
+"""How a store came to its present shape: numbered steps, each applied once, in order, in one transaction.
+
+A step that was released is never edited: a file written by it is out there. A new shape is a new step at the end.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, inspect, text
+
+from fedrouter.errors import BadInput
+
+VERSION_TABLE = "schema_version"
+LOCK = 0x6665_6472  # any number that no other program on the same PostgreSQL server is likely to lock
+
+# {number}, {bytes} and {counter} are the words of the dialect for a double, a byte string and a counting key.
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE decisions (
+            id TEXT PRIMARY KEY NOT NULL, time {number} NOT NULL, "key" TEXT NOT NULL, bundle TEXT NOT NULL,
+            version BIGINT NOT NULL, family TEXT NOT NULL, tradeoff {number} NOT NULL, chosen TEXT NOT NULL,
+            reason TEXT NOT NULL, session TEXT, served TEXT, predicted_accuracy {number}, predicted_cost {number},
+            propensity {number} NOT NULL, explored BOOLEAN NOT NULL, embedding {bytes}, encoder TEXT NOT NULL,
+            text TEXT, task TEXT, input_tokens BIGINT, output_tokens BIGINT, cost {number}, baseline_cost {number},
+            latency_ms {number} NOT NULL, overhead_ms {number} NOT NULL, attempts BIGINT NOT NULL,
+            status TEXT NOT NULL, streamed BOOLEAN NOT NULL, score {number}, scored_by TEXT, scored_at {number})""",
+        """CREATE INDEX decisions_by_time ON decisions (
+            time, id, "key", served, chosen, status, input_tokens, output_tokens, cost, baseline_cost, predicted_cost,
+            score)""",
+        'CREATE INDEX decisions_by_key ON decisions ("key", time, cost)',
+        """CREATE TABLE feedback (
+            place {counter}, decision TEXT NOT NULL, score {number} NOT NULL, "by" TEXT NOT NULL,
+            at {number} NOT NULL)""",
+        "CREATE INDEX feedback_by_decision ON feedback (decision)",
+        """CREATE TABLE keys (
+            id TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL UNIQUE, created {number} NOT NULL,
+            disabled BOOLEAN NOT NULL, daily_budget {number}, rate_per_minute BIGINT)""",
+        """CREATE TABLE bundles (
+            place {counter}, digest TEXT NOT NULL, path TEXT NOT NULL, at {number} NOT NULL, withdrawn {number})""",
+    ),
+    (
+        """CREATE TABLE sums (
+            day BIGINT NOT NULL, "key" TEXT NOT NULL, model TEXT NOT NULL, requests BIGINT NOT NULL,
+            errors BIGINT NOT NULL, input_tokens BIGINT NOT NULL, output_tokens BIGINT NOT NULL, cost {number} NOT NULL,
+            compared_cost {number} NOT NULL, baseline_cost {number} NOT NULL, predictions BIGINT NOT NULL,
+            predicted_cost {number} NOT NULL, predicted_real_cost {number} NOT NULL, scored BIGINT NOT NULL,
+            score {number} NOT NULL, PRIMARY KEY (day, "key", model))""",
+    ),
+)
+VERSION = len(STEPS)
+WORDS = {
+    "sqlite": {"number": "DOUBLE", "bytes": "BLOB", "counter": "INTEGER PRIMARY KEY AUTOINCREMENT"},
+    "postgresql": {
+        "number": "DOUBLE PRECISION",
+        "bytes": "BYTEA",
+        "counter": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    },
+}
+
+
+def version(connection: Connection) -> int:
+    """The version a store was left at; 0 for a database without one."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return 0
+    return int(connection.execute(text(f"SELECT max(version) FROM {VERSION_TABLE}")).scalar() or 0)
+
+
+def migrate(connection: Connection, where: str, to: int = VERSION) -> int:
+    """Bring the store to version ``to`` and give the version it had; to be called inside a writing transaction.
+
+    Two processes that start at once take turns: SQLite's writing transaction is a lock already, and PostgreSQL is asked
+    for one.
+    """
+    dialect = connection.dialect.name
+    if dialect == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    before = version(connection)
+    if before > to:
+        raise BadInput(
+            f"{where}: written by a newer fedrouter (store version {before}, this one knows up to {to}); "
+            "upgrade fedrouter, or use another --store"
+        )
+    if before == 0:
+        tables = inspect(connection).get_table_names()
+        if dialect == "sqlite" and tables:
+            raise BadInput(f"{where}: a database of something else (it has a table {tables[0]!r}); use another --store")
+        connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version BIGINT NOT NULL PRIMARY KEY)"))
+    for number in range(before + 1, to + 1):
+        for statement in STEPS[number - 1]:
+            connection.execute(text(statement.format(**WORDS[dialect])))
+        connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES (:version)"), {"version": number})
+    return before

@@ -1,0 +1,156 @@
+"""What the evaluation log holds: one record a decision, and what is summed from many of them."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fedrouter.errors import BadInput
+
+STATUSES = ("ok", "upstream_error", "timeout", "client_gone", "refused")
+
+MOST_TOKENS = 10**12
+"""Tokens of one request; more is taken for rubbish from an upstream."""
+
+Scored = Literal["stored", "same", "replaced", "unknown"]
+"""What became of a score: new, known already, in place of an older one, or for a decision nobody knows."""
+
+By = Literal["day", "key", "model"]
+
+
+def new_id(at: float | None = None) -> str:
+    """A decision id: 32 hex digits that sort by time to the millisecond, the rest of them random.
+
+    >>> new_id(1.0) < new_id(1.002) < new_id(2.0)
+    True
+    """
+    milliseconds = int((time.time() if at is None else at) * 1000)
+    return f"{milliseconds:012x}{secrets.token_hex(10)}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One request that reached a decision: what was decided, what it cost, how it ended.
+
+    `predicted_*` are the router's estimates for `chosen`; `cost` and the tokens are what `served` really used.
+    `propensity` is the probability in (0, 1] with which the policy picked `chosen`: off-policy estimates need it.
+    """
+
+    id: str
+    time: float
+    key: str
+    bundle: str
+    version: int
+    family: str
+    tradeoff: float
+    chosen: str
+    reason: str
+    session: str | None = None
+    served: str | None = None
+    predicted_accuracy: float | None = None
+    predicted_cost: float | None = None
+    propensity: float = 1.0
+    explored: bool = False
+    embedding: bytes | None = field(default=None, repr=False)  # float32, little-endian
+    encoder: str = ""
+    text: str | None = field(default=None, repr=False)
+    task: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: float | None = None
+    baseline_cost: float | None = None
+    latency_ms: float = 0.0
+    overhead_ms: float = 0.0
+    attempts: int = 1
+    status: str = "ok"
+    streamed: bool = False
+    score: float | None = None
+    scored_by: str | None = None
+    scored_at: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would poison a sum or break the store; names the field, never what the request said."""
+        if not 0 < self.propensity <= 1:
+            raise BadInput(f"record, field 'propensity': expected a number in (0, 1], got {self.propensity}")
+        if self.score is not None and not 0 <= self.score <= 1:
+            raise BadInput(f"record, field 'score': expected a number in [0, 1], got {self.score}")
+        for name in ("cost", "baseline_cost", "predicted_cost"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise BadInput(f"record, field {name!r}: expected US dollars, at least 0, got {value}")
+        for name in ("input_tokens", "output_tokens"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= MOST_TOKENS:
+                raise BadInput(f"record, field {name!r}: expected a number of tokens from 0 to {MOST_TOKENS}")
+        if self.status not in STATUSES:
+            raise BadInput(f"record, field 'status': expected one of {', '.join(STATUSES)}, got {self.status!r}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the text and the embedding, which are private."""
+        return {name: value for name, value in vars(self).items() if name not in ("text", "embedding")}
+
+
+@dataclass(frozen=True)
+class UsageRow:
+    """What the requests of one day, key or model came to.
+
+    `cost` sums what is known; `baseline_cost` and `saved` count only requests where both costs are known, so that a
+    request without a baseline is not taken for a loss. The two means are over requests with both those costs known.
+    """
+
+    group: str
+    requests: int
+    errors: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    baseline_cost: float
+    saved: float
+    mean_predicted_cost: float | None
+    mean_real_cost: float | None
+    scored: int
+    mean_score: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """One score that was sent for a decision; every one is kept, also those that others took the place of."""
+
+    decision: str
+    score: float
+    by: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Key:
+    """An API key as it is known after its making: never the token itself."""
+
+    id: str
+    name: str
+    created: float
+    disabled: bool = False
+    daily_budget: float | None = None
+    rate_per_minute: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class BundleRow:
+    """A bundle that was made current for every gateway on the store, and when."""
+
+    place: int
+    digest: str
+    path: str
+    at: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,64 @@
+"""Scores of decisions: which of several stands, and a history that keeps them all."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from fedrouter.errors import BadInput
+from fedrouter.store.records import Feedback, Scored
+from fedrouter.store.tables import DECISIONS, FEEDBACK
+
+JUDGE = "judge"
+"""Sources whose name begins so are judges; their score gives way to anybody else's."""
+
+_d, _f = DECISIONS.c, FEEDBACK.c
+# Built once: putting a statement together takes longer than running it.
+STANDING = select(_d.score, _d.scored_by, _d.scored_at).where(_d.id == bindparam("decision")).with_for_update()
+SENT = (
+    select(_f.score, _f.at)
+    .where(_f.decision == bindparam("decision"), _f.by == bindparam("source"))
+    .order_by(_f.at.desc(), _f.place.desc())
+)
+KEEP = insert(FEEDBACK)
+STAND = (
+    update(DECISIONS)
+    .where(_d.id == bindparam("decision"))
+    .values(score=bindparam("new_score"), scored_by=bindparam("new_source"), scored_at=bindparam("new_time"))
+)
+
+
+def check(score: float, by: str) -> None:
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise BadInput("feedback, field 'score': expected a number in [0, 1]")
+    if not by:
+        raise BadInput("feedback, field 'by': expected the name of the source")
+
+
+def put_score(connection: Connection, decision: str, score: float, by: str, at: float) -> Scored:
+    """Take a score in; once is enough, and sending it again changes nothing.
+
+    A source's later score takes the place of its earlier one; a judge's never that of another source. One that comes
+    late, with an `at` before that of the score that stands, is kept in the history and changes nothing else.
+    """
+    row = connection.execute(STANDING, {"decision": decision}).one_or_none()
+    if row is None:
+        return "unknown"
+    sent = connection.execute(SENT, {"decision": decision, "source": by}).all()
+    if sent and (sent[0].score == score or any(old.score == score and old.at == at for old in sent)):
+        return "same"
+    connection.execute(KEEP, {"decision": decision, "score": score, "by": by, "at": at})
+    if row.scored_by is not None and not _takes_over(by, at, row.scored_by, row.scored_at):
+        return "stored"
+    connection.execute(STAND, {"decision": decision, "new_score": score, "new_source": by, "new_time": at})
+    return "stored" if row.scored_by is None else "replaced"
+
+
+def history(connection: Connection, decision: str) -> list[Feedback]:
+    """Every score that was sent for a decision, oldest first."""
+    wanted = select(_f.decision, _f.score, _f.by, _f.at).where(_f.decision == decision).order_by(_f.at, _f.place)
+    return [Feedback(*row) for row in connection.execute(wanted)]
+
+
+def _takes_over(by: str, at: float, stands_by: str, stands_since: float) -> bool:
+    judged = stands_by.startswith(JUDGE)
+    return judged if judged != by.startswith(JUDGE) else at >= stands_since

@@ -1,0 +1,249 @@
+"""The store: one object in front of the log, its scores, its sums, the keys and the current bundle; thread-safe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from sqlalchemy import Connection, Engine, select, tuple_
+
+from fedrouter.store import accounting, keys, scores, switches
+from fedrouter.store.engine import engine_of, told
+from fedrouter.store.migrations import VERSION, migrate, version
+from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
+from fedrouter.store.tables import DECISIONS
+
+if TYPE_CHECKING:
+    from fedrouter.store.export import Exported
+
+NAMES = tuple(column.name for column in DECISIONS.columns)
+FREE = tuple(NAMES.index(name) for name in ("session", "text", "task"))
+"""Columns that hold what a client wrote, which need not be storable text."""
+VALUES = attrgetter(*NAMES)
+PAGE = 500
+"""Rows read in one short transaction: a long one would keep SQLite from tidying its write-ahead log."""
+
+
+class Store:
+    """An open evaluation log; make one with `Store.open`."""
+
+    def __init__(self, engine: Engine, where: str) -> None:
+        self.where = where
+        self._engine = engine
+        self._writes = engine.execution_options(writes=True)
+        columns = ", ".join(f'"{name}"' for name in NAMES)
+        mark = "?" if engine.dialect.name == "sqlite" else "%s"
+        self._insert = f"INSERT INTO decisions ({columns}) VALUES "
+        self._values = f"({', '.join([mark] * len(NAMES))})"
+
+    @classmethod
+    def open(cls, url: str, *, create: bool = True) -> Self:
+        """Open the store at a URL and bring it to the present version.
+
+        Parameters
+        ----------
+        url : ``sqlite:///PATH`` (with ``?synchronous=FULL`` to survive power loss too) or ``postgresql://…``
+        create : whether to make a SQLite file that is not there
+        """
+        engine, where = engine_of(url, create=create)
+        store = cls(engine, where)
+        try:
+            with store.reading() as connection:
+                found = version(connection)
+            if found != VERSION:
+                with store.writing() as connection:
+                    migrate(connection, where)
+        except BaseException:
+            engine.dispose()
+            raise
+        return store
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with told(self.where), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction: all of it is committed when the block ends, or none."""
+        with told(self.where), self._writes.begin() as connection:
+            yield connection
+
+    # The log
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add records in one transaction; one whose id is there already is left as it is."""
+        with self.writing() as connection:
+            self.insert(connection, records)
+
+    def insert(self, connection: Connection, records: Sequence[Record]) -> None:
+        """Add records inside a transaction of the caller.
+
+        Many rows go in one statement: a thread that gives up the interpreter for each row waits each time to get it
+        back from a busy event loop. Sizes are powers of two so that few statements need preparing.
+        """
+        start = 0
+        while start < len(records):
+            size = min(256, 1 << (len(records) - start).bit_length() - 1)
+            values: list[object] = []
+            for record in records[start : start + size]:
+                row = list(VALUES(record))
+                for place in FREE:
+                    if row[place] is not None:
+                        row[place] = _storable(row[place])
+                values += row
+            statement = self._insert + ", ".join([self._values] * size) + " ON CONFLICT (id) DO NOTHING"
+            connection.exec_driver_sql(statement, tuple(values))
+            start += size
+
+    def get(self, decision_id: str) -> Record | None:
+        with self.reading() as connection:
+            row = connection.execute(select(DECISIONS).where(DECISIONS.c.id == decision_id)).one_or_none()
+        return None if row is None else Record(*row)
+
+    def rows(
+        self,
+        since: float | None = None,
+        until: float | None = None,
+        scored_only: bool = False,
+        key: str | None = None,
+    ) -> Iterator[Record]:
+        """Records with ``since <= time < until``, oldest first, read a page at a time."""
+        d = DECISIONS.c
+        wanted = select(DECISIONS).order_by(d.time, d.id).limit(PAGE)
+        if until is not None:
+            wanted = wanted.where(d.time < until)
+        if scored_only:
+            wanted = wanted.where(d.score.is_not(None))
+        if key is not None:
+            wanted = wanted.where(d.key == key)
+        page = wanted if since is None else wanted.where(d.time >= since)
+        while True:
+            with self.reading() as connection:
+                found = connection.execute(page).all()
+            for row in found:
+                yield Record(*row)
+            if len(found) < PAGE:
+                return
+            page = wanted.where(tuple_(d.time, d.id) > (found[-1].time, found[-1].id))
+
+    def latest(self, most: int, key: str | None = None) -> list[Record]:
+        """The newest records, newest first."""
+        d = DECISIONS.c
+        wanted = select(DECISIONS).order_by(d.time.desc(), d.id.desc()).limit(most)
+        if key is not None:
+            wanted = wanted.where(d.key == key)
+        with self.reading() as connection:
+            return [Record(*row) for row in connection.execute(wanted)]
+
+    def score(self, decision_id: str, score: float, by: str, at: float | None = None) -> Scored:
+        """Score a decision; see `scores.put_score` for which of several scores stands."""
+        scores.check(score, by)
+        with self.writing() as connection:
+            return scores.put_score(connection, decision_id, score, by, time.time() if at is None else at)
+
+    def feedback(self, decision_id: str) -> list[Feedback]:
+        """Every score that was sent for a decision, oldest first."""
+        with self.reading() as connection:
+            return scores.history(connection, decision_id)
+
+    def prune(self, before: float) -> int:
+        """Forget decisions before a time; their sums stay in `usage` and `spent`. Gives how many."""
+        total = 0
+        while True:
+            with self.writing() as connection:
+                gone = accounting.prune_some(connection, before)
+            total += gone
+            if not gone:
+                return total
+
+    def export(
+        self,
+        path: str | Path,
+        since: float | None = None,
+        until: float | None = None,
+        encoder: str | None = None,
+        with_text: bool = False,
+    ) -> Exported:
+        """Write what can be learnt from as an evaluation log; see `export.export`."""
+        from fedrouter.store.export import export
+
+        return export(self, Path(path), since, until, encoder, with_text)
+
+    # Money
+
+    def usage(self, by: By = "day", since: float = 0.0) -> list[UsageRow]:
+        """What requests came to by day (UTC), key or model."""
+        with self.reading() as connection:
+            return accounting.usage(connection, by, since)
+
+    def spent(self, key: str, since: float) -> float:
+        """Dollars a key has spent since a time."""
+        with self.reading() as connection:
+            return accounting.spent(connection, key, since)
+
+    # Keys
+
+    def create_key(
+        self, name: str, daily_budget: float | None = None, rate_per_minute: int | None = None
+    ) -> tuple[str, str]:
+        """A new key: its id, and its token, which is shown this once."""
+        with self.writing() as connection:
+            return keys.create_key(connection, name, daily_budget, rate_per_minute)
+
+    def create_first_key(self, name: str) -> tuple[str, str] | None:
+        """A key if the store has none yet; one of several gateways that start at once gets it."""
+        with self.writing() as connection:
+            return keys.create_first_key(connection, name)
+
+    def key_of(self, token: str) -> Key | None:
+        """The enabled key a token opens."""
+        with self.reading() as connection:
+            return keys.key_of(connection, token)
+
+    def all_keys(self) -> list[Key]:
+        with self.reading() as connection:
+            return keys.all_keys(connection)
+
+    def disable_key(self, identity: str) -> bool:
+        with self.writing() as connection:
+            return keys.disable_key(connection, identity)
+
+    # Bundles
+
+    def set_current(self, digest: str, path: str) -> BundleRow:
+        """Make a bundle the one that every gateway on this store serves."""
+        with self.writing() as connection:
+            return switches.switch_to(connection, digest, path)
+
+    def current(self) -> BundleRow | None:
+        with self.reading() as connection:
+            return next(iter(switches.switches(connection)), None)
+
+    def previous(self) -> BundleRow | None:
+        """The bundle that `roll_back` would go back to."""
+        with self.reading() as connection:
+            return next(iter(switches.switches(connection)[1:]), None)
+
+    def roll_back(self) -> BundleRow:
+        """Go back to the bundle before the current one."""
+        with self.writing() as connection:
+            return switches.roll_back(connection)
+
+
+def _storable(words: str) -> str:
+    """Text as both databases take it: JSON can spell half a character or a NUL, which they refuse."""
+    return words.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

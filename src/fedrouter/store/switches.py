@@ -1,0 +1,45 @@
+"""Which bundle every gateway on a store serves: a list of switches, the newest of them that was not withdrawn."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, insert, select, text, update
+
+from fedrouter.errors import BadInput
+from fedrouter.store.records import BundleRow
+from fedrouter.store.tables import BUNDLES
+
+
+def switches(connection: Connection, most: int = 2) -> list[BundleRow]:
+    """The switches in force, newest first: the current bundle, and those a rollback goes back to."""
+    b = BUNDLES.c
+    found = connection.execute(
+        select(b.place, b.digest, b.path, b.at).where(b.withdrawn.is_(None)).order_by(b.place.desc()).limit(most)
+    )
+    return [BundleRow(*row) for row in found]
+
+
+def switch_to(connection: Connection, digest: str, path: str) -> BundleRow:
+    """Make a bundle current; one that is current already stays, so gateways that start alike add nothing."""
+    _take_turns(connection)
+    now = switches(connection, 1)
+    if not now or (now[0].digest, now[0].path) != (digest, path):
+        connection.execute(insert(BUNDLES).values(digest=digest, path=path, at=time.time()))
+        now = switches(connection, 1)
+    return now[0]
+
+
+def roll_back(connection: Connection) -> BundleRow:
+    """Withdraw the current bundle and give the one that is current now; again, and it goes back one more."""
+    _take_turns(connection)
+    found = switches(connection)
+    if len(found) < 2:
+        raise BadInput("rollback: the store knows no earlier bundle to go back to")
+    connection.execute(update(BUNDLES).where(BUNDLES.c.place == found[0].place).values(withdrawn=time.time()))
+    return found[1]
+
+
+def _take_turns(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE bundles IN SHARE ROW EXCLUSIVE MODE"))

@@ -1,0 +1,102 @@
+"""The tables of the store, as queries see them; `migrations.py` makes them."""
+
+from __future__ import annotations
+
+from fedrouter.errors import MissingExtra
+
+try:
+    from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+except ImportError:
+    raise MissingExtra("the evaluation log", "serve") from None
+
+METADATA = MetaData()
+
+# The columns of a decision stand in the order of the fields of `Record`.
+DECISIONS = Table(
+    "decisions",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("bundle", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("tradeoff", Double, nullable=False),
+    Column("chosen", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("session", Text),
+    Column("served", Text),
+    Column("predicted_accuracy", Double),
+    Column("predicted_cost", Double),
+    Column("propensity", Double, nullable=False),
+    Column("explored", Boolean, nullable=False),
+    Column("embedding", LargeBinary),
+    Column("encoder", Text, nullable=False),
+    Column("text", Text),
+    Column("task", Text),
+    Column("input_tokens", BigInteger),
+    Column("output_tokens", BigInteger),
+    Column("cost", Double),
+    Column("baseline_cost", Double),
+    Column("latency_ms", Double, nullable=False),
+    Column("overhead_ms", Double, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("streamed", Boolean, nullable=False),
+    Column("score", Double),
+    Column("scored_by", Text),
+    Column("scored_at", Double),
+)
+
+FEEDBACK = Table(
+    "feedback",
+    METADATA,
+    Column("place", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("decision", Text, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+KEYS = Table(
+    "keys",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("daily_budget", Double),
+    Column("rate_per_minute", BigInteger),
+)
+
+BUNDLES = Table(
+    "bundles",
+    METADATA,
+    Column("place", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("withdrawn", Double),
+)
+
+# What pruned decisions came to, so that retention does not forget money spent.
+SUMS = Table(
+    "sums",
+    METADATA,
+    Column("day", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("errors", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("compared_cost", Double, nullable=False),
+    Column("baseline_cost", Double, nullable=False),
+    Column("predictions", BigInteger, nullable=False),
+    Column("predicted_cost", Double, nullable=False),
+    Column("predicted_real_cost", Double, nullable=False),
+    Column("scored", BigInteger, nullable=False),
+    Column("score", Double, nullable=False),
+)

@@ -1,0 +1,142 @@
+"""Group commit for an event loop: what has queued up goes into one transaction, and only then is it acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedrouter.store import scores
+from fedrouter.store.engine import StoreFailed
+from fedrouter.store.records import Record, Scored
+from fedrouter.store.store import Store
+
+
+@dataclass(frozen=True)
+class _Score:
+    decision: str
+    score: float
+    by: str
+    at: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    what: Record | _Score
+    done: asyncio.Future[Scored | None]
+    slot: bool
+
+
+class Writer:
+    """Writes for one event loop on one thread of its own; made inside the running loop.
+
+    Parameters
+    ----------
+    most_waiting : records that may wait to be written; who comes after that waits to be let in
+    most_at_once : records in one transaction
+    """
+
+    def __init__(self, store: Store, *, most_waiting: int = 4096, most_at_once: int = 256) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._slots = asyncio.Semaphore(most_waiting)
+        self._most_at_once = most_at_once
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._open = 0  # calls that were begun and are not answered
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        # A daemon: a process that ends without `close` ends, and loses only what nobody was told was written.
+        self._thread = threading.Thread(target=self._run, name="fedrouter-store", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Calls that are not answered yet."""
+        return self._open
+
+    async def put(self, record: Record) -> None:
+        """Add a record; returns once it is committed. Cancelled, the record is written all the same."""
+        await self._send(record)
+
+    async def score(self, decision_id: str, score: float, by: str, at: float | None = None) -> Scored:
+        """Score a decision, like `Store.score`; returns once that is committed."""
+        scores.check(score, by)
+        found = await self._send(_Score(decision_id, score, by, time.time() if at is None else at))
+        assert found is not None
+        return found
+
+    async def close(self) -> None:
+        """Write what was begun, then stop; the store stays open."""
+        self._closed = True
+        await self._idle.wait()
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def _send(self, what: Record | _Score) -> Scored | None:
+        if self._closed:
+            raise StoreFailed(f"store: {self._store.where}: the writer is closed")
+        self._open += 1
+        self._idle.clear()
+        done: asyncio.Future[Scored | None] = self._loop.create_future()
+        try:
+            await self._slots.acquire()
+        except asyncio.CancelledError:
+            # The client is gone, yet the request was served: it must be in the log.
+            self._queue.put(_Waiting(what, done, slot=False))
+            raise
+        self._queue.put(_Waiting(what, done, slot=True))
+        return await done
+
+    def _settle(self, batch: list[_Waiting], outcomes: Sequence[Scored | Exception | None]) -> None:
+        """Answer the callers; on the loop's thread."""
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            if waiting.slot:
+                self._slots.release()
+            if waiting.done.done():
+                continue
+            if isinstance(outcome, Exception):
+                waiting.done.set_exception(outcome)
+            else:
+                waiting.done.set_result(outcome)
+        self._open -= len(batch)
+        if not self._open:
+            self._idle.set()
+
+    def _run(self) -> None:
+        while True:
+            waiting = self._queue.get()
+            batch: list[_Waiting] = []
+            while waiting is not None:
+                batch.append(waiting)
+                if len(batch) == self._most_at_once:
+                    break
+                try:
+                    waiting = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if not batch:
+                return
+            outcomes = self._commit([each.what for each in batch])
+            with contextlib.suppress(RuntimeError):  # the loop was closed first; nobody is left to hear
+                self._loop.call_soon_threadsafe(self._settle, batch, outcomes)
+
+    def _commit(self, batch: list[Record | _Score]) -> Sequence[Scored | Exception | None]:
+        """What became of each; one that the database refuses does not take the others down with it."""
+        try:
+            with self._store.writing() as connection:
+                self._store.insert(connection, [each for each in batch if isinstance(each, Record)])
+                return [
+                    scores.put_score(connection, each.decision, each.score, each.by, each.at)
+                    if isinstance(each, _Score)
+                    else None
+                    for each in batch
+                ]
+        except StoreFailed as error:  # the store, not what was written
+            return [error] * len(batch)
+        except Exception as error:
+            return [error] if len(batch) == 1 else [self._commit([each])[0] for each in batch]

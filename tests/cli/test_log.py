@@ -1,0 +1,151 @@
+"""`fedrouter log`, `usage` and `key` as a user runs them: real processes on a real store."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import time
+
+import pytest
+
+from cli.test_cli import COMMAND
+from fedrouter.data.read import read
+from fedrouter.store import Record, new_id
+from fedrouter.store.store import Store
+
+
+def run(*arguments, cwd=None):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def answer(*arguments, cwd=None):
+    done = run(*arguments, "--json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Ten requests of as many days, the oldest first; all but the last are scored."""
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    with Store.open(url) as opened:
+        for number in range(10):
+            at = time.time() - (9 - number) * 86400
+            made = Record(
+                id=new_id(at),
+                time=at,
+                key="key-1",
+                bundle="sha256:0",
+                version=1,
+                family="kmeans",
+                tradeoff=1.0,
+                chosen="large",
+                served="small" if number % 2 else "large",
+                reason="routed",
+                embedding=bytes([number] * 16),
+                encoder="all-MiniLM-L6-v2",
+                text="SECRET-PROMPT",
+                cost=0.25,
+                baseline_cost=1.0,
+            )
+            opened.append([made])
+            if number < 9:
+                opened.score(made.id, number / 8, "user")
+    return url
+
+
+def test_export_writes_a_file_that_the_rest_reads(store, tmp_path):
+    document = answer("log", "export", "--store", store, "--out", tmp_path / "log.parquet")
+    assert (document["rows"], document["left_out"]) == (9, 1)
+    found = read(tmp_path / "log.parquet").evaluations
+    assert found.accuracy.tolist() == [number / 8 for number in range(9)]
+    since = answer("log", "export", "--store", store, "--out", tmp_path / "log.csv", "--since", "5d")
+    assert since["rows"] == 4
+
+
+def test_show_lists_the_newest_and_explains_one_without_its_prompt(store):
+    listed = answer("log", "show", "--store", store, "--limit", 3)["decisions"]
+    assert [decision["score"] for decision in listed] == [None, 1.0, 0.875]
+    one = run("log", "show", listed[1]["id"], "--store", store, "--json")
+    document = json.loads(one.stdout)
+    assert document["served"] == "large"
+    assert [sent["score"] for sent in document["feedback"]] == [1.0]
+    assert "SECRET" not in one.stdout + one.stderr
+    plain = run("log", "show", listed[1]["id"], "--store", store)
+    assert plain.returncode == 0
+    assert "routed" in plain.stdout
+    assert "SECRET" not in plain.stdout
+
+
+def test_prune_forgets_rows_and_usage_does_not(store):
+    before = answer("usage", "--store", store, "--by", "model")
+    assert before["total"] == {"requests": 10, "cost": 2.5, "baseline_cost": 10.0, "saved": 7.5}
+    assert answer("log", "prune", "--store", store, "--before", "90h")["pruned"] == 6
+    assert len(answer("log", "show", "--store", store)["decisions"]) == 4
+    assert answer("usage", "--store", store, "--by", "model") == before
+    assert len(answer("usage", "--store", store, "--since", "36h")["rows"]) == 2
+
+
+def test_a_key_is_shown_once_and_listed_without_its_token(tmp_path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    made = answer("key", "create", "web", "--daily-budget", "2.5", "--rate", 60, "--store", url)
+    plain = run("key", "create", "other", "--store", url)
+    token = re.search(r"fr-\S{43}", plain.stdout)[0]
+    with Store.open(url) as opened:
+        assert opened.key_of(made["token"]).id == made["id"]
+        assert opened.key_of(token).name == "other"
+    listed = run("key", "list", "--store", url, "--json").stdout
+    assert made["token"] not in listed
+    assert [key["name"] for key in json.loads(listed)["keys"]] == ["web", "other"]
+    assert answer("key", "disable", made["id"], "--store", url)["disabled"]
+    with Store.open(url) as opened:
+        assert opened.key_of(made["token"]) is None
+
+
+def test_the_store_is_the_configs_or_the_default_one(store, tmp_path):
+    (tmp_path / "gateway.yaml").write_text("store: sqlite:///log.db\nmodel_list: []\n")
+    assert len(answer("log", "show", "--config", "gateway.yaml", cwd=tmp_path)["decisions"]) == 10
+    (tmp_path / "log.db").rename(tmp_path / "fedrouter.db")
+    assert len(answer("log", "show", cwd=tmp_path)["decisions"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("log", "show", "--store", "sqlite:///none.db"), "no such file"),
+        (("log", "show", "nobody"), "decision 'nobody': not in"),
+        (("log", "prune", "--before", "soon"), "--before: expected a date like"),
+        (("log", "export", "--out", "log.txt"), "expected a file ending in"),
+        (("log", "show", "--config", "none.yaml"), "none.yaml: cannot be read"),
+        (("key", "disable", "key-nobody"), "key list"),
+        (("usage", "--store", "redis://x"), "expected sqlite:///PATH"),
+    ],
+)
+def test_what_a_user_can_put_right_is_one_line(store, tmp_path, arguments, said):
+    (tmp_path / "log.db").rename(tmp_path / "fedrouter.db")
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr.replace("\n", "")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_what_clients_wrote_cannot_dress_up_the_terminal(store):
+    with Store.open(store) as opened:
+        first = next(opened.rows())
+        odd = dataclasses.replace(first, id=new_id(), session="[/nonsense] \x1b[31mred", task="[bold]x")
+        opened.append([odd])
+    assert answer("log", "show", odd.id, "--store", store)["session"] == odd.session
+    shown = run("log", "show", odd.id, "--store", store)
+    assert shown.returncode == 0, shown.stderr
+    assert "[/nonsense] \N{REPLACEMENT CHARACTER}[31mred" in shown.stdout
+    assert "[bold]x" in shown.stdout
+    assert run("key", "create", "[/a]", "--store", store).returncode == 0
+    assert "[/a]" in run("key", "list", "--store", store).stdout
+
+
+def test_tables_for_people_have_a_row_a_group(store):
+    shown = run("usage", "--store", store).stdout
+    assert "10 requests, $2.5000, saved $7.5000" in shown
+    assert shown.count("75%") == 10

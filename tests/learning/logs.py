@@ -1,0 +1,63 @@
+"""Simulated logs where the truth is known: a world, a logging policy with known chances, and its records."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.engines.local import LocalFederation
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import FAMILIES
+from fedrouter.store.records import Record, new_id
+
+ENCODER = EncoderIdentity("all-MiniLM-L6-v2", 8, True)
+
+
+def learnt(evaluations, family="kmeans", **settings):
+    """A router learnt from one client's evaluations."""
+    federation = LocalFederation([Client("one", evaluations)])
+    return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings(**settings))
+
+
+def record(place=0, at=None, **changes):
+    """A record of an ordinary, scored request; changes as wanted."""
+    at = 1_000_000.0 + place if at is None else at
+    fields = {
+        "id": new_id(at),
+        "time": at,
+        "key": "key-1",
+        "bundle": "sha256:0",
+        "version": 1,
+        "family": "kmeans",
+        "tradeoff": 100.0,
+        "chosen": "model-0",
+        "reason": "best",
+        "served": "model-0",
+        "predicted_accuracy": 0.5,
+        "predicted_cost": 1e-4,
+        "embedding": np.eye(8, dtype="<f4")[place % 8].tobytes(),
+        "encoder": ENCODER.name,
+        "cost": 1e-4,
+        "score": 1.0,
+        "scored_by": "key-1",
+        "scored_at": at + 1,
+    }
+    return Record(**(fields | changes))
+
+
+def records_of(evaluations, propensity=None, tradeoff=100.0, start=0):
+    """One record an evaluation, in order."""
+    names = evaluations.pool.names
+    return [
+        record(
+            start + row,
+            chosen=names[evaluations.model[row]],
+            served=names[evaluations.model[row]],
+            embedding=evaluations.embeddings[evaluations.query[row]].astype("<f4").tobytes(),
+            score=float(evaluations.accuracy[row]),
+            cost=float(evaluations.cost[row]),
+            propensity=1.0 if propensity is None else float(propensity[row]),
+            tradeoff=tradeoff,
+        )
+        for row in range(len(evaluations))
+    ]
