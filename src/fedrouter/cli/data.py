@@ -16,7 +16,7 @@ app = typer.Typer(help="Fetch a published benchmark, or split a data set into cl
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="routerbench, routerbench-5shot, sprout or proxrouter.")],
-    to: Annotated[Path, typer.Option("--to", help="Folder for the files.")],
+    to: Annotated[Path, typer.Option("--to", help="Folder for the files.")] = Path("data"),
     sha256: Annotated[
         list[str] | None,
         typer.Option("--sha256", help="HEX, or FILE=HEX: a checksum you trust, where none is known or for a mirror."),

@@ -26,10 +26,11 @@ NAMES = (
     "theory",
 )
 """Those of the registry, which would be slow to import for a line of help."""
+LISTED = f"{', '.join(NAMES)}; or all."
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(NAMES)}; or all.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=LISTED)],
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, every model's answer known.")],
     seeds: Annotated[int, typer.Option("--seeds", help="How many, from 0; more later add to a run.")] = 5,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
