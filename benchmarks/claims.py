@@ -1,6 +1,7 @@
 """The paper's claims on four real sets: `fedrouter reproduce all` on each, and the verdicts side by side.
 
-Writes docs/results/claims.md and a page for each set. Run with `make bench-claims`; it goes on where it was stopped.
+Writes docs/results/claims.md, a page for each set, and personalization.md. Run with `make bench-claims`; it goes on
+where it was stopped.
 """
 
 from __future__ import annotations
@@ -57,11 +58,58 @@ def page(documents: dict[str, dict]) -> str:
     return "\n".join([*lines, ""])
 
 
+def personal_page(documents: dict[str, dict]) -> str:
+    """How personal routers fare, and every client for whom one is worse than both of its halves."""
+    summaries = {name: run["experiments"]["personalization"]["summary"] for name, run in documents.items()}
+    ways = {
+        "federated": "federated",
+        "local": "local",
+        "in-sample": "the paper's weights",
+        "personalised": "our weights",
+    }
+    lines = [
+        "# Personal routers at α = 0.03",
+        "",
+        f"Mean over clients of `auc` / `auc_common` on their own tests, then over {SEEDS} seeds, of routers in the "
+        "paper's form ([how](../growth.md#a-router-of-ones-own)). Local networks train for 20 epochs, as in the paper; "
+        "those inside a personal router with our weights are stopped early.",
+        "",
+        "    make bench-claims",
+        "",
+        f"| | {' | '.join(documents)} |",
+        f"|---|{'---|' * len(documents)}",
+    ]
+    for family in ("mlp", "kmeans"):
+        for way, told in ways.items():
+            cells = [summary[f"{way} {family}"] for summary in summaries.values()]
+            areas = (f"{cell['auc']['mean']:.3f} / {cell['auc_common']['mean']:.3f}" for cell in cells)
+            lines.append(f"| {family}, {told} | {' | '.join(areas)} |")
+    lines += ["", "## Clients for whom a personal router is worse than federated and than local", ""]
+    for form, told in list(ways.items())[:1:-1]:
+        worse = [(name, entry) for name, s in summaries.items() for entry in s["worse than both, auc"]]
+        worse = [(name, entry) for name, entry in worse if entry["form"] == form]
+        clients = 2 * sum(summary["clients"] for summary in summaries.values())
+        lines += [
+            f"With {told}, {len(worse)} of {clients} (client, family) pairs, by `auc`:",
+            "",
+            "| set | seed | family | client | training rows | test queries | federated | local | personal |",
+            "|---|---|---|---|---|---|---|---|---|",
+            *(
+                f"| {name} | {e['seed']} | {e['family']} | {e['client']} | {e['train']} | {e['test']} | "
+                f"{e['federated']:.3f} | {e['local']:.3f} | {e['personal']:.3f} |"
+                for name, e in worse
+            ),
+            "",
+        ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     documents = {name: reproduce(name) for name in SETS}
     for name in SETS:
         (RESULTS / f"claims-{name}.md").write_text((OUT / name / "claims.md").read_text())
     (RESULTS / "claims.md").write_text(page(documents))
+    (RESULTS / "personalization.md").write_text(personal_page(documents))
     print(RESULTS / "claims.md")
 
 
