@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedrouter.federation.client import Client
     from fedrouter.federation.families import FAMILIES
     from fedrouter.frontier import Frontier, sweep
+    from fedrouter.gateway.client import Router
     from fedrouter.personalisation import personalise
     from fedrouter.pool import Model, ModelPool
 
@@ -35,6 +36,7 @@ _HOMES = {
     "LocalFederation": "engines.local",
     "Model": "pool",
     "ModelPool": "pool",
+    "Router": "gateway.client",
     "calibrate": "calibration",
     "load": "bundle",
     "partition": "data.partition",
@@ -54,6 +56,7 @@ __all__ = [
     "LocalFederation",
     "Model",
     "ModelPool",
+    "Router",
     "calibrate",
     "load",
     "partition",

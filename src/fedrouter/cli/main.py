@@ -20,6 +20,7 @@ from fedrouter.cli.log import app as log
 from fedrouter.cli.personalize import personalize
 from fedrouter.cli.reproduce import reproduce
 from fedrouter.cli.route import route
+from fedrouter.cli.serve import bundle, serve
 from fedrouter.cli.simulate import demo, simulate
 from fedrouter.cli.usage import usage
 from fedrouter.errors import FedrouterError
@@ -31,9 +32,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage, reproduce, learn, usage):
+for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage, reproduce, serve, learn, usage):
     app.command()(command)
-for name, group in (("model", model), ("client", client), ("data", data), ("log", log), ("key", key)):
+for name, group in (
+    ("model", model),
+    ("client", client),
+    ("data", data),
+    ("log", log),
+    ("key", key),
+    ("bundle", bundle),
+):
     app.add_typer(group, name=name)
 
 

@@ -1,0 +1,81 @@
+"""`fedrouter serve --demo`: a gateway over simulated upstreams, with a router learnt on the spot; no key, no config."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from fedrouter.bundle import Provenance, save
+from fedrouter.data.partition import ClientData, partition
+from fedrouter.data.simulator import CAST, simulated_world
+from fedrouter.engines.local import LocalFederation
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import family
+from fedrouter.gateway.config import Config, Door, Routing, Upstream
+from fedrouter.gateway.gateway import EncoderOf, Gateway, open_gateway, sentence_encoder
+from fedrouter.gateway.simulated import Cast, SimulatedServer
+
+FAMILY = "kmeans"
+DEFAULT, BASELINE = "atlas-mini", "atlas-max"
+
+
+def demo_bundle(path: Path, clients: Sequence[ClientData] | None = None, seed: int = 0) -> Path:
+    """A router that ten simulated clients learn together, saved; takes a second or two."""
+    dataset = simulated_world()
+    clients = partition(dataset.evaluations, seed=seed) if clients is None else clients
+    kind = family(FAMILY)
+    settings = kind.settings()
+    everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+    router = kind.learn(everyone, dataset.evaluations.pool, settings, seed)
+    provenance = Provenance(
+        data=dataset.name,
+        data_digest=dataset.digest,
+        seed=seed,
+        rounds=1,
+        clients=[{"name": client.name, "rows": len(client.train)} for client in clients],
+        hyperparameters=asdict(settings),  # type: ignore[call-overload]
+        simulated=True,
+    )
+    return save(path, router, dataset.encoder, provenance)
+
+
+def demo_config(folder: Path, url: str, door: Door = Door()) -> Config:
+    """The fictional models at an address; the bundle and the log in a folder."""
+    models = tuple(
+        Upstream(
+            name=character.model.name,
+            base_url=url,
+            model=character.model.name,
+            input_price=character.model.input_price or 0.0,
+            output_price=character.model.output_price or 0.0,
+            context=character.model.context,
+        )
+        for character in CAST
+    )
+    routing = Routing(bundle=str(folder / "bundle"), default_model=DEFAULT, baseline_model=BASELINE)
+    return Config(models, routing, door=door, store=f"sqlite:///{folder / 'log.db'}")
+
+
+async def open_demo(folder: Path, door: Door = Door(), encoder_of: EncoderOf = sentence_encoder) -> Gateway:
+    """A gateway over simulated upstreams in this process; what it leaves lies in the folder."""
+    if not (folder / "bundle").exists():
+        await asyncio.to_thread(demo_bundle, folder / "bundle")
+    upstreams = SimulatedServer(await asyncio.to_thread(Cast))
+    await upstreams.start()
+    gateway = await open_gateway(demo_config(folder, upstreams.url, door), encoder_of)
+
+    async def until_closed() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await upstreams.stop()
+
+    gateway.tasks.append(asyncio.create_task(until_closed()))
+    return gateway
+
+
+def placeholder(door: Door) -> Config:
+    """What the server needs to know before the demo's upstreams have an address."""
+    return replace(demo_config(Path("."), "http://127.0.0.1:1"), door=door)

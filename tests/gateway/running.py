@@ -1,0 +1,65 @@
+"""A running gateway as tests see it, and configs of the simulated cast over a controlled upstream."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import httpx2 as httpx
+
+from fedrouter.data.simulator import CAST
+from fedrouter.gateway.config import Config, Door, Routing, Timing, Upstream
+from fedrouter.store.store import Store
+
+SQL = "Write a SQL query that counts orders."
+NAMES = tuple(character.model.name for character in CAST)
+QUICK = Timing(connect=1, answer=1, idle=1, deadline=5, retries=1, longest_wait=1, breaker_failures=0)
+
+
+@dataclass
+class Running:
+    """A gateway that is up: its address, a key, its log, and a client."""
+
+    url: str
+    key: str
+    store: Store
+    http: httpx.Client
+    app: object = None
+
+    def chat(self, text=SQL, model="auto", headers=None, **more):
+        body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
+        return self.http.post("/v1/chat/completions", json=body, headers=headers or {})
+
+    def record(self, response):
+        return self.store.get(response.headers["x-fedrouter-decision-id"])
+
+    def openai(self, **more):
+        import openai
+
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0, timeout=20, **more)
+
+
+def config_for(folder, bundle, url, behaviours=None, **more) -> Config:
+    """The simulated cast at the controlled upstream; a model behaves as ``behaviours`` says, or answers at once."""
+    behaviours = behaviours or {}
+    models = tuple(
+        Upstream(
+            character.model.name,
+            url,
+            behaviours.get(character.model.name, behaviours.get("*", "instant")),
+            character.model.input_price,
+            character.model.output_price,
+            context=character.model.context,
+            key="upstream-secret",
+        )
+        for character in CAST
+    )
+    routing = Routing(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max")
+    config = Config(models, routing, QUICK, Door(port=0), store=f"sqlite:///{folder / 'log.db'}")
+    return replace(config, **more)
+
+
+def events(response) -> list[dict]:
+    """The JSON events of a stream."""
+    lines = (line for line in response.text.split("\n") if line.startswith("data: ") and "[DONE]" not in line)
+    return [json.loads(line.removeprefix("data: ")) for line in lines]

@@ -1,0 +1,159 @@
+"""Hot reload: another bundle goes into service without a request failing, or is refused and the present one stays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrouter.bundle import load, save
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.gateway import bundles
+from fedrouter.gateway.bundles import Bundles, Serving
+from fedrouter.pool import ModelPool
+from gateway.running import SQL, config_for
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(bundles, "POLL", 0.1)
+
+
+@pytest.fixture(scope="module")
+def second(bundle, tmp_path_factory):
+    """The same router as a later version."""
+    saved = load(bundle)
+    provenance = saved.child(list(saved.clients.values()), {"test": "a later version"})
+    return save(tmp_path_factory.mktemp("bundles") / "second", saved.router, saved.encoder, provenance)
+
+
+def eventually(look, seconds=8.0):
+    end = time.monotonic() + seconds
+    while not look() and time.monotonic() < end:
+        time.sleep(0.05)
+    return look()
+
+
+def command(*arguments):
+    program = "from fedrouter.cli.serve import bundle; bundle()"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_new_version_is_swapped_in_under_load_and_rolled_back_by_one_command(
+    start, bundle, second, upstream, tmp_path
+):
+    config = config_for(tmp_path, bundle, upstream.url)
+    gateway = start(config)
+    statuses, stop = [], threading.Event()
+
+    def load_it():
+        while not stop.is_set():
+            statuses.append(gateway.chat(SQL).status_code)
+
+    thread = threading.Thread(target=load_it)
+    thread.start()
+    version = lambda: gateway.chat(SQL).headers["x-fedrouter-bundle-version"]  # noqa: E731
+    assert version() == "1"
+    command("use", str(second), "--store", config.store, "--json")
+    assert eventually(lambda: version() == "2")
+    assert gateway.record(gateway.chat(SQL)).bundle == load(second).manifest["digest"]
+    command("rollback", "--store", config.store, "--json")
+    assert eventually(lambda: version() == "1")
+    stop.set()
+    thread.join()
+    assert set(statuses) == {200}
+    assert command("show", "--store", config.store, "--json")["current"]["path"] == str(bundle)
+
+
+def test_a_damaged_or_foreign_bundle_is_refused_and_the_present_one_stays(start, bundle, second, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(second, damaged)
+    (damaged / "router.safetensors").write_bytes(b"cut short")
+    digest = load(second).manifest["digest"]
+    saved = load(second)
+    other = save(tmp_path / "other", saved.router, replace(saved.encoder, name="another-encoder"), saved.child([], {}))
+    for path, told in ((damaged, digest), (other, load(other).manifest["digest"]), (second, "sha256:of-another")):
+        gateway.store.set_current(told, str(path))
+        assert eventually(lambda: gateway.http.get("/health/ready").json()["bundle_refused"])
+        response = gateway.chat(SQL)
+        assert (response.status_code, response.headers["x-fedrouter-bundle-version"]) == (200, "1")
+        assert "fedrouter_bundle_refused 1" in gateway.http.get("/metrics").text
+    gateway.store.set_current(digest, str(second))
+    assert eventually(lambda: gateway.chat(SQL).headers["x-fedrouter-bundle-version"] == "2")
+    assert not gateway.http.get("/health/ready").json()["bundle_refused"]
+
+
+def test_two_gateways_on_one_store_follow_one_switch(start, bundle, second, upstream, tmp_path):
+    config = config_for(tmp_path, bundle, upstream.url)
+    first = start(config)
+    other = start(config)
+    assert other.key is None  # the first key was made, and shown, once
+    first.store.set_current(load(second).manifest["digest"], str(second))
+    key = {"authorization": f"Bearer {first.key}"}
+    assert eventually(lambda: first.chat(SQL).headers["x-fedrouter-bundle-version"] == "2")
+    assert eventually(lambda: other.chat(SQL, headers=key).headers["x-fedrouter-bundle-version"] == "2")
+
+
+def test_a_gateway_without_a_bundle_serves_the_default_and_takes_the_first_bundle_it_is_given(
+    start, bundle, upstream, tmp_path
+):
+    config = config_for(tmp_path, bundle, upstream.url)
+    gateway = start(replace(config, routing=replace(config.routing, bundle=None)))
+    response = gateway.chat(SQL)
+    assert (response.headers["x-fedrouter-model"], response.headers["x-fedrouter-reason"]) == (
+        "atlas-mini",
+        "no_bundle",
+    )
+    gateway.store.set_current(load(bundle).manifest["digest"], str(bundle))
+    assert eventually(lambda: gateway.chat(SQL).headers["x-fedrouter-reason"] not in ("no_bundle", "encoder_timeout"))
+
+
+def test_a_bundle_that_knows_none_of_the_models_is_refused(bundle):
+    with pytest.raises(Exception, match="none of the models"):
+        Bundles(("somebody", "else")).ready(bundle)
+
+
+@pytest.mark.parametrize(
+    "family", ["kmeans", "linear", "kernel", "query_blind", pytest.param("auto", marks=pytest.mark.slow)]
+)
+def test_every_family_can_be_served(family, world, tmp_path):
+    from fedrouter.data.partition import partition
+    from fedrouter.engines.local import LocalFederation
+    from fedrouter.federation.client import Client
+    from fedrouter.federation.families import family as kind
+
+    clients = partition(world.evaluations, clients=2, seed=0)
+    everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+    router = kind(family).learn(everyone, world.evaluations.pool, kind(family).settings(), 0)
+    from fedrouter.bundle import Provenance
+
+    path = save(tmp_path / family, router, world.encoder, Provenance("d", "x", 0, 1, [], {}))
+    names = ("unknown", *reversed(world.evaluations.pool.names[:4]))
+    serving = Serving(load(path), names)
+    embedding = world.evaluations.embeddings[3]
+    accuracy, cost, error = serving.estimates(embedding, with_error=True)
+    truth = router.estimate(embedding).over(ModelPool(names))
+    np.testing.assert_allclose(accuracy, truth.accuracy[0])
+    np.testing.assert_allclose(cost, truth.cost[0])
+    assert np.isnan(error[0])
+    assert (error[1:] >= 0).all()
+    assert serving.unknown == ["unknown"]
+    assert serving.has_region == (family in ("kmeans", "kernel", "auto", "query_blind"))
+    assert serving.tradeoff_of(10) == 0 < serving.tradeoff_of(9) < serving.tradeoff_of(0)
+
+
+def test_another_encoder_of_the_same_width_is_refused(bundle):
+    found = Bundles(load(bundle).router.pool.names)
+    found.encoder = EncoderIdentity("other", 384, True)
+    with pytest.raises(Exception, match=r"made for the encoder all-MiniLM-L6-v2"):
+        found.ready(bundle)

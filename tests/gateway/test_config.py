@@ -1,0 +1,155 @@
+"""The config file: a good one is read, and everything wrong with a bad one is said at once, with its line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedrouter.gateway.config import Routing, Timing, read_config
+from fedrouter.gateway.fields import BadConfig
+
+DOCUMENTED = {"default_model": "small", "baseline_model": "large"}
+"""What the documented config sets apart from the defaults it shows."""
+GOOD = """\
+store: sqlite:///log.db
+routing:
+  default_model: small
+  baseline_model: large
+  tradeoff: 1e3
+  sticky: {gain: 0.1}
+timing:
+  retries: 3
+judges:
+  list:
+    - kind: regex
+      settings: {pattern: "^yes"}
+model_list:
+  - model_name: small
+    params:
+      api_base: http://localhost:11434/v1
+    input_price: 0
+    output_price: 0
+    context: 8192
+  - model_name: large
+    params:
+      model: gpt-large
+      api_base: https://example.org/v1/
+      api_key: os.environ/SOME_KEY
+      query: {api-version: 2024-10-21}
+      key_header: api-key
+    input_price: 2.5
+    output_price: 10
+    cached_input_price: 1.25
+    abilities: [tools, json, vision]
+"""
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "s3cret")
+
+
+def written(tmp_path, text):
+    path = tmp_path / "gateway.yaml"
+    path.write_text(text)
+    return path
+
+
+def problems(tmp_path, text):
+    with pytest.raises(BadConfig) as caught:
+        read_config(written(tmp_path, text))
+    return {(problem.line, problem.field): problem.message for problem in caught.value.problems}
+
+
+def test_a_good_config_is_read(tmp_path):
+    config = read_config(written(tmp_path, GOOD))
+    small, large = config.models
+    assert (small.base_url, small.model, small.key, small.context) == ("http://localhost:11434/v1", "small", None, 8192)
+    assert (large.base_url, large.model, large.key) == ("https://example.org/v1", "gpt-large", "s3cret")
+    assert (large.query, large.key_header) == ({"api-version": "2024-10-21"}, "api-key")
+    assert (large.cached_price, large.abilities) == (1.25, {"tools", "json", "vision"})
+    assert (config.routing.tradeoff, config.routing.sticky_gain, config.timing.retries) == (1000, 0.1, 3)
+    assert config.judging.judges[0].settings == {"pattern": "^yes"}
+    assert config.door.auth
+    assert not config.keep_text
+
+
+def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch, bundle):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    text = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    config = read_config(written(tmp_path, example.replace("bundles/v1", str(bundle))))
+    assert (config.routing, config.timing) == (replace(Routing(), **DOCUMENTED, bundle=str(bundle)), Timing())
+
+
+def test_a_secret_is_not_in_what_is_printed(tmp_path):
+    assert "s3cret" not in repr(read_config(written(tmp_path, GOOD)))
+
+
+def test_everything_wrong_is_said_at_once_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.delenv("SOME_KEY")
+    bad = (
+        GOOD.replace("retries: 3", "retrys: 3")
+        .replace("    output_price: 10\n", "")
+        .replace("tradeoff: 1e3", "tradeoff: -1")
+    )
+    bad = bad.replace("baseline_model: large", "baseline_model: huge").replace('"^yes"', '"(("')
+    found = problems(tmp_path, bad)
+    assert found == {
+        (4, "routing.baseline_model"): "'huge' is not in model_list (small, large)",
+        (5, "routing.tradeoff"): "expected a number of at least 0, got -1",
+        (8, "timing.retrys"): "unknown field; did you mean 'retries'?",
+        (12, "judges.list[0].settings"): "judge regex, setting 'pattern': expected a regular expression",
+        (20, "model_list[1].output_price"): "is missing: a model without a price is refused; write 0 if it is free",
+        (24, "model_list[1].params.api_key"): "the environment variable SOME_KEY is not set",
+    }
+
+
+def test_a_secret_written_out_is_refused_and_not_repeated(tmp_path):
+    found = problems(tmp_path, GOOD.replace("os.environ/SOME_KEY", "sk-very-secret"))
+    assert list(found) == [(24, "model_list[1].params.api_key")]
+    assert "sk-very-secret" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "field"),
+    [
+        ("input_price: 2.5", "input_price: free", 27, "model_list[1].input_price"),
+        ("model_name: large", "model_name: small", 20, "model_list[1].model_name"),
+        ("model_name: large", "model_name: auto", 20, "model_list[1].model_name"),
+        ("https://example.org/v1/", "ftp://example.org", 23, "model_list[1].params.api_base"),
+        ("https://example.org/v1/", "https://user:pw@example.org", 23, "model_list[1].params.api_base"),
+        ("[tools, json, vision]", "[tools, telepathy]", 30, "model_list[1].abilities"),
+        ("context: 8192", "context: many", 19, "model_list[0].context"),
+        ("routing:\n", "routing:\n  bundle: nowhere\n", 3, "routing.bundle"),
+        ("timing:\n  retries: 3", "timing: quick", 7, "timing"),
+        ("  retries: 3", "  retries: 3\n  retries: 4", 9, "timing.retries"),
+    ],
+)
+def test_each_mistake_is_named_by_line_and_field(tmp_path, old, new, line, field):
+    assert (line, field) in problems(tmp_path, GOOD.replace(old, new))
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "a: [1\nb: 2\n", "\x00", "model_list: []", "model_list: 3"])
+def test_what_is_no_config_at_all_is_refused(tmp_path, text):
+    assert problems(tmp_path, text)
+
+
+def test_check_says_what_is_wrong_and_exits_2(tmp_path):
+    path = written(tmp_path, GOOD.replace("    output_price: 10\n", ""))
+    program = "import sys; from fedrouter.cli.serve import serve; import typer; typer.run(serve)"
+    command = [sys.executable, "-c", program, "--config", str(path), "--check", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    found = json.loads(done.stdout)
+    assert not found["ok"]
+    assert found["problems"][0]["field"] == "model_list[1].output_price"
+    assert "line 20, model_list[1].output_price" in done.stderr
+    path.write_text(GOOD)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)

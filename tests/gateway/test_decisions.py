@@ -1,0 +1,218 @@
+"""Decisions as a client sees them through /v1/route and the answers' headers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrouter.bundle import load
+from gateway.running import NAMES, SQL, config_for
+
+FAR = "something far away from every prompt of the simulated world"
+
+
+@pytest.fixture(scope="module")
+def gateway(start, bundle, upstream, tmp_path_factory):
+    config = config_for(tmp_path_factory.mktemp("decisions"), bundle, upstream.url)
+    eyes = replace(config.models[0], abilities=frozenset({"tools", "json", "vision"}))
+    tongue_tied = replace(config.models[1], abilities=frozenset())
+    routing = replace(config.routing, encoder_timeout=0.2, sticky_gain=0.02)
+    return start(replace(config, models=(eyes, tongue_tied, *config.models[2:]), routing=routing))
+
+
+@pytest.fixture(scope="module")
+def prompts(known_prompts):
+    return list(known_prompts)
+
+
+def route(gateway, text, headers=None, **more):
+    body = {"model": "auto", "messages": [{"role": "user", "content": text}], **more}
+    return gateway.http.post("/v1/route", json=body, headers=headers or {})
+
+
+def test_the_decision_is_the_router_s_own(gateway, bundle, prompts, known_prompts):
+    router = load(bundle).router
+    for tradeoff in (0.0, 30.0, 1e4):
+        found = route(gateway, prompts[5], fedrouter={"tradeoff": tradeoff}).json()
+        assert [found["model"]] == router.route(known_prompts[prompts[5]], tradeoff)
+        assert found["reason"] == "best"
+        assert found["tradeoff"] == tradeoff
+        estimates = router.estimate(known_prompts[prompts[5]])
+        place = router.pool.index(found["model"])
+        best = found["ranking"][0]
+        assert best["accuracy"] == pytest.approx(estimates.accuracy[0, place])
+        assert best["utility"] == pytest.approx(best["accuracy"] - tradeoff * best["cost"])
+        assert sorted(entry["model"] for entry in found["ranking"]) == sorted(NAMES)
+        utilities = [entry["utility"] for entry in found["ranking"]]
+        assert utilities == sorted(utilities, reverse=True)
+
+
+def test_a_dry_run_asks_nobody_and_leaves_no_row(gateway, upstream, prompts):
+    upstream.forget()
+    found = route(gateway, prompts[0])
+    assert found.headers["x-fedrouter-decision-id"] == found.json()["decision_id"]
+    assert not upstream.bodies
+    assert gateway.store.get(found.json()["decision_id"]) is None
+
+
+def test_the_dial_goes_from_cheapest_to_best(gateway, prompts):
+    costs = []
+    for dial in (0, 2, 4, 6, 8, 10):
+        found = [route(gateway, prompt, fedrouter={"dial": dial}).json() for prompt in prompts[::97]]
+        costs.append(np.mean([entry["predicted_cost"] for entry in found]))
+        if dial == 10:
+            assert {entry["tradeoff"] for entry in found} == {0}
+    assert costs == sorted(costs)
+    assert costs[-1] > 20 * costs[0]
+    assert len({round(cost, 7) for cost in costs}) >= 5  # no dead stretch
+
+
+def test_settings_in_headers_and_in_the_model_s_name_count_too(gateway, prompts):
+    assert route(gateway, prompts[0], {"x-fedrouter-tradeoff": "12"}).json()["tradeoff"] == 12
+    assert route(gateway, prompts[0], model="router-kmeans-13.5").json()["tradeoff"] == 13.5
+    both = route(gateway, prompts[0], {"x-fedrouter-tradeoff": "12"}, fedrouter={"tradeoff": 14})
+    assert both.json()["tradeoff"] == 14
+    assert route(gateway, prompts[0], {"x-fedrouter-allow": "cobalt*, ember-med"}).json()["model"] in (
+        "cobalt-code",
+        "ember-med",
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tradeoff": -1},
+        {"tradeoff": "5"},
+        {"tradeoff": True},
+        {"dial": 11},
+        {"dial": 3, "tradeoff": 3},
+        {"allow": []},
+        {"allow": [3]},
+        {"allow": "nobody-*"},
+        {"max_price": -1},
+        {"max_price": 0.001},
+        {"session": ""},
+        {"off": "yes"},
+        {"tradeof": 3},
+        [],
+        "cheap",
+    ],
+)
+def test_wrong_settings_are_refused(gateway, prompts, settings):
+    response = route(gateway, prompts[0], fedrouter=settings)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("header", ["x-fedrouter-tradeof", "x-fedrouter-dial"])
+def test_wrong_headers_are_refused(gateway, prompts, header):
+    assert route(gateway, prompts[0], {header: "nan"}).status_code == 400
+
+
+def test_the_pool_is_filtered_by_price_abilities_and_room(gateway, prompts):
+    cheap = route(gateway, prompts[0], fedrouter={"max_price": 1.0}).json()["ranking"]
+    assert {entry["model"] for entry in cheap} == {"beacon-small", "indigo-nano", "juniper-open"}
+    seeing = [{"type": "text", "text": prompts[0]}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    assert {entry["model"] for entry in route(gateway, seeing).json()["ranking"]} == {"atlas-max"}
+    with_tools = route(gateway, prompts[0], tools=[{"type": "function"}]).json()
+    assert "atlas-mini" not in {entry["model"] for entry in with_tools["ranking"]}
+    long = route(gateway, prompts[0], max_tokens=100_000).json()
+    assert {entry["model"] for entry in long["ranking"]} == {"atlas-max", "atlas-mini", "beacon-large"}
+    too_long = route(gateway, prompts[0], max_tokens=1_000_000)
+    assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "reason"),
+    [
+        (FAR, {}, "out_of_region"),
+        ("", {}, "no_ask"),
+        ("a sleepy encoder", {}, "encoder_timeout"),
+        ("a broken encoder", {}, "encoder_error"),
+        (SQL, {"fedrouter": {"off": True}}, "off"),
+    ],
+)
+def test_unsure_the_default_model_serves_and_says_why(gateway, text, more, reason):
+    found = route(gateway, text, **more).json()
+    time.sleep(1.0 if "sleepy" in text else 0.0)  # the next test's ask would have to wait for it
+    assert (found["model"], found["reason"]) == ("atlas-mini", reason)
+    assert len(found["ranking"]) == len(NAMES)
+
+
+def test_a_default_model_that_may_not_answer_does_not(gateway):
+    found = route(gateway, FAR, tools=[{"type": "function"}]).json()
+    assert found["reason"] == "out_of_region"
+    assert found["model"] != "atlas-mini"
+
+
+def test_an_embedding_that_came_late_is_there_for_the_next(gateway):
+    text = "another sleepy encoder, far away"
+    assert route(gateway, text).json()["reason"] == "encoder_timeout"
+    time.sleep(1.2)
+    assert route(gateway, text).json()["reason"] == "out_of_region"
+
+
+def test_a_model_the_router_does_not_know_is_served_only_by_name(start, bundle, upstream, tmp_path, prompts):
+    config = config_for(tmp_path, bundle, upstream.url)
+    new = replace(config.models[0], name="brand-new", input_price=0.0, output_price=0.0)
+    gateway = start(replace(config, models=(*config.models, new)))
+    ranking = route(gateway, prompts[0], fedrouter={"tradeoff": 1e6}).json()["ranking"]
+    assert ranking[-1] == {"model": "brand-new", "accuracy": None, "cost": None, "utility": None}
+    assert gateway.chat(prompts[0], model="brand-new").headers["x-fedrouter-model"] == "brand-new"
+    only = route(gateway, prompts[0], fedrouter={"allow": "brand-*"}).json()
+    assert (only["model"], only["reason"]) == ("brand-new", "no_estimate")
+
+
+def test_a_conversation_stays_with_its_model_unless_another_is_much_better(gateway, prompts):
+    begun = gateway.chat(prompts[0], fedrouter={"tradeoff": 0})
+    first = begun.headers["x-fedrouter-model"]
+
+    def turn(tradeoff, text="go on"):
+        messages = [
+            {"role": "user", "content": prompts[0]},
+            {"role": "assistant", "content": "Four."},
+            {"role": "user", "content": text},
+        ]
+        settings = {"tradeoff": tradeoff}
+        return gateway.http.post(
+            "/v1/route", json={"model": "auto", "messages": messages, "fedrouter": settings}
+        ).json()
+
+    same = turn(1.0, prompts[0])
+    assert (same["model"], same["reason"]) == (first, "sticky")
+    dear = turn(1e6, prompts[0])
+    assert dear["model"] != first
+    assert dear["reason"] == "best"
+
+
+def test_a_named_session_is_sticky_from_its_second_request(gateway, prompts):
+    settings = {"tradeoff": 0, "session": "s-1"}
+    model = gateway.chat(prompts[0], fedrouter=settings).headers["x-fedrouter-model"]
+    again = gateway.chat(prompts[0], fedrouter=settings)
+    assert (again.headers["x-fedrouter-reason"], again.headers["x-fedrouter-model"]) == ("sticky", model)
+    assert gateway.record(again).session == "s-1"
+
+
+def test_a_decision_can_be_explained_later(gateway, prompts):
+    response = gateway.chat(prompts[0])
+    found = gateway.http.get(f"/v1/decisions/{response.headers['x-fedrouter-decision-id']}").json()
+    assert found["chosen"] == response.headers["x-fedrouter-model"]
+    assert found["because"]
+    assert {entry["model"] for entry in found["estimates"]} == set(NAMES)
+    assert "text" not in found
+    assert gateway.http.get("/v1/decisions/nothing").status_code == 404
+
+
+def test_exploration_is_logged_with_its_propensity(start, bundle, upstream, tmp_path, prompts):
+    config = config_for(tmp_path, bundle, upstream.url)
+    gateway = start(replace(config, routing=replace(config.routing, explore_share=0.5, explore_extra_cost=1.0)))
+    for prompt in prompts[:60]:
+        gateway.chat(prompt)
+    rows = list(gateway.store.rows())
+    explored = [row for row in rows if row.explored]
+    assert 0 < len(explored) <= 30
+    assert all(row.reason == "explored" and 0 < row.propensity < 1 for row in explored)
+    assert all(0 < row.propensity <= 1 for row in rows)

@@ -1,0 +1,132 @@
+"""Keys, rates and budgets: who may come in, how often, and for how much money."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrouter.gateway.config import Door
+from fedrouter.gateway.limits import Purse, _Account
+from gateway.running import SQL, config_for
+
+
+@pytest.fixture(scope="module")
+def gateway(start, bundle, upstream, tmp_path_factory):
+    return start(config_for(tmp_path_factory.mktemp("limits"), bundle, upstream.url))
+
+
+def with_key(gateway, token):
+    return {"authorization": f"Bearer {token}"}
+
+
+def test_every_path_but_health_needs_a_key(gateway):
+    import httpx2 as httpx
+
+    with httpx.Client(base_url=gateway.url) as anybody:
+        for path in ("/v1/models", "/v1/usage", "/metrics", "/v1/decisions/x"):
+            assert anybody.get(path).status_code == 401
+        for path in ("/v1/chat/completions", "/v1/route", "/v1/feedback"):
+            response = anybody.post(path, content=b"not even JSON")
+            assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert anybody.get("/health/live").status_code == anybody.get("/health/ready").status_code == 200
+
+
+def test_the_token_is_nowhere_in_the_store(gateway, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    files = list(folder.glob("limits*/log.db*"))
+    assert files
+    assert not any(gateway.key.encode() in path.read_bytes() for path in files)
+
+
+@pytest.mark.slow
+def test_a_disabled_key_is_refused_within_seconds(gateway):
+    identity, token = gateway.store.create_key("short-lived")
+    assert gateway.http.get("/v1/models", headers=with_key(gateway, token)).status_code == 200
+    gateway.store.disable_key(identity)
+    end = time.monotonic() + 8
+    while gateway.http.get("/v1/models", headers=with_key(gateway, token)).status_code == 200:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_without_authentication_anybody_may_ask(start, bundle, upstream, tmp_path):
+    gateway = start(replace(config_for(tmp_path, bundle, upstream.url), door=Door(auth=False, port=0)))
+    assert gateway.key is None
+    response = gateway.chat(SQL, headers={"authorization": ""})
+    assert response.status_code == 200
+    assert gateway.record(response).key == "open"
+
+
+def test_a_key_s_rate_is_kept(gateway):
+    _, token = gateway.store.create_key("slow", rate_per_minute=3)
+    statuses = [gateway.chat(SQL, headers=with_key(gateway, token)) for _ in range(4)]
+    assert [response.status_code for response in statuses] == [200, 200, 200, 429]
+    assert 1 <= int(statuses[-1].headers["retry-after"]) <= 20
+    assert statuses[-1].json()["error"]["code"] == "rate_limit_exceeded"
+
+
+def test_a_budget_holds_under_parallel_requests_and_ends_with_cheap_models(
+    start, bundle, upstream, tmp_path, known_prompts
+):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "slow"}))
+    budget = 0.02
+    identity, token = gateway.store.create_key("careful", daily_budget=budget)
+    served, refused = [], []
+
+    def ask(prompt):
+        response = gateway.chat(prompt, headers=with_key(gateway, token), fedrouter={"dial": 10})
+        if response.status_code == 200:
+            served.append(gateway.record(response))
+        else:
+            refused.append(response.json()["error"]["code"])
+
+    prompts = list(known_prompts)[:60]
+    for start_at in range(0, 60, 20):
+        threads = [threading.Thread(target=ask, args=(prompt,)) for prompt in prompts[start_at : start_at + 20]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert gateway.store.spent(identity, 0.0) <= budget
+    assert {record.reason for record in served} >= {"best", "budget"}
+    assert not refused or set(refused) == {"insufficient_quota"}
+
+
+def test_a_spent_budget_refuses_and_a_named_model_too(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    _, token = gateway.store.create_key("broke", daily_budget=0.0)
+    for model in ("auto", "indigo-nano"):
+        response = gateway.chat(SQL, model=model, headers=with_key(gateway, token))
+        assert (response.status_code, response.json()["error"]["code"]) == (429, "insufficient_quota")
+    assert not list(gateway.store.rows())
+
+
+def test_a_fallback_that_the_budget_does_not_pay_for_is_not_asked(start, bundle, upstream, tmp_path, known_prompts):
+    upstream.forget()
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"indigo-nano": "broken", "atlas-max": "never"}))
+    _, token = gateway.store.create_key("thrifty", daily_budget=0.0004)
+    settings = {"allow": ["indigo-nano", "atlas-max"], "tradeoff": 1e6}
+    response = gateway.chat(next(iter(known_prompts)), headers=with_key(gateway, token), fedrouter=settings)
+    assert response.status_code == 502
+    assert upstream.asked["never"] == 0
+    assert upstream.asked["broken"] > 0
+
+
+def test_a_purse_reserves_settles_and_grows_careful():
+    account = _Account()
+    first, second = Purse(1.0, account), Purse(1.0, account)
+    costs = np.array([0.9, 0.05, 0.001])
+    assert first.affordable(costs)[0].all()
+    assert first.reserve(0.9)
+    assert not second.reserve(0.2)
+    can_pay, short = second.affordable(costs)
+    assert (can_pay.tolist(), short) == ([False, False, True], True)  # a tenth of what is left, 0.1
+    assert first.reserve(0.3)  # another model instead: the first reservation is given back
+    assert second.reserve(0.2)
+    first.settle(0.25)
+    second.settle(None)
+    assert Purse(1.0, account).left == pytest.approx(0.75)

@@ -1,0 +1,142 @@
+"""The gateway as a process: the demo with its real encoder, a taken port, and bodies of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2 as httpx
+import pytest
+
+from gateway.running import SQL
+from gateway.serving import start_process
+
+DEMO = "import typer; from fedrouter.cli.serve import serve; typer.run(serve)"
+
+
+def body(text, **more):
+    return {"model": "auto", "messages": [{"role": "user", "content": text}], **more}
+
+
+@pytest.mark.slow
+def test_the_demo_routes_within_a_minute_without_key_or_config(tmp_path):
+    command = [sys.executable, "-c", DEMO, "--demo", "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path)
+    try:
+        ready = json.loads(process.stdout.readline())
+        assert _seconds_of_cpu(process.pid) < 60  # and not of the clock: this machine may be busy
+        with httpx.Client(base_url=ready["url"], headers={"authorization": f"Bearer {ready['key']}"}) as http:
+            sql, law = (
+                http.post("/v1/route", json=body(text, fedrouter={"dial": 6})).json()
+                for text in (SQL, "Is a verbal contract binding in a dispute between a tenant and a landlord?")
+            )
+            assert sql["reason"] == law["reason"] == "best"
+            answer = http.post("/v1/chat/completions", json=body(SQL))
+            assert answer.json()["simulated"]["accuracy"] in (0.0, 1.0)
+            decision = answer.headers["x-fedrouter-decision-id"]
+            assert http.post("/v1/feedback", json={"decision_id": decision, "score": 1}).status_code == 200
+            streamed = http.post("/v1/chat/completions", json=body(SQL, stream=True))
+            assert streamed.text.rstrip().endswith("data: [DONE]")
+            assert http.get("/v1/usage").json()["total"]["requests"] == 2
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+        process.stdout.close()
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = tmp_path / "gateway.yaml"
+        config.write_text(
+            f"store: sqlite:///{tmp_path / 'log.db'}\n"
+            f"server: {{port: {taken.getsockname()[1]}}}\n"
+            "routing: {default_model: m, baseline_model: m}\n"
+            "model_list:\n"
+            "  - {model_name: m, params: {api_base: 'http://127.0.0.1:9/v1'}, input_price: 0, output_price: 0}\n"
+        )
+        program = (
+            "import sys; from fedrouter.cli import serve\nfrom fedrouter.errors import FedrouterError\n"
+            "from pathlib import Path\n"
+            "try: serve.serve(Path(sys.argv[1]))\nexcept FedrouterError as error: print(error); sys.exit(2)"
+        )
+        done = subprocess.run([sys.executable, "-c", program, str(config)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "cannot listen there" in done.stdout
+
+
+SEEDS = (
+    json.dumps(body(SQL, fedrouter={"tradeoff": 5, "allow": ["a*"], "dial": None, "max_price": 3})),
+    json.dumps(body([{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "x"}}])),
+    json.dumps(body(SQL, stream=True, tools=[{"type": "function"}], response_format={"type": "json_object"}, n=2)),
+    json.dumps({"decision_id": "0" * 32, "score": 0.5}),
+)
+PIECES = ('"', "{", "}", "[", "]", ":", ",", "null", "true", "1e999", "-0", "\\ud800", "\x00", "ü", "\\", "<task>")
+PIECES += (
+    '"model"',
+    '"messages"',
+    '"role"',
+    '"user"',
+    '"fedrouter"',
+    '"auto"',
+    '"router-kmeans-1"',
+    "[" * 50,
+    "Q: a\nA:",
+)
+
+
+def mutated(draw: random.Random) -> bytes:
+    raw = bytearray(draw.choice(SEEDS).encode())
+    for _ in range(draw.choice((1, 1, 2, 5))):
+        at = draw.randrange(len(raw) + 1)
+        way = draw.random()
+        if way < 0.4:
+            raw[at:at] = draw.choice(PIECES).encode()
+        elif way < 0.7:
+            del raw[at : at + draw.randint(1, 8)]
+        elif way < 0.9 and at < len(raw):
+            raw[at] = draw.randrange(256)
+        else:
+            other = draw.choice(SEEDS).encode()
+            start = draw.randrange(len(other))
+            raw[at : at + 5] = other[start : start + 30]
+    return bytes(raw)
+
+
+@pytest.mark.slow
+def test_ten_thousand_mutated_bodies_cause_no_5xx_and_no_leak(bundle, upstream, tmp_path):
+    process, ready = start_process(bundle, upstream.url, f"sqlite:///{tmp_path / 'log.db'}")
+    draw, seen, memory = random.Random(0), {}, []
+    try:
+        with httpx.Client(base_url=ready["url"], headers={"authorization": f"Bearer {ready['key']}"}) as http:
+            for number in range(10_000):
+                path = draw.choice(("/v1/chat/completions", "/v1/chat/completions", "/v1/route", "/v1/feedback"))
+                raw = mutated(draw)
+                response = http.post(path, content=raw)
+                seen[response.status_code] = seen.get(response.status_code, 0) + 1
+                assert response.status_code < 500, (path, raw, response.text)
+                if number % 1000 == 999:
+                    memory.append(_resident(process.pid))
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()
+    assert seen[200] > 500
+    assert seen[400] > 2000
+    assert memory[-1] - memory[4] < 16 << 20  # caches fill at first
+
+
+def _seconds_of_cpu(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

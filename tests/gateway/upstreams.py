@@ -1,0 +1,183 @@
+"""An upstream that behaves as told: a raw server on loopback whose models are named after what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+
+CHUNKS = 5
+
+
+def completion(model="m", text="Four.", usage=(10, 5), **more) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    found = {"id": "c-1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
+    if usage:
+        found["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+    return json.dumps(found | more, indent=1).encode()  # laid out as no gateway would: bytes must pass untouched
+
+
+def chunk(model, delta, finish=None, **more) -> bytes:
+    choices = [{"index": 0, "delta": delta, "finish_reason": finish}] if delta is not None else []
+    found = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": choices}
+    return b"data: " + json.dumps(found | more).encode() + b"\n\n"
+
+
+def chunks(model, with_usage) -> list[bytes]:
+    found = [chunk(model, {"role": "assistant", "content": ""})]
+    found += [chunk(model, {"content": f"word{place} "}) for place in range(CHUNKS)]
+    found.append(chunk(model, {}, "stop"))
+    if with_usage:
+        found.append(chunk(model, None, usage={"prompt_tokens": 10, "completion_tokens": CHUNKS, "total_tokens": 15}))
+    return [*found, b"data: [DONE]\n\n"]
+
+
+TOOL_CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Paris"}'},
+}
+
+
+class ControlledUpstream:
+    """Runs on its own thread; keeps every request body and header it got, and how often each model was asked."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.asked: Counter[str] = Counter()
+        self.closed_early = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._ready.wait(10)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def forget(self) -> None:
+        self.bodies.clear()
+        self.headers.clear()
+        self.asked.clear()
+        self.closed_early.clear()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+
+        async def start():
+            server = await asyncio.start_server(self._connection, "127.0.0.1", 0, limit=1 << 26)
+            self.port = server.sockets[0].getsockname()[1]
+            self._ready.set()
+            return server
+
+        server = self._loop.run_until_complete(start())
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    async def _connection(self, reader, writer) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lines = head.decode("latin-1").split("\r\n")
+                headers = {n.lower(): v.strip() for n, _, v in (line.partition(":") for line in lines[1:] if line)}
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                self.bodies.append(body)
+                self.headers.append(headers | {"path": lines[0]})
+                request = json.loads(body)
+                self.asked[request["model"]] += 1
+                if not await self._answer(request, writer):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, request, writer) -> bool:
+        model, streamed = request["model"], bool(request.get("stream"))
+        behaviour = model.split("/")[0]
+        if behaviour == "slow":
+            await asyncio.sleep(0.3)
+        elif behaviour == "hang":
+            await asyncio.sleep(60)
+        elif behaviour == "reset":
+            writer.transport.abort()
+            return False
+        elif behaviour == "busy" or (behaviour == "busy-once" and self.asked[model] == 1):
+            after = model.split("/")[1] if "/" in model else "0"
+            return self._plain(writer, b'{"error": {"message": "slow down"}}', 429, f"retry-after: {after}\r\n")
+        elif behaviour == "broken":
+            return self._plain(writer, b"oops, a prompt may be quoted here", 500)
+        elif behaviour == "broken-once" and self.asked[model] == 1:
+            return self._plain(writer, b"oops", 503)
+        elif behaviour == "unauthorised":
+            return self._plain(writer, b'{"error": {"message": "bad upstream key"}}', 401)
+        elif behaviour == "redirect":
+            return self._plain(writer, b"", 302, f"location: http://127.0.0.1:{self.port}/elsewhere\r\n")
+        elif behaviour == "refuses":
+            return self._plain(writer, b'{"error": {"message": "temperature too high", "code": "bad"}}', 400)
+        elif behaviour == "rubbish":
+            return self._plain(writer, b"<html>it works!</html>", 200, kind="text/html")
+        elif behaviour == "rubbish-json":
+            return self._plain(writer, b'{"hello": 1', 200)
+        elif behaviour == "grades":
+            return self._plain(writer, completion(model, '{"score": 7}'), 200)
+        elif behaviour == "no-usage":
+            return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
+        if streamed:
+            return await self._stream(request, writer, behaviour)
+        more = {"system_fingerprint": "fp_1", "unknown": {"kept": [1.0, 1e3]}}
+        if request.get("tools"):
+            message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
+            more["choices"] = [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
+        elif (request.get("response_format") or {}).get("type") == "json_schema":
+            message = {"role": "assistant", "content": '{"answer": 4}'}
+            more["choices"] = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        return self._plain(writer, completion(model, **more), 200, "x-request-id: up-1\r\nset-cookie: a=b\r\n")
+
+    def _plain(self, writer, body, status, more="", kind="application/json") -> bool:
+        writer.write(
+            f"HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
+        )
+        return True
+
+    async def _stream(self, request, writer, behaviour) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
+        pieces = chunks(request["model"], with_usage)
+        if behaviour == "dies":
+            pieces = [*pieces[:3], pieces[3][:20]]
+        elif behaviour == "stalls":
+            pieces = pieces[:3]
+        elif behaviour == "endless":
+            pieces = pieces[:2] + pieces[2:3] * 1000
+        elif behaviour == "split":  # events cut anywhere
+            whole = b"".join(pieces)
+            pieces = [whole[start : start + 7] for start in range(0, len(whole), 7)]
+        for piece in pieces:
+            try:
+                writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                await writer.drain()
+            except ConnectionError:
+                self.closed_early.set()
+                raise
+            if behaviour in ("drip", "endless"):
+                await asyncio.sleep(0.02)
+        if behaviour == "dies":
+            writer.transport.abort()
+            return False
+        if behaviour in ("stalls", "lingers"):
+            await asyncio.sleep(60)
+        writer.write(b"0\r\n\r\n")
+        return True
