@@ -40,7 +40,7 @@ def page(documents: dict[str, dict]) -> str:
         "# The paper's claims on four real sets",
         "",
         f"Every experiment of the paper ([what each does](../experiments.md)), {SEEDS} seeds, {first['encoder']} "
-        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of one core: {spent}.",
+        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of measuring, two processes at a time on a shared machine: {spent}.",
         "",
         "    make bench-claims",
         "",
