@@ -40,7 +40,8 @@ def page(documents: dict[str, dict]) -> str:
         "# The paper's claims on four real sets",
         "",
         f"Every experiment of the paper ([what each does](../experiments.md)), {SEEDS} seeds, {first['encoder']} "
-        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of measuring, two processes at a time on a shared machine: {spent}.",
+        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of measuring, two "
+        f"processes at a time on a shared machine: {spent}.",
         "",
         "    make bench-claims",
         "",

@@ -17,7 +17,7 @@ from fedrouter.gateway.money import Usage, expected_cost
 from fedrouter.gateway.splice import Spliced
 from fedrouter.gateway.stream import Meter, answer_length, answer_text
 from fedrouter.gateway.turn import Turn
-from fedrouter.gateway.upstreams import Answer, Failed
+from fedrouter.gateway.upstreams import LARGE, Answer, Failed
 from fedrouter.gateway.wishes import read_wishes
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ async def chat(gateway: Gateway, request: Request, send: Send) -> None:
         ask, wishes, key.id, purse.affordable if purse else None, gateway.upstreams.resting()
     )
     turn = Turn(gateway.config, key.id, ask, wishes, decision, body.get("stream") is True, begun)
-    spliced = Spliced(raw)
+    # Millions of small values take seconds to look through: nobody else waits for that.
+    spliced = Spliced(raw) if len(raw) < LARGE else await asyncio.to_thread(Spliced, raw)
     judged = body if gateway.background is not None and len(raw) <= JUDGED else None
     del body  # may be large, and waiting for an answer may take long
     gone = asyncio.ensure_future(request.gone())

@@ -30,7 +30,7 @@ AGAIN = frozenset({408, 409, 425, 429})
 """Answers, besides 5xx, after which it makes sense to ask again."""
 BACKOFF = 0.2
 LARGE = 1 << 20
-"""Bytes from which a body is sent in pieces, so that other requests get their turn."""
+"""Bytes from which a body is taken apart on a thread and sent in pieces, so that other requests get their turn."""
 EVENTS = (b"data:", b":", b"event:", b"id:", b"retry:", b"\n", b"\r")
 
 
