@@ -91,6 +91,7 @@ def test_the_same_seed_writes_the_same_bundle(simulated, table, tmp_path):
     assert again["results"] == document["results"]
 
 
+@pytest.mark.slow
 def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
     done = run("demo", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
