@@ -25,10 +25,12 @@ from fedrouter.experiments.runner import Job, Unit, _work, complete, reproduce, 
 NAMES = ["global", "heterogeneity"]
 UNITS = 3
 PROGRAM = f"""
+import signal
 import sys
 from pathlib import Path
 from fedrouter.experiments.runner import reproduce
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs of a shell ignore
     outcome = reproduce({NAMES!r}, sys.argv[1], None, seeds=2, rounds=2, out=Path(sys.argv[2]), jobs=2)
     assert not outcome.failed, outcome.failed
     print(len(outcome.found), len(outcome.measured))
