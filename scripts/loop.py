@@ -1,0 +1,258 @@
+"""The loop, end to end: gateways, traffic with feedback, export, federation, a new router in service, measured again.
+
+Three organisations, each with its own queries, run a gateway each, over simulated models on loopback. They begin with a
+router that knows the models' averages and nothing about queries. Then, round after round: their traffic is routed,
+explored and scored; each exports its log; the three learn one router together, without any query leaving home; it comes
+into service while the gateways run; and the same held-out queries, which nobody learnt from, measure it.
+
+Run it as `python scripts/loop.py`; it takes two or three minutes on two cores. It writes out/loop/loop.html and ends
+with status 1 if accuracy has not risen and cost has not fallen, beyond chance. docs/loop.md says what to look for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp
+import typer
+from rich.markup import escape
+
+from fedrouter.bundle import Bundle, Provenance, load, save
+from fedrouter.cli.output import Bars, Voice, bars
+from fedrouter.cli.simulate import _claim
+from fedrouter.data.read import read
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import FedrouterError
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import family
+from fedrouter.gateway.simulated import Cast, SimulatedServer
+from loop_parts.gateways import Gateway, command, start, stop_all
+from loop_parts.measured import Difference, Pass, accuracy, cost, not_better
+from loop_parts.organisations import World, make_world
+from loop_parts.picture import PER, write_page
+from loop_parts.traffic import keep_asking, send
+
+DELAY = 0.005
+"""Seconds that a simulated model takes to answer."""
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder for bundles, logs, exports and the page.")] = Path("out/loop"),
+    rounds: Annotated[int, typer.Option(min=1, help="How often the loop goes round.")] = 3,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of each organisation in a round.")] = 200,
+    held_out: Annotated[int, typer.Option(min=2, help="Held-out queries of each organisation.")] = 200,
+    router: Annotated[str, typer.Option(help="The family that is learnt.")] = "kmeans",
+    seed: Annotated[int, typer.Option(min=0, help="Who asks what, and how the router is learnt.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")] = False,
+) -> None:
+    """Go round the loop and say whether it was worth it."""
+    family(router)
+    _claim(out, overwrite)
+    world = make_world(rounds, requests, held_out, seed)
+    with bars() as shown:
+        wrong = asyncio.run(Loop(world, out.resolve(), router, seed, Voice(False), shown).run(rounds))
+    sys.exit(1 if wrong else 0)
+
+
+class Loop:
+    """The story, step by step; what was measured on the way."""
+
+    def __init__(self, world: World, out: Path, router: str, seed: int, voice: Voice, shown: Bars) -> None:
+        self._world, self._out, self._family, self._seed = world, out, router, seed
+        self._voice, self._shown = voice, shown
+        self._passes: list[Pass] = []
+        self._measured: list[Pass] = []
+
+    async def run(self, rounds: int) -> str | None:
+        """What has not improved, if anything has not."""
+        begun = time.perf_counter()
+        bundle = self._first_bundle()
+        upstreams = SimulatedServer(Cast(), DELAY)
+        await upstreams.start()
+        gateways: list[Gateway] = []
+        try:
+            self._step("Three gateways start", "on a router that knows the models' averages and nothing about queries")
+            starting = [
+                start(one.name, self._out / one.name, upstreams.url, bundle.path) for one in self._world.organisations
+            ]
+            for gateway in await asyncio.gather(*starting, return_exceptions=True):
+                if isinstance(gateway, BaseException):
+                    raise gateway
+                gateways.append(gateway)
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as http:
+                await self._measure(http, gateways, bundle)
+                for turn in range(rounds):
+                    bundle = await self._round(http, gateways, bundle, turn)
+        finally:
+            await stop_all(gateways)
+            await upstreams.stop()
+        return self._conclude(time.perf_counter() - begun)
+
+    def _first_bundle(self) -> Bundle:
+        """What a trial of every model on a few queries of each organisation says, whatever is asked."""
+        rows = {one.name: one.trial for one in self._world.organisations}
+        return self._learn(rows, "query_blind", None, "a trial of every model")
+
+    async def _round(self, http: aiohttp.ClientSession, gateways: list[Gateway], old: Bundle, turn: int) -> Bundle:
+        self._step(f"Round {turn + 1}: traffic with feedback", "every answer is scored; now and then another is asked")
+        since = datetime.now(UTC).isoformat()
+        prompts = [one.traffic[turn] for one in self._world.organisations]
+        found = await self._send(http, gateways, prompts, old, f"traffic {turn + 1}")
+        self._say(f"{len(found.all)} requests, {found.explored:.0%} of them to another model than the favourite")
+
+        self._step("Each organisation exports its own log", "fedrouter log export")
+        for gateway in gateways:
+            folder = gateway.folder / "exports"
+            folder.mkdir(exist_ok=True)
+            done = await command(
+                *("log", "export", "--store", gateway.store, "--since", since),
+                *("--out", str(folder / f"round-{turn + 1}.parquet")),
+            )
+            self._say(f"{gateway.name}: {done['rows']} evaluations")
+
+        self._step("The three learn one router together", "no query and no embedding of one leaves its organisation")
+        learnt_from = {
+            one.name: Evaluations.concatenate([one.trial, self._exported(gateway)])
+            for one, gateway in zip(self._world.organisations, gateways, strict=True)
+        }
+        began = time.perf_counter()
+        new = await asyncio.to_thread(self._learn, learnt_from, self._family, old, "trial and exported logs")
+        rows = sum(map(len, learnt_from.values()))
+        self._say(f"version {new.version}, {new.router.family}, from {rows} evaluations", began)
+
+        self._step("It comes into service while the gateways run", "fedrouter bundle use")
+        await self._switch(http, gateways, new, prompts)
+        await self._measure(http, gateways, new)
+        return new
+
+    def _exported(self, gateway: Gateway) -> Evaluations:
+        """All that an organisation has exported so far, after a look that nothing held out is in it."""
+        rows = read(gateway.folder / "exports", pool=self._world.pool).evaluations
+        learnt = {vector.tobytes() for vector in rows.embeddings.astype("<f4")}
+        if any(record.embedding in learnt for record in self._measured[0].records[gateway.name]):
+            raise FedrouterError(f"{gateway.name}: a held-out query is in what is learnt from")
+        return rows
+
+    def _learn(self, rows: dict[str, Evaluations], name: str, parent: Bundle | None, data: str) -> Bundle:
+        kind, federation = family(name), LocalFederation(Client(who, part) for who, part in rows.items())
+        settings = kind.settings()
+        router = kind.learn(federation, self._world.pool, settings, self._seed)
+        version = parent.version + 1 if parent else 1
+        provenance = Provenance(
+            data=data,
+            data_digest=self._world.dataset.digest,
+            seed=self._seed,
+            rounds=1,
+            clients=[{"name": who, "rows": len(part)} for who, part in rows.items()],
+            hyperparameters=asdict(settings),
+            simulated=True,
+            version=version,
+            parent=parent.manifest["digest"] if parent else None,
+        )
+        return load(save(self._out / "bundles" / f"v{version}", router, self._world.encoder, provenance))
+
+    async def _switch(
+        self, http: aiohttp.ClientSession, gateways: list[Gateway], bundle: Bundle, prompts: Sequence[Sequence[str]]
+    ) -> None:
+        """Traffic goes on meanwhile; a request that fails ends the run."""
+        switched = asyncio.Event()
+        going_on = [
+            asyncio.create_task(keep_asking(http, gateway, some, switched))
+            for gateway, some in zip(gateways, prompts, strict=True)
+        ]
+        waits = await asyncio.gather(*(gateway.use(http, bundle) for gateway in gateways))
+        switched.set()
+        asked = sum(await asyncio.gather(*going_on))
+        self._say(f"{max(waits):.1f} s after the command at the latest; {asked} requests meanwhile, none failed")
+
+    async def _measure(self, http: aiohttp.ClientSession, gateways: list[Gateway], bundle: Bundle) -> None:
+        self._step("Held-out queries", f"the same every time; router version {bundle.version}")
+        prompts = [one.held_out for one in self._world.organisations]
+        self._measured.append(await self._send(http, gateways, prompts, bundle, f"held-out, v{bundle.version}"))
+        self._voice.table(*self._table())
+
+    async def _send(
+        self,
+        http: aiohttp.ClientSession,
+        gateways: list[Gateway],
+        prompts: Sequence[Sequence[str]],
+        bundle: Bundle,
+        title: str,
+    ) -> Pass:
+        done, total = 0, sum(map(len, prompts))
+
+        def one_done() -> None:
+            nonlocal done
+            done += 1
+            self._shown.move(title, done, total)
+
+        found = await asyncio.gather(
+            *(send(http, gateway, some, one_done) for gateway, some in zip(gateways, prompts, strict=True))
+        )
+        names = [gateway.name for gateway in gateways]
+        records = dict(zip(names, found, strict=True))
+        self._passes.append(Pass(title, bundle.version, bundle.router.family, records))
+        return self._passes[-1]
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """A line for each version of the router; of each organisation, accuracy and dollars."""
+        header = ["router", "accuracy", f"$/{PER:,}", "explored", *self._measured[0].records]
+        rows = [
+            [
+                f"v{one.version} {one.family}",
+                f"{one.accuracy.mean():.3f}",
+                f"{PER * one.cost.mean():.2f}",
+                f"{one.explored:.0%}",
+                *(f"{accuracy(part).mean():.3f} {PER * cost(part).mean():.2f}" for part in one.records.values()),
+            ]
+            for one in self._measured
+        ]
+        return header, rows
+
+    def _conclude(self, seconds: float) -> str | None:
+        before, after = self._measured[0], self._measured[-1]
+        gain = Difference.between(before.accuracy, after.accuracy)
+        spent = Difference.between(before.cost, after.cost)
+        share = spent.mean / before.cost.mean()
+        wrong = not_better(before, after)
+        verdict = (
+            f"On {len(before.all)} held-out queries accuracy changed by {gain.mean:+.3f} ± {gain.half:.3f} and dollars "
+            f"per {PER:,} requests by {PER * spent.mean:+.2f} ± {PER * spent.half:.2f} ({share:+.0%})."
+        )
+        page = write_page(self._out, self._passes, self._measured, *self._table(), verdict)
+        document: dict[str, Any] = {
+            "passes": [one.to_json() for one in self._passes],
+            "accuracy": asdict(gain),
+            "cost": asdict(spent),
+            "improved": wrong is None,
+            "seconds": seconds,
+        }
+        (self._out / "loop.json").write_text(json.dumps(document, indent=2) + "\n")
+        self._voice.say(f"\n[bold]{verdict}[/] 95% intervals; {seconds:.0f} s.")
+        if wrong:
+            self._voice.say(f"[bold red]Not improved beyond chance:[/] {wrong}.")
+        self._voice.next(f"open {page}", f"fedrouter usage --store sqlite:///{self._out}/client-1/log.db --by model")
+        return wrong
+
+    def _step(self, title: str, how: str) -> None:
+        self._voice.say(f"\n[bold]{title}[/]  [dim]{escape(how)}[/]")
+
+    def _say(self, text: str, began: float | None = None) -> None:
+        took = "" if began is None else f" in {time.perf_counter() - began:.1f} s"
+        self._voice.say(f"  {text}{took}")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except FedrouterError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,134 @@
+"""A gateway as a process of its own, so that a test can kill it, weigh it and read everything it printed.
+
+Run as a script it serves a config file: `process.py gateway.yaml`; embeddings are the simulated world's, so that no
+encoder has to load.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedrouter.data.simulator import CAST
+
+PATIENCE = 60
+"""Seconds a gateway may take to start on a machine that is busy."""
+
+
+def settings(folder: Path, bundle: Path, url: str, behaviours: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A config of the simulated cast at one upstream; a model behaves as ``behaviours`` says, or answers at once."""
+    behaviours = behaviours or {}
+    models = [
+        {
+            "model_name": character.model.name,
+            "params": {
+                "api_base": url,
+                "model": behaviours.get(character.model.name, behaviours.get("*", "instant")),
+                "api_key": "os.environ/UPSTREAM_KEY",
+            },
+            "input_price": character.model.input_price,
+            "output_price": character.model.output_price,
+            "context": character.model.context,
+        }
+        for character in CAST
+    ]
+    return {
+        "store": f"sqlite:///{folder / 'log.db'}",
+        "server": {"port": 0},
+        "routing": {"bundle": str(bundle), "default_model": "atlas-mini", "baseline_model": "atlas-max"},
+        "timing": {"retries": 1, "answer": 20, "deadline": 30, "breaker_failures": 0},
+        "model_list": models,
+    }
+
+
+class GatewayProcess:
+    """Started in a folder that holds its config, its log and what it printed; starts again on the same log."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.key: str | None = None
+        self.url = ""
+        (folder / "gateway.yaml").write_text(json.dumps(config))  # JSON is YAML
+        self._environment = {**os.environ, "UPSTREAM_KEY": "upstream-secret", **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Returns when it serves, with the seconds that took."""
+        begun = time.monotonic()
+        with (self.folder / "stdout").open("ab") as out, (self.folder / "stderr").open("ab") as err:
+            said = out.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(self.folder / "gateway.yaml")],
+                stdout=out,
+                stderr=err,
+                env=self._environment,
+            )
+        while not (line := (self.folder / "stdout").read_bytes()[said:]).endswith(b"\n"):
+            assert self._process.poll() is None, f"it ended instead of starting: {self.printed()[-2000:]}"
+            assert time.monotonic() - begun < PATIENCE, "it did not start"
+            time.sleep(0.02)
+        ready = json.loads(line)
+        self.url, self.key = ready["url"], ready["key"] or self.key
+        return time.monotonic() - begun
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of the process runs after this line."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def ended(self) -> int:
+        """Its exit code, once it has ended."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """Its exit code after it was asked to stop."""
+        if self.alive():
+            os.kill(self.pid, signal.SIGTERM)
+        return self.ended()
+
+    def megabytes(self) -> float:
+        """Memory that is its own now."""
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return int(fields["VmRSS"].split()[0]) / 1024
+
+    def printed(self) -> str:
+        return "".join((self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+
+
+def main(path: str) -> None:
+    from fedrouter.cli.output import Voice
+    from fedrouter.cli.serve import _ready
+    from fedrouter.data.simulator import simulated_world
+    from fedrouter.gateway.config import read_config
+    from fedrouter.gateway.gateway import open_gateway
+    from fedrouter.gateway.server import serve
+
+    embeddings = simulated_world().evaluations.embeddings
+    config = read_config(path)
+
+    def encode(texts):
+        if any("broken encoder" in text for text in texts):
+            raise ValueError(texts)
+        return embeddings[[zlib.crc32(text.encode()) % len(embeddings) for text in texts]]
+
+    serve(config, lambda url, key: _ready(Voice(True), url, key), lambda: open_gateway(config, lambda identity: encode))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

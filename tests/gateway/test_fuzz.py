@@ -1,0 +1,187 @@
+"""Thousands of bent requests at a real gateway: refused plainly, quickly, in little memory, and every answer logged."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pytest
+
+from fedrouter.store.records import Record
+from fedrouter.store.store import Store
+from gateway.case import BODY_LIMIT, CHAT, KNOWN, Case
+from gateway.mutations import case
+from gateway.process import GatewayProcess, settings
+from gateway.tolerant import TolerantUpstream
+from gateway.upstreams import chunks, completion
+from gateway.wire import Reply, send
+
+SEED = 1_000_000
+CASES, WARMING = 10_000, 2_000
+AT_ONCE = 8
+EXAMPLES = 100
+"""Tries of each operation, each way."""
+MEGABYTES = 10
+"""How much more memory the process may hold after the last case than after those that warmed it up."""
+PULSE = 10.0
+"""Seconds within which it must answer somebody else whatever it is fed, on a machine that is busy."""
+
+
+@dataclass
+class Outcome:
+    """What came of many cases."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    ways: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    served: set[str] = field(default_factory=set)
+    slowest: tuple[float, str] = (0.0, "")
+    longest_pulse: float = 0.0
+
+
+async def feed(gateway: GatewayProcess, seeds: range, outcome: Outcome) -> None:
+    """Send the cases of the seeds, some at once, while somebody else asks whether the gateway lives."""
+    waiting = iter(seeds)
+
+    async def worker() -> None:
+        for seed in waiting:
+            bent = case(seed)
+            begun = time.monotonic()
+            try:
+                reply = await send(gateway.url, bent.raw(gateway.key), bent.cut > 0, bent.method == "HEAD")
+            except TimeoutError:
+                outcome.wrong.append(f"no answer to {bent}")
+                continue
+            outcome.slowest = max(outcome.slowest, (time.monotonic() - begun, str(bent)))
+            outcome.statuses[reply.status] += 1
+            outcome.ways.update(bent.ways)
+            if complaint := judged(bent, reply):
+                outcome.wrong.append(f"{complaint}: {bent}")
+            decision = reply.headers.get("x-fedrouter-decision-id")
+            if bent.path == CHAT and decision and reply.complete:
+                outcome.served.add(decision)
+
+    async def pulse() -> None:
+        while True:
+            begun = time.monotonic()
+            await send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            outcome.longest_pulse = max(outcome.longest_pulse, time.monotonic() - begun)
+            await asyncio.sleep(0.02)
+
+    beating = asyncio.create_task(pulse())
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+
+
+def judged(bent: Case, reply: Reply) -> str | None:
+    """What is wrong with a reply, if anything."""
+    if reply.status >= 500:
+        return f"status {reply.status}, {reply.body[:200]!r}"
+    if not reply.status and not bent.odd:
+        return "closed without a word"
+    if not reply.complete and not bent.cut:
+        return "an answer that breaks off"
+    if bent.odd or bent.method != "POST":
+        return None  # the server below may have answered in its own words
+    try:
+        if reply.status != 200:
+            reply.error()
+        elif bent.path == CHAT:
+            assert reply.headers["x-fedrouter-decision-id"]
+            assert reply.body in (completion("instant"), b"".join(chunks("instant", False)))
+        else:
+            orjson.loads(reply.body)
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        return f"status {reply.status}, {type(error).__name__}, {reply.body[:200]!r}"
+    return None
+
+
+@pytest.fixture(scope="module")
+def tolerant():
+    upstream = TolerantUpstream()
+    yield upstream
+    upstream.stop()
+
+
+@pytest.fixture
+def gateway(tmp_path, bundle, tolerant):
+    config = settings(tmp_path, bundle, tolerant.url)
+    config["server"]["body_limit_mb"] = BODY_LIMIT >> 20
+    config["routing"]["encoder_cache"] = 200  # so that it is full, and memory flat, early on
+    for model in config["model_list"][::2]:
+        model["abilities"] = ["tools", "json", "vision"]
+    with Store.open(config["store"]) as store:
+        record = Record(KNOWN, time.time(), "key-1", "sha256:0", 1, "kmeans", 1.0, "atlas-max", "best")
+        store.append([record])
+    process = GatewayProcess(tmp_path, config)
+    process.start()
+    yield process
+    process.stop()
+
+
+def check(gateway: GatewayProcess, tolerant: TolerantUpstream, outcome: Outcome) -> None:
+    """The claims that hold after any number of cases."""
+    assert not outcome.wrong, "\n".join([f"{len(outcome.wrong)} cases:", *outcome.wrong[:20]])
+    assert not tolerant.wrong, tolerant.wrong[:5]
+    assert gateway.alive()
+    with Store.open(f"sqlite:///{gateway.folder / 'log.db'}", create=False) as store:
+        logged = {record.id for record in store.rows()}
+    assert outcome.served
+    assert outcome.served <= logged
+    assert {200, 400, 401} <= set(outcome.statuses)
+    assert outcome.longest_pulse < PULSE, outcome.slowest
+    page = asyncio.run(
+        send(gateway.url, f"GET /metrics HTTP/1.0\r\nauthorization: Bearer {gateway.key}\r\n\r\n".encode())
+    )
+    assert b"fedrouter_refused_total" in page.body
+    assert b"internal_error" not in page.body
+    assert " ERROR " not in gateway.printed()
+
+
+def test_bent_requests_are_refused_plainly(gateway, tolerant):
+    outcome = Outcome()
+    asyncio.run(feed(gateway, range(SEED, SEED + 300), outcome))
+    check(gateway, tolerant, outcome)
+
+
+@pytest.mark.slow
+def test_ten_thousand_bent_requests_cause_no_failure_no_hang_and_no_growth(gateway, tolerant):
+    outcome = Outcome()
+    begun = time.monotonic()
+    asyncio.run(feed(gateway, range(SEED, SEED + WARMING), outcome))
+    before = gateway.megabytes()
+    asyncio.run(feed(gateway, range(SEED + WARMING, SEED + CASES), outcome))
+    after = gateway.megabytes()
+    print(
+        f"\n{CASES} cases in {time.monotonic() - begun:.0f} s: {dict(sorted(outcome.statuses.items()))}; memory"
+        f" {before:.1f} then {after:.1f} MB; longest pulse {outcome.longest_pulse:.2f} s;"
+        f" slowest {outcome.slowest[0]:.2f} s, {outcome.slowest[1]}"
+    )
+    check(gateway, tolerant, outcome)
+    assert after - before < MEGABYTES
+
+
+@pytest.mark.slow
+def test_the_surface_is_what_its_own_document_says(gateway, tmp_path):
+    """Schemathesis reads /openapi.json and tries every operation, with what it allows and with what it does not."""
+    pytest.importorskip("schemathesis")
+    command = [
+        *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{gateway.url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {gateway.key}", "--seed", "6", "--max-examples", str(EXAMPLES)),
+        # A sound wish that leaves no model (a price too low, a name nobody has) is refused, as the document cannot say.
+        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
+        *("--generation-database", "none", "--suppress-health-check", "all", "--request-timeout", "30", "--no-color"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert "9 selected / 9 total" in done.stdout
+    print(f"\nschemathesis:{done.stdout.partition('Test cases:')[2].partition('Seed')[0]}")
+    assert gateway.alive()
+    assert " ERROR " not in gateway.printed()
