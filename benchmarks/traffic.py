@@ -1,0 +1,169 @@
+"""An upstream that answers at once, and the load that asks: raw sockets, each in a process of its own.
+
+`python benchmarks/traffic.py upstream` prints its port; `… load` reads a job as JSON from stdin and prints what it
+measured. Neither may be what a measurement of a gateway measures, so both do the least that HTTP allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
+
+import uvloop
+
+WARM_UP = 1.0
+"""Seconds of each measurement that do not count."""
+FEWEST, LONGEST = 100, 60.0
+"""A measurement goes on beyond its seconds until it has so many answers, or has taken so many seconds."""
+WORDS = 20
+"""Events of a streamed answer that carry a word."""
+ANSWERED = {"prompt_tokens": 20, "completion_tokens": WORDS, "total_tokens": 20 + WORDS}
+
+
+def whole_answer() -> bytes:
+    message = {"role": "assistant", "content": "word " * WORDS}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    body = {"id": "c-1", "object": "chat.completion", "created": 1, "model": "instant", "choices": choices}
+    content = json.dumps(body | {"usage": ANSWERED}).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(content) + content
+
+
+def streamed_answer() -> bytes:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    common = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "instant"}
+    deltas = [({"role": "assistant", "content": ""}, None), *[({"content": "word "}, None)] * WORDS, ({}, "stop")]
+    events = [
+        json.dumps(common | {"choices": [{"index": 0, "delta": delta, "finish_reason": end}]}) for delta, end in deltas
+    ]
+    lines = [f"data: {event}\n\n".encode() for event in [*events, "[DONE]"]]
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(line), line) for line in lines) + b"0\r\n\r\n"
+
+
+WHOLE, STREAM = whole_answer(), streamed_answer()
+
+
+class Instant(asyncio.Protocol):
+    """Reads requests of a stated length and answers each."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self._held = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        while (end := self._held.find(b"\r\n\r\n")) >= 0:
+            length = re.search(rb"content-length: *(\d+)", self._held[:end], re.IGNORECASE)
+            over = end + 4 + (int(length[1]) if length else 0)
+            if len(self._held) < over:
+                return
+            streamed = re.search(rb'"stream": ?true', self._held[end:over])
+            self._transport.write(STREAM if streamed else WHOLE)
+            self._held = self._held[over:]
+
+
+async def serve_instantly() -> None:
+    server = await asyncio.get_running_loop().create_server(Instant, "127.0.0.1", 0)
+    print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
+    await server.serve_forever()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement; times in milliseconds. ``busy`` is the share of a core that the load itself took."""
+
+    rate: float
+    p50: float
+    p99: float
+    first_p50: float
+    busy: float
+    statuses: dict[str, int]
+
+
+class Asker(asyncio.Protocol):
+    """One connection; keeps (begun, first byte, over) of every answer."""
+
+    def __init__(self, requests: Iterator[bytes], times: list[tuple[float, float, float]], statuses: Counter) -> None:
+        self._requests, self._times, self._statuses = requests, times, statuses
+        self._held, self._first = b"", 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._statuses["lost"] += 1
+
+    def _ask(self) -> None:
+        self._held, self._first = b"", 0.0
+        self._begun = time.perf_counter()
+        self._transport.write(next(self._requests))
+
+    def data_received(self, data: bytes) -> None:
+        now = time.perf_counter()
+        self._held += data
+        end = self._held.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        self._first = self._first or (now if len(self._held) > end + 4 else 0.0)
+        head = self._held[:end].lower()
+        length = re.search(rb"content-length: *(\d+)", head)
+        over = len(self._held) >= end + 4 + int(length[1]) if length else self._held.endswith(b"0\r\n\r\n")
+        if over:
+            self._times.append((self._begun, self._first, now))
+            self._statuses[head[9:12].decode()] += 1
+            self._ask()
+
+
+def requests_to(url: str, key: str, model: str, texts: list[str], streamed: bool) -> Iterator[bytes]:
+    host = urlsplit(url).netloc
+    ready = []
+    for text in texts:
+        asked = {"model": model, "messages": [{"role": "user", "content": text}]} | (
+            {"stream": True} if streamed else {}
+        )
+        body = json.dumps(asked).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        ready.append(head.encode() + body)
+    while True:
+        yield from ready
+
+
+async def load(job: dict) -> Measured:
+    times: list[tuple[float, float, float]] = []
+    statuses: Counter = Counter()
+    asked = requests_to(job["url"], job["key"], job["model"], job["texts"], job["streamed"])
+    loop, parts = asyncio.get_running_loop(), urlsplit(job["url"])
+    for _ in range(job["concurrency"]):
+        await loop.create_connection(lambda: Asker(asked, times, statuses), parts.hostname, parts.port)
+    await asyncio.sleep(WARM_UP)
+    start, busy = time.perf_counter(), time.process_time()
+    before = len(times)
+    while (passed := time.perf_counter() - start) < job["seconds"] or (
+        len(times) - before < FEWEST and passed < LONGEST
+    ):
+        await asyncio.sleep(0.05)
+    end, busy = time.perf_counter(), time.process_time() - busy
+    # An answer counts where it ends: at little traffic and much concurrency most begin before the window.
+    counted = [each for each in times if start <= each[2] <= end]
+    if len(counted) < 2:
+        raise SystemExit(f"too few answers from {job['url']}: {dict(statuses)}")
+    taken = sorted((over - begun) * 1000 for begun, _, over in counted)
+    first = statistics.median((first - begun) * 1000 for begun, first, _ in counted)
+    p99 = taken[min(len(taken) - 1, round(0.99 * len(taken)))]
+    rate = len(counted) / (end - start)
+    return Measured(rate, statistics.median(taken), p99, first, busy / (end - start), dict(statuses))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "upstream":
+        uvloop.run(serve_instantly())
+    else:
+        print(json.dumps(asdict(uvloop.run(load(json.load(sys.stdin))))))
