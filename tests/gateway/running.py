@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, replace
 
 import httpx2 as httpx
@@ -57,6 +58,14 @@ def config_for(folder, bundle, url, behaviours=None, **more) -> Config:
     routing = Routing(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max")
     config = Config(models, routing, QUICK, Door(port=0), store=f"sqlite:///{folder / 'log.db'}")
     return replace(config, **more)
+
+
+def eventually(look, seconds=8.0):
+    """Whether something comes true in time."""
+    end = time.monotonic() + seconds
+    while not look() and time.monotonic() < end:
+        time.sleep(0.05)
+    return look()
 
 
 def events(response) -> list[dict]:

@@ -61,6 +61,7 @@ def test_the_log_holds_the_request_when_the_answer_is_there(gateway, known_promp
     assert record.baseline_cost == pytest.approx((10 * 10.0 + 5 * 30.0) / 1e6)
     assert (record.tradeoff, record.task, record.streamed, record.attempts) == (50, "sums", False, 1)
     assert record.text is None
+    assert record.estimated is False
     np.testing.assert_array_equal(np.frombuffer(record.embedding, "<f4"), known_prompts[prompt])
     assert record.latency_ms >= record.overhead_ms > 0
 
@@ -77,13 +78,15 @@ def test_a_stream_passes_untouched_and_is_logged_before_its_last_byte(gateway):
     assert record.streamed
     # The upstream was not asked for usage, so it is estimated: 30 characters, 4 a token.
     assert record.output_tokens == 8
+    assert record.estimated is True
     assert record.cost > 0
 
 
 def test_a_stream_that_reports_usage_is_charged_by_it(gateway):
     response = gateway.http.post("/v1/chat/completions", json=_streamed(SQL, stream_options={"include_usage": True}))
     assert events(response)[-1]["usage"]["completion_tokens"] == 5
-    assert (gateway.record(response).input_tokens, gateway.record(response).output_tokens) == (10, 5)
+    record = gateway.record(response)
+    assert (record.input_tokens, record.output_tokens, record.estimated) == (10, 5, False)
 
 
 def test_events_cut_anywhere_pass_whole(start, bundle, upstream, tmp_path):
@@ -117,6 +120,7 @@ def test_an_upstream_without_usage_is_charged_by_length(start, bundle, upstream,
     record = gateway.record(gateway.chat(SQL))
     assert record.output_tokens >= 10
     assert record.cost > 0
+    assert record.estimated is True
 
 
 def _streamed(text, **more):

@@ -127,6 +127,7 @@ def test_a_secret_written_out_is_refused_and_not_repeated(tmp_path):
         ("[tools, json, vision]", "[tools, telepathy]", 30, "model_list[1].abilities"),
         ("context: 8192", "context: many", 19, "model_list[0].context"),
         ("routing:\n", "routing:\n  bundle: nowhere\n", 3, "routing.bundle"),
+        ("routing:\n", "routing:\n  encoder: tensorflow\n", 3, "routing.encoder"),
         ("timing:\n  retries: 3", "timing: quick", 7, "timing"),
         ("  retries: 3", "  retries: 3\n  retries: 4", 9, "timing.retries"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from fedrouter.gateway.ask import read_ask
 from fedrouter.gateway.config import Door, Judge, Judging
 from fedrouter.gateway.stream import Meter, answer_length
-from gateway.running import SQL, config_for
+from gateway.running import QUICK, SQL, config_for
 from gateway.tolerant import TolerantUpstream
 from gateway.upstreams import chunk
 from gateway.wire import send
@@ -99,7 +99,8 @@ def test_a_gateway_behind_a_gateway_keeps_its_decisions_to_itself(start, bundle,
     assert len(list(behind.store.rows())) == 1
 
 
-def test_a_body_of_a_million_small_values_does_not_hold_up_anybody_else(gateway):
+def test_a_body_of_a_million_small_values_does_not_hold_up_anybody_else(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, timing=replace(QUICK, answer=60, deadline=60)))
     body = b'{"model": "atlas-max", "messages": [{"role": "user", "content": "Hi"}], "x": [%s{}]}' % (
         b"{}," * 1_500_000
     )

@@ -61,6 +61,47 @@ def test_without_authentication_anybody_may_ask(start, bundle, upstream, tmp_pat
     assert gateway.record(response).key == "open"
 
 
+def test_without_authentication_no_web_page_is_answered(start, bundle, upstream, tmp_path):
+    gateway = start(replace(config_for(tmp_path, bundle, upstream.url), door=Door(auth=False, port=0)))
+    for origin in ("https://somewhere.example", "null", gateway.url):
+        page = {"origin": origin, "content-type": "text/plain"}  # what a browser sends without asking first
+        response = gateway.chat(SQL, headers=page)
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "origin_refused")
+        assert gateway.http.get("/v1/usage", headers=page).status_code == 403
+    assert not list(gateway.store.rows())
+    assert gateway.chat(SQL).status_code == 200
+
+
+def test_a_key_sees_and_scores_its_own_and_an_admin_everything(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    keys = {name: gateway.store.create_key(name) for name in ("one", "two")}
+    ids = {name: identity for name, (identity, _) in keys.items()}
+    as_key = {name: with_key(gateway, token) for name, (_, token) in keys.items()}
+    decision = {
+        name: gateway.chat(SQL, headers=headers).headers["x-fedrouter-decision-id"] for name, headers in as_key.items()
+    }
+
+    def score(name, of, value=0.5):
+        body = {"decision_id": decision[of], "score": value}
+        return gateway.http.post("/v1/feedback", json=body, headers=as_key.get(name, {})).status_code
+
+    def usage(name):
+        found = gateway.http.get("/v1/usage?by=key", headers=as_key.get(name, {})).json()
+        return {row["group"]: row["requests"] for row in found["rows"]}, found["total"]["requests"]
+
+    def explained(name, of):
+        return gateway.http.get(f"/v1/decisions/{decision[of]}", headers=as_key.get(name, {})).status_code
+
+    assert (score("one", "one"), score("one", "two"), score("two", "two")) == (200, 404, 200)
+    assert score("admin", "one", 1.0) == 200
+    assert (explained("one", "one"), explained("one", "two"), explained("admin", "two")) == (200, 404, 200)
+    assert usage("one") == ({ids["one"]: 1}, 1)
+    assert usage("admin") == ({ids["one"]: 1, ids["two"]: 1}, 2)
+    refused = gateway.http.get("/metrics", headers=as_key["one"])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "admin_only")
+    assert gateway.http.get("/metrics").status_code == 200
+
+
 def test_a_key_s_rate_is_kept(gateway):
     _, token = gateway.store.create_key("slow", rate_per_minute=3)
     statuses = [gateway.chat(SQL, headers=with_key(gateway, token)) for _ in range(4)]

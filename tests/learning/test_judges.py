@@ -207,6 +207,14 @@ def test_a_model_that_fails_is_counted_and_charged_the_most():
     assert panel.allowance.spent == pytest.approx(judging(model).most_cost(ASKED, "42"), rel=0.01)
 
 
+def test_a_judge_that_cannot_even_say_what_it_would_cost_is_passed_over():
+    model = Model('{"score": 5}')
+    panel = Panel([judging(model), ExactMatch()], Allowance(1.0, 60))
+    found = asyncio.run(panel.score({**ASKED, "fedrouter": {"expected": "a \ud800"}}, "a \ud800"))  # no UTF-8 for it
+    assert (found.score, found.by) == (1.0, "judge:exact_match")
+    assert (panel.failed, panel.allowance.spent, model.asked) == (1, 0.0, [])
+
+
 def test_models_are_not_asked_once_the_money_is_spent_but_free_judges_go_on():
     model = Model('{"score": 5}', cost=0.0004)
     panel = Panel([judging(model), ExactMatch()], Allowance(0.003, 60))

@@ -1,58 +1,18 @@
-"""Stores for tests: a SQLite file, and as a slow test a database in a PostgreSQL server that is started for it."""
+"""Stores for tests: a SQLite file, and as a slow test a database in a PostgreSQL server."""
 
 from __future__ import annotations
-
-import itertools
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedrouter.store import Record, new_id
-
-NUMBER = itertools.count()
-
-
-def _binary(name: str) -> str | None:
-    """A PostgreSQL program on the path, or where Debian keeps it."""
-    kept = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return shutil.which(name) or (str(kept[-1]) if kept else None)
+from postgres import databases
 
 
 @pytest.fixture(scope="session")
-def postgres():
-    """The URL of a fresh PostgreSQL server, less the name of a database."""
-    initdb, server = _binary("initdb"), _binary("pg_ctl")
-    if not initdb or not server:
-        pytest.skip("no PostgreSQL: initdb and pg_ctl are not installed")
-    pytest.importorskip("psycopg", reason="no psycopg: the [postgres] extra is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="fedrouter-pg-"))
-    owner = {}
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        try:
-            user = pwd.getpwnam("postgres")
-        except KeyError:
-            pytest.skip("no PostgreSQL: it does not run as root, and there is no user postgres")
-        os.chown(folder, user.pw_uid, user.pw_gid)
-        owner = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-    def run(*command):
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, **owner)
-
-    cluster = str(folder / "cluster")
-    run(initdb, "-D", cluster, "-U", "fedrouter", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-    settings = f"-c listen_addresses='' -c unix_socket_directories='{folder}'"
-    run(server, "-D", cluster, "-w", "-l", str(folder / "log"), "-o", settings, "start")
-    try:
-        yield lambda name: f"postgresql://fedrouter@/{name}?host={folder}"
-    finally:
-        run(server, "-D", cluster, "-m", "immediate", "-w", "stop")
-        shutil.rmtree(folder)
+def new_database():
+    with databases() as new:
+        yield new
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -60,13 +20,7 @@ def url(request, tmp_path):
     """A place for a new store."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'log.db'}"
-    import psycopg
-
-    at = request.getfixturevalue("postgres")
-    name = f"store_{next(NUMBER)}"
-    with psycopg.connect(at("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return at(name)
+    return request.getfixturevalue("new_database")()
 
 
 @pytest.fixture(scope="session")

@@ -68,6 +68,9 @@ def test_usage_by_key_and_by_model(filled):
         "large": (4, 1),
     }
     assert [row.group for row in filled.usage("key", since=START + 2 * DAY)] == ["a"]
+    assert {row.group: row.requests for row in filled.usage("key", key="b")} == {"b": 1}
+    assert sum(row.requests for row in filled.usage("day", key="a")) == 4
+    assert filled.usage("model", key="nobody") == []
     with pytest.raises(BadInput, match=r"one of day, key, model"):
         filled.usage("hour")
 

@@ -50,6 +50,20 @@ def test_evaluations_read_from_an_export_equal_the_rows(store, made, tmp_path, f
     assert found.text is None
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_older_than_a_field_and_newer_ones_are_exported_together(store, made, tmp_path, form, monkeypatch):
+    monkeypatch.setattr(fedrouter.store.export, "AT_ONCE", 2)  # the first part has nothing but old rows
+    records = [made(number, estimated=noted) for number, noted in enumerate((None, None, None, True, False))]
+    store.append(records)
+    for record in records:
+        store.score(record.id, 1.0, "user")
+    store.export(tmp_path / f"log.{form}")
+    assert len(read(tmp_path / f"log.{form}").evaluations) == 5
+    if form == "parquet":
+        table = pyarrow.parquet.read_table(tmp_path / "log.parquet").to_pydict()
+        assert table["estimated"] == [None, None, None, True, False]
+
+
 def test_the_same_query_to_two_models_is_one_query(store, made, tmp_path):
     fill(store, made, count=4, embedding=np.ones(8, "<f4").tobytes())
     store.export(tmp_path / "log.parquet")
@@ -66,6 +80,7 @@ def test_an_export_keeps_what_off_policy_estimates_need(store, made, tmp_path):
     assert table["propensity"] == [0.25] * 3
     assert table["explored"] == [True] * 3
     assert table["chosen"] == ["large"] * 3
+    assert table["estimated"] == [None] * 3
     assert "prompt" not in table
     assert "task" not in table
 

@@ -18,7 +18,7 @@ def test_a_token_opens_its_key_and_nothing_else_does(store):
     identity, token = store.create_key("web", daily_budget=2.5, rate_per_minute=60)
     other, _ = store.create_key("web")
     key = store.key_of(token)
-    assert (key.id, key.name, key.daily_budget, key.rate_per_minute) == (identity, "web", 2.5, 60)
+    assert (key.id, key.name, key.daily_budget, key.rate_per_minute, key.admin) == (identity, "web", 2.5, 60, False)
     assert identity != other
     for wrong in ("", token[:-1], token + "x", token.swapcase(), identity, "\ud800"):
         assert store.key_of(wrong) is None
@@ -50,6 +50,12 @@ def test_of_many_gateways_that_start_at_once_one_makes_the_first_key(store):
     assert sum(found is not None for found in made) == 1
     assert len(store.all_keys()) == 1
     assert store.create_first_key("again") is None
+
+
+def test_the_first_key_is_an_admin_s_and_others_are_only_if_that_is_asked_for(store):
+    first = store.create_first_key("first")[1]
+    other, second = store.create_key("web")[1], store.create_key("operator", admin=True)[1]
+    assert [store.key_of(token).admin for token in (first, other, second)] == [True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedrouter.errors import BadInput
 from fedrouter.store.engine import engine_of
 from fedrouter.store.migrations import STEPS, VERSION, migrate, version
 from fedrouter.store.store import Store
-from fedrouter.store.tables import METADATA
+from fedrouter.store.tables import DECISIONS, KEYS, METADATA
 
 OPENER = "import sys; from fedrouter.store.store import Store; Store.open(sys.argv[1]).close(); print('opened')"
 
@@ -20,17 +20,23 @@ OPENER = "import sys; from fedrouter.store.store import Store; Store.open(sys.ar
 def version_one(url, made):
     """A store as the first version wrote it: two decisions of one day, one of them scored."""
     engine, where = engine_of(url)
+    kept = [made(1, score=0.5, scored_by="user", scored_at=7.0), made(2)]
     with engine.execution_options(writes=True).begin() as connection:
         migrate(connection, where, to=1)
-    old = Store(engine, where)
-    old.append([made(1), made(2)])
-    kept = list(old.rows())
-    assert old.score(kept[0].id, 0.5, "user", 7.0) == "stored"
-    kept = list(old.rows())
-    with old.reading() as connection:
+        columns = [column["name"] for column in inspect(connection).get_columns("decisions")]
+        connection.execute(DECISIONS.insert(), [{name: getattr(record, name) for name in columns} for record in kept])
+        key = {"hash": "0", "created": 5.0, "disabled": False}
+        for changes in (
+            {"id": "closed", "created": 1.0, "disabled": True},
+            {"id": "first"},
+            {"id": "b", "created": 6.0},
+        ):
+            row = key | {"hash": changes["id"], "name": "old"} | changes
+            connection.execute(KEYS.insert(), row)
         assert version(connection) == 1
         assert "sums" not in inspect(connection).get_table_names()
-    old.close()
+        assert "estimated" not in columns
+    engine.dispose()
     return kept
 
 
@@ -38,6 +44,8 @@ def test_a_store_of_version_one_is_upgraded_with_all_it_holds(url, made):
     kept = version_one(url, made)
     with Store.open(url) as store:
         assert list(store.rows()) == kept
+        assert [record.estimated for record in kept] == [None, None]  # nobody noted it
+        assert {key.id: key.admin for key in store.all_keys()} == {"closed": False, "first": True, "b": False}
         assert [row.requests for row in store.usage()] == [2]
         assert store.prune(before=kept[1].time) == 1
         assert [row.requests for row in store.usage()] == [2]
@@ -58,7 +66,8 @@ def test_a_file_that_version_one_left_behind_opens_with_all_it_holds(tmp_path):
         assert (first.score, first.scored_by, first.embedding) == (0.5, "user", bytes(range(16)))
         assert (second.status, second.session, second.embedding, second.explored) == ("timeout", "s", None, False)
         assert [sent.score for sent in store.feedback(first.id)] == [0.5]
-        assert [(key.name, key.daily_budget) for key in store.all_keys()] == [("web", 2.5)]
+        assert [(key.name, key.daily_budget, key.admin) for key in store.all_keys()] == [("web", 2.5, True)]
+        assert (first.estimated, second.estimated) == (None, None)
         assert store.current().path == "bundles/a"
         assert store.prune(second.time) == 1
         assert [(row.requests, row.saved) for row in store.usage()] == [(2, 0.75)]

@@ -93,17 +93,46 @@ def test_puts_and_scores_of_one_batch_are_all_answered(store, made):
     assert [record.score for record in store.rows()] == [1.0] * 100
 
 
+def test_with_a_key_only_its_own_decisions_are_scored(store, made):
+    mine, other = made(0, key="key-1"), made(1, key="key-2")
+
+    async def main():
+        writer = Writer(store)
+        await asyncio.gather(writer.put(mine), writer.put(other))
+        found = [await writer.score(each.id, 0.5, "user", key="key-1") for each in (mine, other)]
+        await writer.close()
+        return found
+
+    assert asyncio.run(main()) == ["stored", "unknown"]
+    assert [record.score for record in store.rows()] == [0.5, None]
+    assert store.feedback(other.id) == []
+
+
+def test_puts_of_one_turn_of_the_loop_are_one_transaction(store, made, monkeypatch):
+    sizes = []
+
+    async def main():
+        writer = Writer(store)
+        commit = writer._commit
+        monkeypatch.setattr(writer, "_commit", lambda batch: sizes.append(len(batch)) or commit(batch))
+        await asyncio.gather(*(writer.put(made(number)) for number in range(20)))
+        await writer.close()
+
+    asyncio.run(main())
+    assert sizes == [20]
+
+
 def test_what_waits_is_bounded_and_still_all_written(store, made):
     async def main():
         writer = Writer(store, most_waiting=4, most_at_once=3)
         tasks = [asyncio.create_task(writer.put(made(number))) for number in range(40)]
         await asyncio.sleep(0)
-        queued = writer._queue.qsize()
+        queued = len(writer._gathered)
         await writer.close()
         return queued, [task.exception() for task in tasks if task.done()]
 
     queued, answers = asyncio.run(main())
-    assert queued <= 4
+    assert queued == 4
     assert answers == [None] * 40
     assert len(list(store.rows())) == 40
 

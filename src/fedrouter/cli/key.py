@@ -20,6 +20,9 @@ def create(
         float | None, typer.Option("--daily-budget", min=0, help="US dollars a day (UTC); default: no limit.")
     ] = None,
     rate: Annotated[int | None, typer.Option("--rate", min=1, help="Requests a minute; default: no limit.")] = None,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="May see and score what all keys did, and read /metrics.")
+    ] = False,
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
@@ -27,11 +30,12 @@ def create(
     """Make a key and show its token, this once."""
     voice = Voice(as_json)
     with open_store(store, config, create=True) as log:
-        identity, token = log.create_key(name, daily_budget, rate)
+        identity, token = log.create_key(name, daily_budget, rate, admin)
     voice.say(f"{identity} ({plain(name)}). The token is shown only now; the store keeps a hash of it.\n")
     if not as_json:
         voice.console.print(f"  {token}", soft_wrap=True, markup=False)
-    voice.result({"id": identity, "name": name, "token": token, "daily_budget": daily_budget, "rate_per_minute": rate})
+    made = {"id": identity, "name": name, "token": token, "admin": admin}
+    voice.result(made | {"daily_budget": daily_budget, "rate_per_minute": rate})
 
 
 @app.command("list")
@@ -41,7 +45,7 @@ def list_keys(store: StoreUrl = None, config: ConfigPath = None, as_json: Json =
     with open_store(store, config) as log:
         keys = log.all_keys()
     voice.table(
-        ["id", "name", "created (UTC)", "$ a day", "a minute", "state"],
+        ["id", "name", "created (UTC)", "$ a day", "a minute", "admin", "state"],
         [
             [
                 key.id,
@@ -49,6 +53,7 @@ def list_keys(store: StoreUrl = None, config: ConfigPath = None, as_json: Json =
                 shown_time(key.created),
                 "-" if key.daily_budget is None else f"{key.daily_budget:.2f}",
                 "-" if key.rate_per_minute is None else str(key.rate_per_minute),
+                "yes" if key.admin else "-",
                 "disabled" if key.disabled else "enabled",
             ]
             for key in keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ import numpy.typing as npt
 from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, FedrouterError
-from fedrouter.evaluations import Embeddings, Floats
+from fedrouter.evaluations import Embeddings
+from fedrouter.gateway.outlook import Outlook
 from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter
 from fedrouter.routers.kmeans import KMeansRouter
@@ -28,13 +30,12 @@ LOG = logging.getLogger("fedrouter.gateway")
 POLL = 2.0
 """Seconds between looks at the store for another bundle."""
 PROBES = 64
+REMEMBERED = 4096
+"""Queries whose outlook is kept: one that comes back is not estimated anew."""
 
 
 class Serving:
-    """One bundle over the gateway's models, of which the router may know some only.
-
-    Rows of estimates are ``(M,)`` in the gateway's order, NaN for a model that the router does not know.
-    """
+    """One bundle over the gateway's models, of which the router may know some only."""
 
     def __init__(self, bundle: Bundle, models: tuple[str, ...]) -> None:
         self.bundle, self.router = bundle, bundle.router
@@ -51,17 +52,22 @@ class Serving:
             lengths = np.linalg.norm(centres, axis=1, keepdims=True)
             self._directions = np.ascontiguousarray(centres / np.maximum(lengths, 1e-12), np.float32)
         self._cost_span = self._typical_cost_span()
+        self._outlooks: OrderedDict[bytes, Outlook] = OrderedDict()
 
-    def estimates(self, embedding: Embeddings, with_error: bool) -> tuple[Floats, Floats, Floats]:
-        """Accuracy, cost and the accuracy's standard error for one query ``(d,)``; each ``(M,)``."""
-        found = self.router.estimate(embedding)
-        usable = self._known & found.usable[self._columns]
-        accuracy = np.where(usable, found.accuracy[0, self._columns], np.nan)
-        cost = np.where(usable, found.cost[0, self._columns], np.nan)
-        error = found.error if with_error else None
-        if error is None:
-            return accuracy, cost, np.full(len(accuracy), np.nan)
-        return accuracy, cost, np.where(usable, error[0, self._columns], np.nan)
+    def outlook(self, digest: bytes, embedding: Embeddings) -> Outlook:
+        """What is expected for a query ``(d,)`` whose text has this digest; remembered for this very embedding."""
+        found = self._outlooks.get(digest)
+        if found is None or found.embedding is not embedding:
+            found = self._outlooks[digest] = self.look(embedding)
+            if len(self._outlooks) > REMEMBERED:
+                self._outlooks.popitem(last=False)
+        self._outlooks.move_to_end(digest)
+        return found
+
+    def look(self, embedding: Embeddings) -> Outlook:
+        """What is expected for a query ``(d,)``."""
+        nearness = self.nearness(embedding) if self.has_region else None
+        return Outlook(embedding, self.router.estimate(embedding), self._columns, self._known, nearness)
 
     @property
     def has_region(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.app import App
 from fedrouter.gateway.config import Config, read_config
-from fedrouter.gateway.gateway import EncoderOf, Gateway, open_gateway, sentence_encoder
+from fedrouter.gateway.gateway import EncoderOf, Gateway, open_gateway
 from fedrouter.gateway.http import Message
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Router:
         self,
         bundle: str | Path | None,
         upstreams: Config | str | Path,
-        encoder_of: EncoderOf = sentence_encoder,
+        encoder_of: EncoderOf | None = None,
     ) -> None:
         config = upstreams if isinstance(upstreams, Config) else read_config(upstreams)
         if bundle is not None:
@@ -73,8 +73,11 @@ class Router:
 
         async def opened() -> Gateway:
             gateway = await open_gateway(config, encoder_of, follow=False)
-            while not gateway.warm:
-                await asyncio.sleep(0.01)
+            try:
+                await gateway.until_warm()
+            except BaseException:
+                await gateway.close()
+                raise
             return gateway
 
         self._app = App(opened)

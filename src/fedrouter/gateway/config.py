@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,8 @@ from fedrouter.gateway.fields import BadConfig, Fields, Problem, parse
 from fedrouter.learning.judges import Answered, PricedModel
 from fedrouter.learning.panel import judge_of
 
+ENCODERS = ("torch", "onnx")
+"""What runs the encoder; see encoders/onnx.py for the lighter one."""
 ABILITIES = ("tools", "vision", "json", "audio")
 MEGABYTE = 1 << 20
 
@@ -57,6 +60,7 @@ class Routing:
     baseline_model: str = ""
     region: float = 0.12
     error: float = 0.35
+    encoder: str = "torch"
     encoder_timeout: float = 2.0
     encoder_cache: int = 20_000
     sticky_gain: float = 0.05
@@ -196,6 +200,11 @@ def _routing(top: Fields, names: list[str], folder: Path) -> Routing:
         if found and found not in names:
             group.wrong(name, f"{found!r} is not in model_list ({', '.join(names)})")
         chosen[name] = found
+    encoder = group.text("encoder", usual.encoder)
+    if encoder not in ENCODERS:
+        group.wrong("encoder", f"expected {' or '.join(ENCODERS)}, got {encoder!r}")
+    elif encoder == "onnx" and find_spec("onnxruntime") is None:
+        group.wrong("encoder", "onnx needs another package: pip install 'fedrouter[onnx]'")
     sticky, explore = group.group("sticky"), group.group("explore")
     routing = Routing(
         bundle,
@@ -203,6 +212,7 @@ def _routing(top: Fields, names: list[str], folder: Path) -> Routing:
         **chosen,
         region=group.number("region", usual.region, least=-1.0, most=1.0),
         error=group.number("error", usual.error),
+        encoder=encoder,
         encoder_timeout=group.number("encoder_timeout", usual.encoder_timeout),
         encoder_cache=group.whole("encoder_cache", usual.encoder_cache) or 0,
         sticky_gain=sticky.number("gain", usual.sticky_gain),

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.ask import Ask
@@ -19,12 +18,11 @@ from fedrouter.gateway.config import Config
 from fedrouter.gateway.embed import Embedder, EncoderFailed, EncoderLate
 from fedrouter.gateway.http import Refusal
 from fedrouter.gateway.money import expected_cost
+from fedrouter.gateway.outlook import Flags, Outlook, Ranking
 from fedrouter.gateway.sticky import Sticky
 from fedrouter.gateway.wishes import Wishes
-from fedrouter.learning.exploration import Choice, favourite
+from fedrouter.learning.exploration import Choice
 from fedrouter.store.records import new_id
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Policy(Protocol):
@@ -33,15 +31,6 @@ class Policy(Protocol):
     def choose(
         self, accuracy: Floats, error: Floats, cost: Floats, open_to: Flags, tradeoff: float, key: str
     ) -> Choice: ...
-
-
-class Greedy:
-    """Always the favourite."""
-
-    def choose(
-        self, accuracy: Floats, error: Floats, cost: Floats, open_to: Flags, tradeoff: float, key: str
-    ) -> Choice:
-        return Choice(favourite(accuracy, cost, open_to, tradeoff), 1.0, False)
 
 
 @dataclass(frozen=True)
@@ -85,12 +74,18 @@ Affordable = Callable[[Floats], tuple[Flags, bool]]
 
 
 class Decider:
-    """Filters the pool, asks the router, applies the policy; unsure, it takes the default model and says why."""
+    """Filters the pool, asks the router, applies the policy; unsure, it takes the default model and says why.
 
-    def __init__(self, config: Config, bundles: Bundles, embedder: Embedder, policy: Policy, sticky: Sticky) -> None:
+    Without a policy it is always the router's favourite.
+    """
+
+    def __init__(
+        self, config: Config, bundles: Bundles, embedder: Embedder, policy: Policy | None, sticky: Sticky
+    ) -> None:
         self._config, self._bundles, self._embedder = config, bundles, embedder
         self._policy, self.sticky = policy, sticky
         self.names = tuple(model.name for model in config.models)
+        self._nothing = Outlook.nothing(len(self.names))
         self.places = {name: place for place, name in enumerate(self.names)}
         self._context = np.array([model.context or np.inf for model in config.models])
         self._top_price = np.array([max(model.input_price, model.output_price) for model in config.models])
@@ -173,41 +168,39 @@ class Decider:
         open_to: Flags,
         affordable: Affordable | None,
     ) -> Decision:
-        tradeoff = self._tradeoff(wishes, serving)
-        accuracy = cost = error = np.full(len(self.names), np.nan)
+        tradeoff, outlook = self._tradeoff(wishes, serving), self._nothing
         if serving is not None and embedding is not None:
-            with_error = not isinstance(self._policy, Greedy) or not serving.has_region
-            accuracy, cost, error = serving.estimates(embedding, with_error)
-            trouble = trouble or self._doubt(serving, embedding, accuracy, cost, error, open_to, tradeoff)
+            outlook = serving.outlook(ask.digest, embedding)
+        ranking = outlook.ranking(open_to, tradeoff)
+        if embedding is not None:
+            trouble = trouble or self._doubt(outlook, ranking)
         short = False
         if affordable is not None:
             can_pay, short = affordable(
-                np.array([expected_cost(m, ask, c) for m, c in zip(self._config.models, cost, strict=True)])
+                np.array([expected_cost(m, ask, c) for m, c in zip(self._config.models, outlook.cost, strict=True)])
             )
             open_to = open_to & can_pay
             if not open_to.any():
                 raise Refusal(429, "The day's budget of this key is spent.", "insufficient_quota", "insufficient_quota")
-        known = open_to & ~np.isnan(accuracy)
-        utility = np.where(known, accuracy - tradeoff * cost, -np.inf)
-        if trouble is None and not known.any():
+            ranking = outlook.ranking(open_to, tradeoff)
+        if trouble is None and not ranking.any_known:
             trouble = "no_estimate"
-        # Most utility first, of equals the cheaper; models without an estimate last, in the config's order.
-        order = [int(place) for place in np.lexsort((cost, -utility)) if open_to[place]]
-        propensity, explored = 1.0, False
+        propensity, explored, best = 1.0, False, ranking.places[0]
         if trouble is not None:
             default = self.places[self._config.routing.default_model]
-            chosen, reason = (default if open_to[default] else order[0]), trouble
+            chosen, reason = (default if open_to[default] else best), trouble
         else:
-            chosen, reason = order[0], "budget" if short else "best"
-            stays = self._stays(ask, wishes, key, utility, order[0])
+            chosen, reason = best, "budget" if short else "best"
+            stays = self._stays(ask, wishes, key, ranking.utility, best)
             if stays is not None:
                 chosen, reason = stays, "sticky"
-            else:
-                choice = self._policy.choose(accuracy, error, cost, known, tradeoff, key)
+            elif self._policy is not None:
+                choice = self._policy.choose(
+                    outlook.accuracy, outlook.error, outlook.cost, ranking.known, tradeoff, key
+                )
                 chosen, propensity, explored = choice.place, choice.propensity, choice.explored
                 reason = "explored" if explored else reason
-        order.remove(chosen)
-        order.insert(0, chosen)
+        order, estimates = ranking.led_by(chosen)
         return Decision(
             new_id(),
             self.names[chosen],
@@ -215,7 +208,7 @@ class Decider:
             tradeoff,
             tuple(self.names[place] for place in order),
             serving,
-            {"accuracy": accuracy[order], "cost": cost[order], "utility": utility[order]},
+            estimates,
             propensity,
             explored,
             embedding,
@@ -228,21 +221,11 @@ class Decider:
             return serving.tradeoff_of(wishes.dial)
         return self._config.routing.tradeoff
 
-    def _doubt(
-        self,
-        serving: Serving,
-        embedding: Embeddings,
-        accuracy: Floats,
-        cost: Floats,
-        error: Floats,
-        open_to: Flags,
-        tradeoff: float,
-    ) -> str | None:
+    def _doubt(self, outlook: Outlook, ranking: Ranking) -> str | None:
         """Why the router's estimates are not to be trusted for this query, if they are not."""
-        if serving.has_region:
-            return "out_of_region" if serving.nearness(embedding) < self._config.routing.region else None
-        known = open_to & ~np.isnan(accuracy)
-        if known.any() and error[favourite(accuracy, cost, known, tradeoff)] > self._config.routing.error:
+        if outlook.nearness is not None:
+            return "out_of_region" if outlook.nearness < self._config.routing.region else None
+        if ranking.any_known and outlook.error[ranking.places[0]] > self._config.routing.error:
             return "unsure"
         return None
 

@@ -13,8 +13,9 @@ from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import family
+from fedrouter.federation.privacy import OPEN
 from fedrouter.gateway.config import Config, Door, Routing, Upstream
-from fedrouter.gateway.gateway import EncoderOf, Gateway, open_gateway, sentence_encoder
+from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.simulated import Cast, SimulatedServer
 
 FAMILY = "kmeans"
@@ -27,7 +28,7 @@ def demo_bundle(path: Path, clients: Sequence[ClientData] | None = None, seed: i
     clients = partition(dataset.evaluations, seed=seed) if clients is None else clients
     kind = family(FAMILY)
     settings = kind.settings()
-    everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+    everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     router = kind.learn(everyone, dataset.evaluations.pool, settings, seed)
     provenance = Provenance(
         data=dataset.name,
@@ -58,13 +59,13 @@ def demo_config(folder: Path, url: str, door: Door = Door()) -> Config:
     return Config(models, routing, door=door, store=f"sqlite:///{folder / 'log.db'}")
 
 
-async def open_demo(folder: Path, door: Door = Door(), encoder_of: EncoderOf = sentence_encoder) -> Gateway:
+async def open_demo(folder: Path, door: Door = Door()) -> Gateway:
     """A gateway over simulated upstreams in this process; what it leaves lies in the folder."""
     if not (folder / "bundle").exists():
         await asyncio.to_thread(demo_bundle, folder / "bundle")
     upstreams = SimulatedServer(await asyncio.to_thread(Cast))
     await upstreams.start()
-    gateway = await open_gateway(demo_config(folder, upstreams.url, door), encoder_of)
+    gateway = await open_gateway(demo_config(folder, upstreams.url, door))
 
     async def until_closed() -> None:
         try:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -130,5 +131,6 @@ class Embedder:
         except Exception as error:
             if len(texts) > 1:
                 return [self._encoded([text])[0] for text in texts]
-            LOG.error("the encoder failed: %s", type(error).__name__)
+            # An error of our own says what to install or to change; any other may quote the text.
+            LOG.error("the encoder failed: %s", error if isinstance(error, FedrouterError) else type(error).__name__)
             return [None]

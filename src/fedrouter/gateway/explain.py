@@ -21,7 +21,7 @@ async def explain(gateway: Gateway, request: Request, send: Send) -> None:
     identity = request.path.removeprefix(PATH)
     known = identity.isascii() and identity.isalnum()
     record = await asyncio.to_thread(gateway.store.get, identity) if known else None
-    if record is None or record.key != key.id:
+    if record is None or not (key.admin or record.key == key.id):
         raise Refusal(404, "No decision of this key has this id.", "decision_not_found")
     found = record.to_json()
     found["because"] = REASONS.get(record.reason)
@@ -34,9 +34,9 @@ def _estimates(gateway: Gateway, record: Record) -> list[dict[str, object]] | No
     serving = gateway.bundles.current
     if serving is None or serving.digest != record.bundle or record.embedding is None:
         return None
-    accuracy, cost, error = serving.estimates(np.frombuffer(record.embedding, "<f4"), with_error=True)
-    utility = accuracy - record.tradeoff * cost
-    columns = {"accuracy": accuracy, "error": error, "cost": cost, "utility": utility}
+    found = serving.look(np.frombuffer(record.embedding, "<f4"))
+    utility = found.accuracy - record.tradeoff * found.cost
+    columns = {"accuracy": found.accuracy, "error": found.error, "cost": found.cost, "utility": utility}
     return [
         {"model": name}
         | {what: float(values[place]) if np.isfinite(values[place]) else None for what, values in columns.items()}

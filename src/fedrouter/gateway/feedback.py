@@ -18,10 +18,11 @@ async def feedback(gateway: Gateway, request: Request, send: Send) -> None:
     key = await gateway.doorkeeper.key_of(request)
     gateway.rates.admit(key)
     decision, score = _read(await request.body(BODY_LIMIT))
-    outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}")
+    own = None if key.admin else key.id
+    outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
     gateway.metrics.count("fedrouter_feedback_total", outcome=outcome)
     if outcome == "unknown":
-        raise Refusal(404, "No answer of this gateway has this decision_id.", "decision_not_found", param="decision_id")
+        raise Refusal(404, "No answer to this key has this decision_id.", "decision_not_found", param="decision_id")
     await answer(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
 
 

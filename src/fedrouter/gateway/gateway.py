@@ -6,15 +6,16 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.background import Background
 from fedrouter.gateway.bundles import Bundles
 from fedrouter.gateway.config import Config
-from fedrouter.gateway.decide import Decider, Greedy, Policy
-from fedrouter.gateway.embed import Embedder, Encode
+from fedrouter.gateway.decide import Decider, Policy
+from fedrouter.gateway.embed import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.keys import Doorkeeper
 from fedrouter.gateway.limits import Budgets, Rates
 from fedrouter.gateway.metrics import Metrics
@@ -45,15 +46,23 @@ class Gateway:
     background: Background | None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     warm: bool = False
+    warming: asyncio.Task[None] | None = None
 
     async def warm_up(self) -> None:
         """Returns when the encoder has been loaded and used once; until then the default model serves."""
         if self.bundles.current is not None:
             under_way = self.embedder.begin(b"", WARM_UP)
             if under_way is not None:
-                await asyncio.wait([under_way])
-                under_way.result()
+                try:
+                    await asyncio.shield(under_way)
+                except EncoderFailed:
+                    raise FedrouterError("the encoder cannot be used; the log says why") from None
         self.warm = True
+
+    async def until_warm(self) -> None:
+        """Returns when :meth:`warm_up` has; :class:`FedrouterError` if it failed."""
+        assert self.warming is not None
+        await asyncio.shield(self.warming)
 
     async def close(self) -> None:
         for task in self.tasks:
@@ -65,11 +74,15 @@ class Gateway:
         self.store.close()
 
 
-def sentence_encoder(identity: EncoderIdentity) -> Encode:
-    """The encoder by its name, loaded on the thread that first uses it."""
+def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
+    """The encoder by its name, run by torch or by onnxruntime; loaded on the thread that first uses it."""
 
     @cache
     def loaded() -> Encode:
+        if backend == "onnx":
+            from fedrouter.encoders.onnx import OnnxEncoder
+
+            return OnnxEncoder(identity.name).encode
         from fedrouter.encoders.sentence import SentenceEncoder
 
         return SentenceEncoder(identity.name).encode
@@ -77,10 +90,11 @@ def sentence_encoder(identity: EncoderIdentity) -> Encode:
     return lambda texts: loaded()(texts)
 
 
-async def open_gateway(config: Config, encoder_of: EncoderOf = sentence_encoder, follow: bool = True) -> Gateway:
+async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, follow: bool = True) -> Gateway:
     """A gateway ready for requests, on the running loop; its encoder is still being loaded.
 
     It serves the bundle that the store names, through every switch; without ``follow`` the config's own and no other.
+    ``encoder_of`` stands in for the encoder that the config and the bundle name.
     """
     store = await asyncio.to_thread(Store.open, config.store)
     metrics = Metrics()
@@ -93,7 +107,7 @@ async def open_gateway(config: Config, encoder_of: EncoderOf = sentence_encoder,
         if follow:
             await asyncio.to_thread(store.set_current, first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
-    encoder = cache(encoder_of)
+    encoder = cache(encoder_of or partial(_encoder, config.routing.encoder))
 
     def encode(texts: Sequence[str]) -> Embeddings:
         assert bundles.encoder is not None  # nothing is encoded before there is a router
@@ -119,15 +133,16 @@ async def open_gateway(config: Config, encoder_of: EncoderOf = sentence_encoder,
     )
     if follow:
         gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
-    gateway.tasks.append(asyncio.create_task(gateway.warm_up()))
+    gateway.warming = asyncio.create_task(gateway.warm_up())
+    gateway.tasks.append(gateway.warming)
     if gateway.background is not None:
         gateway.tasks.append(asyncio.create_task(gateway.background.run()))
     return gateway
 
 
-def _policy(config: Config) -> Policy:
+def _policy(config: Config) -> Policy | None:
     if not config.routing.explore_share:
-        return Greedy()
+        return None
     from fedrouter.learning.exploration import Thompson
 
     return Thompson(config.routing.explore_share, config.routing.explore_extra_cost)

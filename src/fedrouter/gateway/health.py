@@ -9,7 +9,7 @@ import orjson
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import Request, Send, answer
+from fedrouter.gateway.http import Refusal, Request, Send, answer
 from fedrouter.gateway.metrics import Labels
 
 
@@ -36,7 +36,8 @@ async def ready(gateway: Gateway, request: Request, send: Send) -> None:
 
 
 async def metrics(gateway: Gateway, request: Request, send: Send) -> None:
-    await gateway.doorkeeper.key_of(request)
+    if not (await gateway.doorkeeper.key_of(request)).admin:
+        raise Refusal(403, "Metrics are for an admin's key.", "admin_only", "permission_error")
     page = gateway.metrics.text(_gauges(gateway))
     await answer(send, 200, page.encode(), [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
 

@@ -14,7 +14,7 @@ from fedrouter.store.store import Store
 FRESH = 5.0
 """Seconds after which a key is looked up again: a disabled one is refused after at most so long."""
 MOST = 4096
-OPEN = Key(id="open", name="no authentication", created=0.0)
+OPEN = Key(id="open", name="no authentication", created=0.0, admin=True)
 """Stands for everybody where authentication is switched off."""
 
 
@@ -27,6 +27,9 @@ class Doorkeeper:
 
     async def key_of(self, request: Request) -> Key:
         if not self._auth:
+            if b"origin" in request.headers:
+                # Else any web page, in a browser that reaches this port, could spend in its user's name.
+                raise Refusal(403, "Without keys, no browser is answered.", "origin_refused", "permission_error")
             return OPEN
         given = request.headers.get(b"authorization", b"")
         if given[:7].lower() != b"bearer " or len(given) > 512:

@@ -92,7 +92,7 @@ def document() -> dict[str, Any]:
             "/v1/models": {"get": _operation("What may stand in model.")},
             "/v1/usage": {"get": _operation("Tokens, dollars, savings.", None, {}, 400) | {"parameters": _USAGE}},
             "/v1/decisions/{id}": {"get": _operation("A decision, explained.", None, {}, 404) | {"parameters": [_ID]}},
-            "/metrics": {"get": _operation("Counters in Prometheus' text form.", answer=None)},
+            "/metrics": {"get": _operation("Counters in Prometheus' text form.", None, None, 403)},
             "/health/live": {"get": _operation("Is it up?") | {"security": []}},
             "/health/ready": {"get": _operation("Can it route?", None, {}, 503) | {"security": []}},
         },

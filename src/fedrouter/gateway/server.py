@@ -54,9 +54,13 @@ def serve(
     async def tell(port: int) -> None:
         gateway = app.gateway
         assert gateway is not None
+        try:
+            await gateway.until_warm()
+        except FedrouterError as error:
+            app.failure, server.should_exit = error, True
+            return
+        # Not before it can be shown: nobody could show it again.
         first = await asyncio.to_thread(gateway.store.create_first_key, "first") if gateway.config.door.auth else None
-        while not gateway.warm:
-            await asyncio.sleep(0.02)
         host = gateway.config.door.host
         shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
         ready(f"http://{shown}:{port}", first[1] if first else None)
@@ -76,6 +80,7 @@ def serve(
             log_config=None,
             log_level="warning",
             access_log=False,
+            proxy_headers=False,  # who the client is says its key, not its address
             server_header=False,
             timeout_graceful_shutdown=10,
             timeout_keep_alive=75,

@@ -101,4 +101,5 @@ class Turn:
             attempts=max(1, attempts),
             status=status,
             streamed=self.streamed,
+            estimated=usage.estimated if usage else None,
         )

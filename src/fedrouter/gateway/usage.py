@@ -1,4 +1,4 @@
-"""GET /v1/usage: requests, tokens, dollars, and what was saved against the baseline, by day, key or model."""
+"""GET /v1/usage: requests, tokens, dollars and savings by day, key or model; a key sees its own, an admin all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from fedrouter.store.records import By
 
 
 async def usage(gateway: Gateway, request: Request, send: Send) -> None:
-    await gateway.doorkeeper.key_of(request)
+    key = await gateway.doorkeeper.key_of(request)
     by, since = _read(request.query)
-    rows = await asyncio.to_thread(gateway.store.usage, by, since)
+    own = None if key.admin else key.id
+    rows = await asyncio.to_thread(gateway.store.usage, by, since, own)
     sums = ("requests", "errors", "input_tokens", "output_tokens", "cost", "baseline_cost", "saved")
     found = {
         "by": by,

@@ -16,6 +16,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Integers
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import Family, family
+from fedrouter.federation.privacy import OPEN
 from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter
 from fedrouter.routers.kmeans import KMeansRouter
@@ -100,4 +101,4 @@ def _kind(router: Router) -> Family:
 
 
 def _client(rows: Evaluations) -> LocalFederation:
-    return LocalFederation([Client("log", rows)])
+    return LocalFederation([Client("log", rows, OPEN)])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fedrouter.errors import BadInput
 from fedrouter.learning.allowance import Allowance
-from fedrouter.learning.judges import Body, ExactMatch, JsonSchema, Judge, ModelJudge, PricedModel, Regex
+from fedrouter.learning.judges import Body, ExactMatch, JsonSchema, Judge, ModelJudge, PricedModel, Regex, Verdict
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "exact_match": (),
@@ -41,26 +41,33 @@ class Panel:
     async def score(self, body: Body, answer: str) -> Score | None:
         """The score of one answer; None if no judge has one to give. Never raises for a model that fails to judge."""
         for judge in self.judges:
-            most = judge.most_cost(body, answer)
-            taken = None if most is None else self.allowance.take(most)
-            if most is not None and taken is None:
-                self.unheard += 1
-                continue
-            cost = most or 0.0  # what a model charges that fails midway is not known: the most
             try:
-                verdict = await judge.judge(body, answer)
-                cost = verdict.cost
+                verdict = await self._verdict(judge, body, answer)
             except Exception:
                 # Upstreams fail in many ways, and none of them is a reason to stop judging. No text in any log.
                 self.failed += 1
                 continue
-            finally:
-                if taken is not None:
-                    self.allowance.settle(taken, cost)
-            if verdict.score is not None:
+            if verdict is not None and verdict.score is not None:
                 self.judged += 1
                 return Score(verdict.score, f"judge:{judge.name}")
         return None
+
+    async def _verdict(self, judge: Judge, body: Body, answer: str) -> Verdict | None:
+        """What a judge says; None if there is no allowance left to ask it."""
+        most = judge.most_cost(body, answer)
+        if most is None:
+            return await judge.judge(body, answer)
+        taken = self.allowance.take(most)
+        if taken is None:
+            self.unheard += 1
+            return None
+        cost = most  # what a model charges that fails midway is not known: the most
+        try:
+            verdict = await judge.judge(body, answer)
+            cost = verdict.cost
+            return verdict
+        finally:
+            self.allowance.settle(taken, cost)
 
 
 def judge_of(kind: str, settings: Mapping[str, str], models: Mapping[str, PricedModel]) -> Judge:

@@ -19,12 +19,14 @@ AT_ONCE = 500
 """Decisions deleted in one transaction, so that a gateway on the same file waits little."""
 
 
-def usage(connection: Connection, by: By, since: float) -> list[UsageRow]:
+def usage(connection: Connection, by: By, since: float, key: str | None = None) -> list[UsageRow]:
     """Sums by group, in its order; pruned decisions count in whole days."""
     if by not in GROUPS:
         raise BadInput(f"usage: expected by to be one of {', '.join(GROUPS)}, got {by!r}")
     live = _sums(connection.dialect.name).where(DECISIONS.c.time >= since)
     pruned = select(SUMS).where(SUMS.c.day >= _day_of(since))
+    if key is not None:
+        live, pruned = live.where(DECISIONS.c.key == key), pruned.where(SUMS.c.key == key)
     both = union_all(live, pruned).subquery()
     group = both.c[by]
     names = [column.name for column in SUMS.columns if column.name not in GROUPS]

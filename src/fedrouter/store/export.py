@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FORMS = (".parquet", ".jsonl", ".csv")
 AT_ONCE = 5000
-KEPT = ("id", "time", "reason", "chosen", "tradeoff", "propensity", "explored", "scored_by")
-"""Columns beside those of an evaluation log: what off-policy estimates need."""
+KEPT = ("id", "time", "reason", "chosen", "tradeoff", "propensity", "explored", "scored_by", "estimated")
+"""Columns beside those of an evaluation log: what off-policy estimates need, and how sure the cost is."""
 
 Columns = dict[str, list[Any]]
 Put = Callable[[Columns], None]
@@ -156,7 +156,8 @@ def _parquet(path: Path) -> Iterator[Put]:
                 flat = pa.array(np.concatenate(values))
                 arrays[name] = pa.FixedSizeListArray.from_arrays(flat, len(values[0]))
             else:
-                arrays[name] = pa.array(values)
+                # Rows older than the field have none: a file's first rows must not settle that nobody has.
+                arrays[name] = pa.array(values, pa.bool_() if name == "estimated" else None)
         table = pa.table(arrays)
         writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
         writer.write_table(table)

@@ -14,7 +14,8 @@ from fedrouter.errors import BadInput
 from fedrouter.store.records import Key
 from fedrouter.store.tables import KEYS
 
-COLUMNS = tuple(KEYS.c[name] for name in ("id", "name", "created", "disabled", "daily_budget", "rate_per_minute"))
+FIELDS = ("id", "name", "created", "disabled", "daily_budget", "rate_per_minute", "admin")
+COLUMNS = tuple(KEYS.c[name] for name in FIELDS)
 
 
 def hash_of(token: str) -> str:
@@ -23,7 +24,11 @@ def hash_of(token: str) -> str:
 
 
 def create_key(
-    connection: Connection, name: str, daily_budget: float | None = None, rate_per_minute: int | None = None
+    connection: Connection,
+    name: str,
+    daily_budget: float | None = None,
+    rate_per_minute: int | None = None,
+    admin: bool = False,
 ) -> tuple[str, str]:
     """A new key's id, and its token, which nobody can show again."""
     if not name.strip():
@@ -42,18 +47,19 @@ def create_key(
             disabled=False,
             daily_budget=daily_budget,
             rate_per_minute=rate_per_minute,
+            admin=admin,
         )
     )
     return identity, token
 
 
 def create_first_key(connection: Connection, name: str) -> tuple[str, str] | None:
-    """A key for a store that has none, or None; of several gateways that start at once, one makes it."""
+    """The operator's key for a store that has none, or None; of several gateways that start at once, one makes it."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
     if connection.execute(select(func.count()).select_from(KEYS)).scalar():
         return None
-    return create_key(connection, name)
+    return create_key(connection, name, admin=True)
 
 
 def key_of(connection: Connection, token: str) -> Key | None:

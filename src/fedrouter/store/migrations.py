@@ -45,6 +45,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
             predicted_cost {number} NOT NULL, predicted_real_cost {number} NOT NULL, scored BIGINT NOT NULL,
             score {number} NOT NULL, PRIMARY KEY (day, "key", model))""",
     ),
+    (
+        "ALTER TABLE decisions ADD COLUMN estimated BOOLEAN",
+        "ALTER TABLE keys ADD COLUMN admin BOOLEAN NOT NULL DEFAULT FALSE",
+        # The first key of a store is its operator's; of an old store that is the oldest that still opens.
+        """UPDATE keys SET admin = TRUE
+            WHERE id = (SELECT id FROM keys WHERE NOT disabled ORDER BY created, id LIMIT 1)""",
+    ),
 )
 VERSION = len(STEPS)
 WORDS = {

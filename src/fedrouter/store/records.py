@@ -36,6 +36,8 @@ class Record:
     """One request that reached a decision: what was decided, what it cost, how it ended.
 
     `predicted_*` are the router's estimates for `chosen`; `cost` and the tokens are what `served` really used.
+    `estimated` says that the upstream reported no usage and the tokens, and so the costs, are the gateway's own guess
+    from lengths; None where there are no tokens, or the row is older than the field.
     `propensity` is the probability in (0, 1] with which the policy picked `chosen`: off-policy estimates need it.
     """
 
@@ -70,6 +72,7 @@ class Record:
     score: float | None = None
     scored_by: str | None = None
     scored_at: float | None = None
+    estimated: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse what would poison a sum or break the store; names the field, never what the request said."""
@@ -130,7 +133,10 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Key:
-    """An API key as it is known after its making: never the token itself."""
+    """An API key as it is known after its making: never the token itself.
+
+    One of the operator's own, ``admin``, may see what all keys did and score their decisions.
+    """
 
     id: str
     name: str
@@ -138,6 +144,7 @@ class Key:
     disabled: bool = False
     daily_budget: float | None = None
     rate_per_minute: int | None = None
+    admin: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

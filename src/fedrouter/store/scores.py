@@ -13,7 +13,7 @@ JUDGE = "judge"
 
 _d, _f = DECISIONS.c, FEEDBACK.c
 # Built once: putting a statement together takes longer than running it.
-STANDING = select(_d.score, _d.scored_by, _d.scored_at).where(_d.id == bindparam("decision")).with_for_update()
+STANDING = select(_d.key, _d.score, _d.scored_by, _d.scored_at).where(_d.id == bindparam("decision")).with_for_update()
 SENT = (
     select(_f.score, _f.at)
     .where(_f.decision == bindparam("decision"), _f.by == bindparam("source"))
@@ -34,14 +34,17 @@ def check(score: float, by: str) -> None:
         raise BadInput("feedback, field 'by': expected the name of the source")
 
 
-def put_score(connection: Connection, decision: str, score: float, by: str, at: float) -> Scored:
+def put_score(
+    connection: Connection, decision: str, score: float, by: str, at: float, key: str | None = None
+) -> Scored:
     """Take a score in; once is enough, and sending it again changes nothing.
 
     A source's later score takes the place of its earlier one; a judge's never that of another source. One that comes
-    late, with an `at` before that of the score that stands, is kept in the history and changes nothing else.
+    late, with an `at` before that of the score that stands, is kept in the history and changes nothing else. With a
+    `key`, another key's decision is as unknown as one that is not there.
     """
     row = connection.execute(STANDING, {"decision": decision}).one_or_none()
-    if row is None:
+    if row is None or key not in (None, row.key):
         return "unknown"
     sent = connection.execute(SENT, {"decision": decision, "source": by}).all()
     if sent and (sent[0].score == score or any(old.score == score and old.at == at for old in sent)):

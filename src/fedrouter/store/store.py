@@ -185,10 +185,10 @@ class Store:
 
     # Money
 
-    def usage(self, by: By = "day", since: float = 0.0) -> list[UsageRow]:
-        """What requests came to by day (UTC), key or model."""
+    def usage(self, by: By = "day", since: float = 0.0, key: str | None = None) -> list[UsageRow]:
+        """What requests came to by day (UTC), key or model; those of one key, or of all."""
         with self.reading() as connection:
-            return accounting.usage(connection, by, since)
+            return accounting.usage(connection, by, since, key)
 
     def spent(self, key: str, since: float) -> float:
         """Dollars a key has spent since a time."""
@@ -198,14 +198,18 @@ class Store:
     # Keys
 
     def create_key(
-        self, name: str, daily_budget: float | None = None, rate_per_minute: int | None = None
+        self,
+        name: str,
+        daily_budget: float | None = None,
+        rate_per_minute: int | None = None,
+        admin: bool = False,
     ) -> tuple[str, str]:
         """A new key: its id, and its token, which is shown this once."""
         with self.writing() as connection:
-            return keys.create_key(connection, name, daily_budget, rate_per_minute)
+            return keys.create_key(connection, name, daily_budget, rate_per_minute, admin)
 
     def create_first_key(self, name: str) -> tuple[str, str] | None:
-        """A key if the store has none yet; one of several gateways that start at once gets it."""
+        """The operator's key if the store has none yet; one of several gateways that start at once gets it."""
         with self.writing() as connection:
             return keys.create_first_key(connection, name)
 

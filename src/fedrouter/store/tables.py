@@ -46,6 +46,7 @@ DECISIONS = Table(
     Column("score", Double),
     Column("scored_by", Text),
     Column("scored_at", Double),
+    Column("estimated", Boolean),
 )
 
 FEEDBACK = Table(
@@ -68,6 +69,7 @@ KEYS = Table(
     Column("disabled", Boolean, nullable=False),
     Column("daily_budget", Double),
     Column("rate_per_minute", BigInteger),
+    Column("admin", Boolean, nullable=False),
 )
 
 BUNDLES = Table(

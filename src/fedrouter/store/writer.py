@@ -22,6 +22,7 @@ class _Score:
     score: float
     by: str
     at: float
+    key: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,8 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(most_waiting)
         self._most_at_once = most_at_once
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._gathered: list[_Waiting] = []
+        self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._open = 0  # calls that were begun and are not answered
         self._idle = asyncio.Event()
         self._idle.set()
@@ -63,10 +65,12 @@ class Writer:
         """Add a record; returns once it is committed. Cancelled, the record is written all the same."""
         await self._send(record)
 
-    async def score(self, decision_id: str, score: float, by: str, at: float | None = None) -> Scored:
-        """Score a decision, like `Store.score`; returns once that is committed."""
+    async def score(
+        self, decision_id: str, score: float, by: str, at: float | None = None, key: str | None = None
+    ) -> Scored:
+        """Score a decision, like `Store.score`, if it is one of ``key``; returns once that is committed."""
         scores.check(score, by)
-        found = await self._send(_Score(decision_id, score, by, time.time() if at is None else at))
+        found = await self._send(_Score(decision_id, score, by, time.time() if at is None else at, key))
         assert found is not None
         return found
 
@@ -87,10 +91,20 @@ class Writer:
             await self._slots.acquire()
         except asyncio.CancelledError:
             # The client is gone, yet the request was served: it must be in the log.
-            self._queue.put(_Waiting(what, done, slot=False))
+            self._gather(_Waiting(what, done, slot=False))
             raise
-        self._queue.put(_Waiting(what, done, slot=True))
+        self._gather(_Waiting(what, done, slot=True))
         return await done
+
+    def _gather(self, waiting: _Waiting) -> None:
+        """Pass on what comes in one turn of the loop together: the thread wakes once, and commits once."""
+        self._gathered.append(waiting)
+        if len(self._gathered) == 1:
+            self._loop.call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._queue.put(gathered)
 
     def _settle(self, batch: list[_Waiting], outcomes: Sequence[Scored | Exception | None]) -> None:
         """Answer the callers; on the loop's thread."""
@@ -108,22 +122,15 @@ class Writer:
             self._idle.set()
 
     def _run(self) -> None:
-        while True:
-            waiting = self._queue.get()
-            batch: list[_Waiting] = []
-            while waiting is not None:
-                batch.append(waiting)
-                if len(batch) == self._most_at_once:
-                    break
-                try:
-                    waiting = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            if not batch:
-                return
-            outcomes = self._commit([each.what for each in batch])
-            with contextlib.suppress(RuntimeError):  # the loop was closed first; nobody is left to hear
-                self._loop.call_soon_threadsafe(self._settle, batch, outcomes)
+        while (batch := self._queue.get()) is not None:
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < self._most_at_once:
+                    batch += self._queue.get_nowait() or ()
+            for start in range(0, len(batch), self._most_at_once):
+                part = batch[start : start + self._most_at_once]
+                outcomes = self._commit([each.what for each in part])
+                with contextlib.suppress(RuntimeError):  # the loop was closed first; nobody is left to hear
+                    self._loop.call_soon_threadsafe(self._settle, part, outcomes)
 
     def _commit(self, batch: list[Record | _Score]) -> Sequence[Scored | Exception | None]:
         """What became of each; one that the database refuses does not take the others down with it."""
@@ -131,7 +138,7 @@ class Writer:
             with self._store.writing() as connection:
                 self._store.insert(connection, [each for each in batch if isinstance(each, Record)])
                 return [
-                    scores.put_score(connection, each.decision, each.score, each.by, each.at)
+                    scores.put_score(connection, each.decision, each.score, each.by, each.at, each.key)
                     if isinstance(each, _Score)
                     else None
                     for each in batch
