@@ -21,6 +21,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -78,7 +79,7 @@ def choices(evaluations: Evaluations, test: np.ndarray, embeddings: dict[str, np
     dearest = float(evaluations.grid().cost.mean(axis=0).max())
     lines = []
     for family in FAMILIES_TRIED:
-        federation = LocalFederation([Client("all", evaluations.of_queries(rest))])
+        federation = LocalFederation([Client("all", evaluations.of_queries(rest), OPEN)])
         router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().alone(), 0)
         torch, onnx = (router.estimate(found) for found in embeddings.values())
         equal = [np.mean(torch.choose(each / dearest) == onnx.choose(each / dearest)) for each in SCALED]

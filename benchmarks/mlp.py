@@ -18,6 +18,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.mlp import MLPSettings, learn
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -38,7 +39,7 @@ def measure(evaluations: Evaluations, settings: MLPSettings, seed: int) -> tuple
     clients = partition(evaluations, seed=seed)
     out = set(np.random.default_rng(seed).permutation(len(clients))[:2].tolist())
     inside = [client for place, client in enumerate(clients) if place not in out]
-    router = learn(LocalFederation(Client(c.name, c.train) for c in inside), evaluations.pool, settings, seed)
+    router = learn(LocalFederation(Client(c.name, c.train, OPEN) for c in inside), evaluations.pool, settings, seed)
     rows = Evaluations.concatenate([clients[place].train for place in sorted(out)])
     predicted = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])

@@ -22,6 +22,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.learning.exploration import Choice, Thompson, favourite
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.offpolicy import estimate
@@ -60,7 +61,7 @@ class Run:
 
 
 def learnt(evaluations: Evaluations, family: str, seed: int) -> Router:
-    federation = LocalFederation([Client("log", evaluations)])
+    federation = LocalFederation([Client("log", evaluations, OPEN)])
     return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().alone(), seed)
 
 

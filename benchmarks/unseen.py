@@ -20,6 +20,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
 from fedrouter.federation.kmeans import KMeansSettings
 from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ ROUTERS = {
 
 def measure(evaluations: Evaluations, seed: int, **split: object) -> dict[str, float]:
     clients = partition(evaluations, seed=seed, **split)
-    federation = LocalFederation(Client(client.name, client.train) for client in clients)
+    federation = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth = test.grid()
     return {

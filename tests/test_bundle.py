@@ -11,6 +11,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle, BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import Model, ModelPool
 
 POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])
@@ -21,7 +22,7 @@ PROVENANCE = Provenance("a file", "sha256:00", 3, 5, [{"name": "client-0", "rows
 @pytest.fixture(params=FAMILIES)
 def router(request):
     family = FAMILIES[request.param]
-    federation = LocalFederation(Client(f"client-{seed}", drawn_evaluations(seed=seed)) for seed in range(3))
+    federation = LocalFederation(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3))
     return family.learn(federation, POOL, family.settings())
 
 
@@ -103,7 +104,7 @@ def test_one_flipped_bit_is_noticed(bundle):
 
 
 def test_two_bundles_cannot_be_mixed(bundle, router, tmp_path):
-    federation = LocalFederation([Client("other", drawn_evaluations(seed=77))])
+    federation = LocalFederation([Client("other", drawn_evaluations(seed=77), OPEN)])
     family = FAMILIES[router.family]
     other = save(tmp_path / "other", family.learn(federation, POOL, family.settings()), ENCODER, PROVENANCE)
     shutil.copy(other / "router.safetensors", bundle / "router.safetensors")

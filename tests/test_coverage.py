@@ -22,12 +22,13 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation import auto, kmeans, query_blind
 from fedrouter.federation.client import Client
+from fedrouter.federation.privacy import OPEN
 from fedrouter.personalisation import personalise
 from fedrouter.pool import ModelPool
 
 
 def federation(*logs):
-    return LocalFederation(Client(f"client-{place}", log) for place, log in enumerate(logs))
+    return LocalFederation(Client(f"client-{place}", log, OPEN) for place, log in enumerate(logs))
 
 
 def test_every_row_is_in_one_cell_and_every_query_in_one_region():

@@ -27,6 +27,7 @@ LAYERS = (
     ("data",),
     ("store",),
     ("learning",),
+    ("deployment",),
     ("gateway",),
     ("experiments",),
     ("report",),

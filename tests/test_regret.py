@@ -13,6 +13,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Grid
 from fedrouter.federation.client import Client
 from fedrouter.federation.kmeans import KMeansSettings, ask_statistics, learn
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.regret import (
     SCALED,
@@ -37,7 +38,7 @@ def everyone_answers(queries=120, models=4, seed=0) -> Evaluations:
 
 def router_for(train: Evaluations, k=6, paper=True, soft=False) -> KMeansRouter:
     settings = KMeansSettings(k_local=k, k_global=k, paper=paper, soft=soft)
-    return learn(LocalFederation([Client("one", train)]), train.pool, settings)
+    return learn(LocalFederation([Client("one", train, OPEN)]), train.pool, settings)
 
 
 def test_suboptimality_is_the_mean_loss_against_the_best_model_of_each_query():
@@ -95,7 +96,7 @@ def test_the_two_terms_add_up_to_suboptimality_and_neither_is_below_zero(paper, 
 def test_knowing_every_clusters_test_means_leaves_quantisation_alone():
     test = everyone_answers()
     centres = test.embeddings[:8]
-    sums = ask_statistics(LocalFederation([Client("test", test)]), centres, test.pool)
+    sums = ask_statistics(LocalFederation([Client("test", test, OPEN)]), centres, test.pool)
     router = KMeansRouter(test.pool, centres, sums, shrunk=False)
     for tradeoff in tradeoffs(test.grid()):
         parts = split(router, test.embeddings, test.grid(), tradeoff)
@@ -106,7 +107,7 @@ def test_knowing_every_clusters_test_means_leaves_quantisation_alone():
 def test_a_centre_for_every_query_leaves_estimation_alone():
     test = everyone_answers(40)
     few = drawn_evaluations(40, 4, seed=9)
-    sums = ask_statistics(LocalFederation([Client("train", few)]), test.embeddings, test.pool)
+    sums = ask_statistics(LocalFederation([Client("train", few, OPEN)]), test.embeddings, test.pool)
     router = KMeansRouter(test.pool, test.embeddings, sums, shrunk=False)
     parts = split(router, test.embeddings, test.grid(), 0.0)
     assert parts.quantisation == 0

@@ -20,6 +20,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.clustering import cluster
 from fedrouter.federation.families import Settings
 from fedrouter.federation.kmeans import KMeansSettings, ask_statistics
+from fedrouter.federation.privacy import OPEN
 from fedrouter.personalisation import misses, out_of_fold
 from fedrouter.pool import ModelPool
 from fedrouter.regret import DELTA, concentration
@@ -106,7 +107,7 @@ class Coverage:
 
 def cover(evaluations: Evaluations, centres: Embeddings) -> Coverage:
     """Count a log's rows in the regions around given centres."""
-    sums = ask_statistics(LocalFederation([Client("own", evaluations)]), centres, evaluations.pool)
+    sums = ask_statistics(LocalFederation([Client("own", evaluations, OPEN)]), centres, evaluations.pool)
     table, empty = plain_cells(sums), sums.count == 0
     asked = np.unique(evaluations.query)
     region = nearest_centre(evaluations.embeddings[asked], centres)

@@ -22,3 +22,7 @@ class BadBundle(FedrouterError):
 
 class BadMessage(FedrouterError):
     """A payload between server and client that breaks the rules of its type."""
+
+
+class Refused(FedrouterError):
+    """Something a client will not do, because it would show what is its own."""

@@ -20,6 +20,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families import Settings, family
 from fedrouter.federation.federation import NothingToLearn
 from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.privacy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.routers.base import Router
 from fedrouter.routers.personal import PersonalRouter
@@ -84,7 +85,7 @@ def _learn(rows: Evaluations, name: str, settings: Settings, seed: int, paper: b
         turns = max(1, settings.rounds * settings.local_epochs // JUDGED_AFTER)
         held_out = settings.held_out or MLPSettings.held_out
         used = replace(settings, rounds=turns, local_epochs=JUDGED_AFTER, participation=1.0, held_out=held_out)
-    return family(name).learn(LocalFederation([Client("local", rows)]), rows.pool, used, seed)
+    return family(name).learn(LocalFederation([Client("local", rows, OPEN)]), rows.pool, used, seed)
 
 
 def misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:

@@ -82,8 +82,10 @@ def fit(moments: Moments) -> Posterior:
         away = np.eye(width) - pull
         spread = deviations**2 + inverse[:, eye, eye] + ((away @ common_covariance) * away).sum(axis=2)
         before = np.array([shared, own, intercept, noise])
-        shared = max(float((common[1:] ** 2 + np.diag(common_covariance)[1:]).mean()), LEAST_VARIANCE)
-        own = max(float(spread[:, 1:].mean()), LEAST_VARIANCE)
+        shared = max(
+            float((common[1:] ** 2 + np.diag(common_covariance)[1:]).sum()) / max(1, len(common) - 1), LEAST_VARIANCE
+        )
+        own = max(float(spread[:, 1:].sum()) / max(1, spread[:, 1:].size), LEAST_VARIANCE)
         intercept = max(float(spread[:, 0].mean()), LEAST_VARIANCE)
         error = moments.squares - 2 * (weights * moments.product).sum(axis=1)
         error = error + np.einsum("mi,mij,mj->m", weights, moments.gram, weights)

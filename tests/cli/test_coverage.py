@@ -16,6 +16,7 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import family
+from fedrouter.federation.privacy import OPEN
 
 COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "coverage"]
 REGIONS = 6
@@ -55,7 +56,7 @@ def bundles(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bundles")
     for name in ("kmeans", "query_blind"):
         settings = family(name).settings(**({"k_global": REGIONS} if name == "kmeans" else {}))
-        federation = LocalFederation(Client(who, log) for who, log in logs.items())
+        federation = LocalFederation(Client(who, log, OPEN) for who, log in logs.items())
         router = family(name).learn(federation, pool, settings)
         entries = [{"name": who, "rows": len(log)} for who, log in logs.items()]
         provenance = Provenance("drawn", "sha256:none", 0, 1, entries, asdict(settings))

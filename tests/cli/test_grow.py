@@ -13,6 +13,7 @@ from fedrouter.data.partition import partition
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 
 WITHHELD = 2
@@ -55,7 +56,7 @@ def place(tmp_path_factory, world):
     for name in ("kmeans", "mlp", "auto"):
         family = FAMILIES[name]
         settings = family.settings(rounds=2) if name == "mlp" else family.settings()
-        router = family.learn(LocalFederation(Client(*founder) for founder in founders), old, settings)
+        router = family.learn(LocalFederation(Client(*founder, OPEN) for founder in founders), old, settings)
         entries = [{"name": who, "rows": len(rows)} for who, rows in founders]
         hyperparameters = {"rounds": 2} if name == "mlp" else {}
         save(folder / name, router, world.encoder, Provenance("world", "sha256:0", 0, 2, entries, hyperparameters))

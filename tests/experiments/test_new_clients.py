@@ -11,6 +11,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.experiments.new_clients import AFTER, BEFORE, EXPERIMENT, NEW, OLD, Attendance, label_shares, newcomers
 from fedrouter.federation.client import Client
 from fedrouter.federation.messages import CostScaleRequest
+from fedrouter.federation.privacy import OPEN
 
 NAMES = {
     "new-clients-mlp",
@@ -47,7 +48,7 @@ def test_a_request_to_an_old_client_is_noticed(runs):
 
 def test_attendance_counts_whoever_is_asked():
     clients = small_world().clients(3)
-    federation = Attendance(LocalFederation(Client(client.name, client.train) for client in clients))
+    federation = Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in clients))
     request = CostScaleRequest(clients[0].train.pool.names)
     federation.ask("cost_scale", request)
     replies = federation.ask("cost_scale", request, to=["client-2"])

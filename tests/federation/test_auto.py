@@ -15,13 +15,16 @@ from fedrouter.federation.auto import AutoSettings, WithoutFold, blend, learn
 from fedrouter.federation.client import FOLDS, Client
 from fedrouter.federation.kmeans import KMeansSettings
 from fedrouter.federation.messages import ClusterRequest, CostScaleRequest
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 
 
 def federation(count=3, change=lambda rows: rows, **shape):
-    return LocalFederation(Client(f"client-{s}", change(drawn_evaluations(seed=s, **shape))) for s in range(count))
+    return LocalFederation(
+        Client(f"client-{s}", change(drawn_evaluations(seed=s, **shape)), OPEN) for s in range(count)
+    )
 
 
 def shuffled(rows: Evaluations) -> Evaluations:
@@ -52,13 +55,13 @@ def test_a_family_that_is_clearly_best_gets_the_weight():
 
 
 def test_folds_divide_a_clients_queries():
-    client = Client("one", drawn_evaluations(queries=100, per_query=2))
+    client = Client("one", drawn_evaluations(queries=100, per_query=2), OPEN)
     request = CostScaleRequest(POOL.names)
-    inside = [client._rows(replace(request, fold=fold), held_out=True) for fold in range(FOLDS)]
+    inside = [client._of(replace(request, fold=fold), POOL.names, held_out=True) for fold in range(FOLDS)]
     assert sum(map(len, inside)) == 200
     vectors = [{vector.tobytes() for vector in rows.embeddings} for rows in inside]
     assert len(set().union(*vectors)) == sum(map(len, vectors)) == 100
-    outside = client._rows(replace(request, fold=0))
+    outside = client._of(replace(request, fold=0), POOL.names)
     assert len(outside) == 200 - len(inside[0])
     assert not {vector.tobytes() for vector in outside.embeddings} & vectors[0]
 

@@ -14,6 +14,7 @@ from fedrouter.federation.families import FAMILIES, settings_of
 from fedrouter.federation.federation import NothingToLearn
 from fedrouter.federation.kmeans import KMeansSettings
 from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS
 
@@ -24,7 +25,7 @@ QUERIES = drawn_evaluations(seed=99).embeddings
 
 
 def federation(*names):
-    return LocalFederation(Client(name, PARTS[name]) for name in names)
+    return LocalFederation(Client(name, PARTS[name], OPEN) for name in names)
 
 
 @pytest.fixture(params=FAMILIES.values(), ids=FAMILIES.keys(), scope="module")
@@ -99,7 +100,7 @@ def test_only_heads_of_the_new_models_travel_back():
 
     family = FAMILIES["mlp"]
     router = family.learn(federation(*FOUNDERS), OLD, MLPSettings(rounds=1))
-    family.extend(router, Listening(Client(name, PARTS[name]) for name in FOUNDERS), NEW, MLPSettings(rounds=1))
+    family.extend(router, Listening(Client(name, PARTS[name], OPEN) for name in FOUNDERS), NEW, MLPSettings(rounds=1))
     updates = [(payload, reply) for verb, payload, reply in sent if verb == "train"]
     assert updates
     for payload, reply in updates:
@@ -142,7 +143,7 @@ def test_joining_and_leaving_in_any_order_is_as_if_the_leaver_never_came(family,
     if family.release is None:
         pytest.skip(f"{family.name}: its state is no sum")
     one, other = drawn_evaluations(queries=80, seed=21), drawn_evaluations(queries=90, seed=22)
-    first, second = (LocalFederation([Client("x", rows)]) for rows in (one, other))
+    first, second = (LocalFederation([Client("x", rows, OPEN)]) for rows in (one, other))
     both = family.absorb(family.absorb(router, first, family.settings()), second, family.settings())
     assert same(family.release(both, first), family.absorb(router, second, family.settings()))
 
@@ -150,7 +151,7 @@ def test_joining_and_leaving_in_any_order_is_as_if_the_leaver_never_came(family,
 def test_who_never_joined_cannot_leave(family, router):
     if family.release is None:
         pytest.skip(f"{family.name}: its state is no sum")
-    stranger = LocalFederation([Client("stranger", drawn_evaluations(queries=400, seed=77))])
+    stranger = LocalFederation([Client("stranger", drawn_evaluations(queries=400, seed=77), OPEN)])
     with pytest.raises(BadInput, match="not part of this router"):
         family.release(router, stranger)
 
@@ -159,7 +160,7 @@ def test_a_model_that_comes_with_a_client_goes_with_it():
     linear = FAMILIES["linear"]
     pool = ModelPool([*OLD.names, *NEW.names])
     without = {name: part.over(OLD) for name, part in PARTS.items()}
-    router = linear.learn(LocalFederation(Client(n, without[n]) for n in FOUNDERS), pool, linear.settings())
+    router = linear.learn(LocalFederation(Client(n, without[n], OPEN) for n in FOUNDERS), pool, linear.settings())
     assert router.estimate(QUERIES).unavailable[3]
     joined = linear.absorb(router, federation(*NEWCOMERS), linear.settings())
     assert joined.estimate(QUERIES).unavailable[3] is None
@@ -181,16 +182,16 @@ def test_the_regulariser_is_the_papers():
     """One step of plain gradient descent on rows whose own loss is zero moves nothing but by the regulariser."""
     import torch
 
-    from fedrouter.federation.local_steps import _network, _said
+    from fedrouter.federation.local_steps import network_of, said_by
     from fedrouter.routers.mlp import forward, initial_weights
 
     base, now = (initial_weights(8, (6,), 3, seed) for seed in (0, 1))
     queries = drawn_evaluations(queries=7).embeddings
-    said = _said(base, queries).numpy()
+    said = said_by(base, queries).numpy()
     logits, cost = forward(base, queries)
     assert said[:, 0] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
     assert said[:, 1] == pytest.approx(cost, abs=1e-6)
-    network = _network(now, 0.0).eval()
+    network = network_of(now, 0.0).eval()
     hidden = network["trunk"](torch.from_numpy(queries.copy()))
     predicted = np.stack(
         [network["accuracy"](hidden).sigmoid().detach().numpy(), network["cost"](hidden).detach().numpy()], 1
@@ -201,7 +202,7 @@ def test_the_regulariser_is_the_papers():
 
 
 def test_a_client_of_another_width_is_refused(family, router):
-    narrow = LocalFederation([Client("narrow", drawn_evaluations(dimension=5))])
+    narrow = LocalFederation([Client("narrow", drawn_evaluations(dimension=5), OPEN)])
     with pytest.raises(BadInput, match="width"):
         family.absorb(router, narrow, family.settings())
 

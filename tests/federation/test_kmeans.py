@@ -12,6 +12,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.kmeans import KMeansSettings, ask_statistics, learn
 from fedrouter.federation.messages import Centroids, ClusterRequest, StatisticsRequest
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import KMeansRouter
 
@@ -19,7 +20,7 @@ POOL = ModelPool(["model-0", "model-1", "model-2"])
 
 
 def federation(*parts):
-    return LocalFederation(Client(f"client-{place}", part) for place, part in enumerate(parts))
+    return LocalFederation(Client(f"client-{place}", part, OPEN) for place, part in enumerate(parts))
 
 
 @settings(max_examples=40, deadline=None)
@@ -66,7 +67,7 @@ def test_defaults_are_the_papers():
 
 def test_a_client_sends_its_cluster_sizes():
     rows = drawn_evaluations(queries=100)
-    reply = Client("one", rows).answer("cluster", ClusterRequest(15, 3, 30, 0))
+    reply = Client("one", rows, OPEN).answer("cluster", ClusterRequest(15, 3, 30, 0))
     assert isinstance(reply, Centroids)
     assert len(reply.centres) == 15
     assert reply.sizes.sum() == 100
@@ -74,7 +75,7 @@ def test_a_client_sends_its_cluster_sizes():
 
 def test_nothing_is_sent_for_empty_cells():
     rows = drawn_evaluations(queries=6)
-    reply = Client("one", rows).answer("statistics", StatisticsRequest(rows.embeddings, POOL.names))
+    reply = Client("one", rows, OPEN).answer("statistics", StatisticsRequest(rows.embeddings, POOL.names))
     assert len(reply.cell) == 6  # of 6 x 3
     assert (reply.count == 1).all()
 

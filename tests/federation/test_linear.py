@@ -9,6 +9,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.linear import KernelSettings, LinearSettings, ask_moments, learn, learn_kernel
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.features import Landmarks, Projection
 from fedrouter.routers.linear import LinearRouter, symmetric
@@ -19,7 +20,7 @@ QUERIES = drawn_evaluations(queries=100, seed=99).embeddings
 
 
 def federation(*parts):
-    return LocalFederation(Client(f"client-{place}", part) for place, part in enumerate(parts))
+    return LocalFederation(Client(f"client-{place}", part, OPEN) for place, part in enumerate(parts))
 
 
 def test_federated_equals_centralized_within_1e_8():
@@ -68,7 +69,7 @@ def test_the_message_is_as_small_as_stated_whatever_the_rows():
             return replies
 
     for rows in (50, 2000):
-        learn(Scale([Client("one", drawn_evaluations(queries=rows))]), POOL)
+        learn(Scale([Client("one", drawn_evaluations(queries=rows), OPEN)]), POOL)
     width = 9
     stated = 3 * (width * (width + 1) // 2 + 2 * width + 2) * 16 + 3 * 8
     assert sent[0] == sent[1] == pytest.approx(stated, abs=10)

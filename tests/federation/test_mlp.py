@@ -16,6 +16,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.local_steps import train
 from fedrouter.federation.messages import HeldOutErrors, TrainRequest, Update, ValidateRequest
 from fedrouter.federation.mlp import MLPSettings, ask_cost_scale, average, learn, sample
+from fedrouter.federation.privacy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, MLPRouter, initial_weights, log_cost
@@ -26,7 +27,7 @@ PAPER = MLPSettings.paper(hidden=(32, 32))
 
 
 def federation(*parts):
-    return LocalFederation(Client(f"client-{place}", part) for place, part in enumerate(parts))
+    return LocalFederation(Client(f"client-{place}", part, OPEN) for place, part in enumerate(parts))
 
 
 def test_what_is_not_an_addition_is_the_papers():
@@ -210,7 +211,7 @@ class Recorder(LocalFederation):
 
 
 def recorder(count=3, queries=200):
-    return Recorder(Client(f"client-{s}", drawn_evaluations(queries=queries, seed=s)) for s in range(count))
+    return Recorder(Client(f"client-{s}", drawn_evaluations(queries=queries, seed=s), OPEN) for s in range(count))
 
 
 def same(one, other):
@@ -220,7 +221,7 @@ def same(one, other):
 def test_the_papers_settings_are_plain_federated_averaging_bit_for_bit():
     """Algorithm 1 written out here once more, with nothing of what was added."""
     parts = {f"client-{s}": drawn_evaluations(queries=150, seed=s) for s in range(4)}
-    members = LocalFederation(Client(name, part) for name, part in parts.items())
+    members = LocalFederation(Client(name, part, OPEN) for name, part in parts.items())
     router = learn(members, POOL, replace(PAPER, rounds=3), seed=5)
     scale, _ = ask_cost_scale(members, POOL)
     weights = initial_weights(8, (32, 32), 3, derive(5, "weights"))
@@ -297,7 +298,7 @@ def test_held_out_rows_are_not_trained_on():
         held = client._held_out(rows, request)
         accuracy = np.where(held, 1 - rows.accuracy, rows.accuracy)
         turned.append(
-            Client(name, Evaluations(rows.pool, rows.embeddings, rows.query, rows.model, accuracy, rows.cost))
+            Client(name, Evaluations(rows.pool, rows.embeddings, rows.query, rows.model, accuracy, rows.cost), OPEN)
         )
     again = Recorder(turned)
     learn(again, POOL, SMALL, seed=3)
@@ -311,12 +312,12 @@ def test_held_out_rows_are_not_trained_on():
 
 def test_which_rows_are_held_out_is_the_clients_own_doing():
     """The server says how many, never which: with a choice of rows it could narrow a sum down to one."""
-    client = Client("one", drawn_evaluations(queries=100, per_query=2))
+    client = Client("one", drawn_evaluations(queries=100, per_query=2), OPEN)
     rows = client._evaluations
     request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.1)
     held = client._held_out(rows, request)
     assert np.array_equal(held, client._held_out(rows, request))
-    assert not np.array_equal(held, Client("two", rows)._held_out(rows, request))
+    assert not np.array_equal(held, Client("two", rows, OPEN)._held_out(rows, request))
     # Whole queries: none is on both sides.
     assert not set(rows.query[held]) & set(rows.query[~held])
     assert held.sum() == 20
@@ -327,12 +328,12 @@ def test_a_model_is_never_left_without_a_row_to_train_on():
     rare = rows.take([*np.flatnonzero(rows.model != 2), np.flatnonzero(rows.model == 2)[0]])
     request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.5)
     for number in range(20):
-        held = Client(f"client-{number}", rare)._held_out(rare, request)
+        held = Client(f"client-{number}", rare, OPEN)._held_out(rare, request)
         assert set(rare.model[~held]) == {0, 1, 2}
 
 
 def test_clients_too_small_to_hold_anything_out_keep_the_last_round():
-    members = Recorder([Client("one", drawn_evaluations(queries=4))])
+    members = Recorder([Client("one", drawn_evaluations(queries=4), OPEN)])
     seen = []
     router = learn(members, POOL, SMALL, callback=seen.append)
     assert all("held-out error" not in progress.metrics for progress in seen)
@@ -343,7 +344,7 @@ def test_the_shared_step_also_moves_heads_of_models_a_client_does_not_ask():
     rows = drawn_evaluations(queries=100)
     rows = rows.take(np.flatnonzero(rows.model != 2))
     for shared in (False, True):
-        members = Recorder([Client("one", rows)])
+        members = Recorder([Client("one", rows, OPEN)])
         settings = replace(PAPER, rounds=1, even_heads=True, shared_step=shared, weight_decay=0.0)
         weights = learn(members, POOL, settings).weights
         for head in HEADS:

@@ -10,6 +10,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
 from fedrouter.federation.kmeans import KMeansSettings
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def areas(request, real_data):
     found = {name: [] for name in ROUTERS}
     for seed in range(3):
         clients = partition(evaluations, seed=seed)
-        federation = LocalFederation(Client(client.name, client.train) for client in clients)
+        federation = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
         test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
         for name, (family, settings) in ROUTERS.items():
             router = FAMILIES[family].learn(federation, evaluations.pool, settings, seed)

@@ -11,11 +11,12 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
 from fedrouter.federation.federation import NothingToLearn
+from fedrouter.federation.privacy import OPEN
 from fedrouter.pool import ModelPool
 
 
 def clients(count=3, **shape):
-    return [Client(f"client-{seed}", drawn_evaluations(seed=seed, **shape)) for seed in range(count)]
+    return [Client(f"client-{seed}", drawn_evaluations(seed=seed, **shape), OPEN) for seed in range(count)]
 
 
 def learn(family, members, pool=None, seed=0, callback=None):
@@ -107,14 +108,14 @@ def test_a_model_nobody_has_evaluated_is_never_chosen_and_says_why(family):
 
 
 def test_a_client_with_none_changes_nothing_but_its_place_in_the_draw(family):
-    empty = Client("client-9", drawn_evaluations().take([]))
+    empty = Client("client-9", drawn_evaluations().take([]), OPEN)
     router = learn(family, [*clients(), empty])
     assert np.isfinite(router.estimate(QUERIES).accuracy).all()
 
 
 def test_a_client_with_one_row_is_enough(family):
     one = drawn_evaluations().take([0])
-    router = learn(family, [Client("lonely", one)])
+    router = learn(family, [Client("lonely", one, OPEN)])
     estimates = router.estimate(QUERIES)
     assert estimates.usable.sum() == 1
     assert set(router.route(QUERIES, 1.0)) == {one.pool.names[one.model[0]]}
@@ -122,7 +123,7 @@ def test_a_client_with_one_row_is_enough(family):
 
 def test_with_no_rows_at_all_there_is_nothing_to_learn(family):
     with pytest.raises(NothingToLearn):
-        learn(family, [Client("empty", drawn_evaluations().take([]))])
+        learn(family, [Client("empty", drawn_evaluations().take([]), OPEN)])
 
 
 def test_clients_may_count_their_models_differently(family, router):
@@ -131,7 +132,7 @@ def test_clients_may_count_their_models_differently(family, router):
     for place, client in enumerate(members):
         evaluations = client._evaluations
         turned = ModelPool([*evaluations.pool.names[place:], *evaluations.pool.names[:place]])
-        members[place] = Client(client.name, evaluations.over(turned))
+        members[place] = Client(client.name, evaluations.over(turned), OPEN)
     again = learn(family, members)
     for name, array in router.arrays().items():
         assert array.tobytes() == again.arrays()[name].tobytes()
@@ -150,7 +151,9 @@ def test_it_learns_what_is_there_to_learn(family):
     """Each model is good in its own direction; a router learnt from enough rows must tell the directions apart."""
     if family.name == "query_blind":
         pytest.skip("blind on purpose")
-    many = [Client(f"client-{seed}", drawn_evaluations(queries=1500, dimension=4, seed=seed)) for seed in range(2)]
+    many = [
+        Client(f"client-{seed}", drawn_evaluations(queries=1500, dimension=4, seed=seed), OPEN) for seed in range(2)
+    ]
     rounds = {"mlp": 15, "mf": 60}.get(family.name)
     settings = family.settings(rounds=rounds) if rounds else family.settings()
     router = family.learn(LocalFederation(many), ModelPool(["model-0", "model-1", "model-2"]), settings)
@@ -165,5 +168,5 @@ def test_learning_alone_is_learning_from_one_client(family):
     settings = family.settings().alone()
     pool = ModelPool(["model-0", "model-1", "model-2"])
     rows = Evaluations.concatenate([client._evaluations for client in clients()])
-    router = family.learn(LocalFederation([Client("all", rows)]), pool, settings)
+    router = family.learn(LocalFederation([Client("all", rows, OPEN)]), pool, settings)
     assert np.isfinite(router.estimate(QUERIES).cost).all()

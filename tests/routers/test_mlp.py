@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrouter.federation.local_steps import _network
+from fedrouter.federation.local_steps import network_of
 from fedrouter.routers.mlp import LEAST_COST, CostScale, forward, initial_weights, log_cost
 
 
@@ -13,7 +13,7 @@ def test_numpy_inference_equals_torch_within_1e_5(seed):
     # Norms away from the identity, so that they are tested too.
     weights |= {n: draw.normal(1, 0.3, w.shape).astype(np.float32) for n, w in weights.items() if n.startswith("norm")}
     queries = draw.normal(size=(50, 64)).astype(np.float32)
-    network = _network(weights, dropout=0.1).eval()
+    network = network_of(weights, dropout=0.1).eval()
     with torch.no_grad():
         hidden = network["trunk"](torch.from_numpy(queries))
         expected = [network[head](hidden).numpy() for head in ("accuracy", "cost")]
@@ -37,7 +37,7 @@ def test_the_trunk_is_the_papers():
         "cost.weight": (11, 512),
         "cost.bias": (11,),
     }
-    kinds = [type(layer).__name__ for layer in _network(initial_weights(8, (512, 512), 2, 0), 0.1)["trunk"]]
+    kinds = [type(layer).__name__ for layer in network_of(initial_weights(8, (512, 512), 2, 0), 0.1)["trunk"]]
     assert kinds == ["Linear", "LayerNorm", "GELU", "Dropout"] * 2
 
 

@@ -163,8 +163,9 @@ def _open(bundle: Path, clients: list[str], out: Path) -> tuple[Bundle, Family, 
 def _federation(logs: Mapping[str, Evaluations]) -> LocalFederation:
     from fedrouter.engines.local import LocalFederation
     from fedrouter.federation.client import Client
+    from fedrouter.federation.privacy import OPEN
 
-    return LocalFederation(Client(name, log) for name, log in logs.items())
+    return LocalFederation(Client(name, log, OPEN) for name, log in logs.items())
 
 
 def _learn(

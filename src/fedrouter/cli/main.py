@@ -9,10 +9,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fedrouter.cli.audit import audit
 from fedrouter.cli.calibrate import calibrate
 from fedrouter.cli.coverage import coverage
 from fedrouter.cli.data import app as data
 from fedrouter.cli.evaluate import evaluate
+from fedrouter.cli.federation import app as federation
 from fedrouter.cli.grow import client, model
 from fedrouter.cli.key import app as key
 from fedrouter.cli.learn import learn
@@ -32,7 +34,20 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, simulate, evaluate, calibrate, route, personalize, coverage, reproduce, serve, learn, usage):
+for command in (
+    demo,
+    simulate,
+    evaluate,
+    calibrate,
+    route,
+    personalize,
+    coverage,
+    reproduce,
+    serve,
+    learn,
+    usage,
+    audit,
+):
     app.command()(command)
 for name, group in (
     ("model", model),
@@ -41,6 +56,7 @@ for name, group in (
     ("log", log),
     ("key", key),
     ("bundle", bundle),
+    ("federation", federation),
 ):
     app.add_typer(group, name=name)
 

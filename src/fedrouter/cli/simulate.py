@@ -43,6 +43,9 @@ def simulate(
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="K-Means and MLP exactly as in the paper.")] = False,
+    floors: Annotated[
+        bool, typer.Option("--floors", help="The clients keep the privacy floors that a real federation's do.")
+    ] = False,
     seed: Seed = 0,
     out: Out = Path("out/simulate"),
     overwrite: Overwrite = False,
@@ -59,11 +62,12 @@ def simulate(
     with bars() as shown:
         dataset = read(data, encoder=encoder, watch=lambda done, total: shown.move("encoding", done, total))
         split = partition(dataset.evaluations, clients, alpha, spread, seed)
-        comparison = _compare(split, settings, seed, shown)
+        comparison = _compare(split, settings, seed, shown, floors)
     command = (
         f"fedrouter simulate --data {data} --router {router} --clients {clients} --alpha {alpha} "
         f"--model-alpha {model_alpha} --rounds {rounds} --participation {participation} --k-local {k_local} "
         f"--k-global {k_global} --encoder {dataset.encoder.name} --seed {seed} --out {out}{' --paper' * paper}"
+        f"{' --floors' * floors}"
     )
     _conclude(voice, comparison, dataset, seed, command, out)
 
@@ -134,9 +138,10 @@ def _claim(out: Path, overwrite: bool) -> None:
     (out / MARK).touch()
 
 
-def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars) -> Comparison:
+def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, floors: bool = False) -> Comparison:
     from fedrouter.experiments.protocol import compare
     from fedrouter.federation.federation import Callback, Progress
+    from fedrouter.federation.privacy import OPEN, Floors, Privacy
 
     def watch(way: str, name: str) -> Callback:
         runs = sum(1 for client in split if len(client.train)) if way == "local" else 1
@@ -150,7 +155,8 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
         return follow
 
     follow: Watch = watch
-    return compare(split, settings, seed, follow)
+    # A federation asks for products of features under secure aggregation, which is what `span` waits for.
+    return compare(split, settings, seed, follow, Privacy(Floors(span=False)) if floors else OPEN)
 
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:

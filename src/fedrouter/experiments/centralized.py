@@ -17,6 +17,7 @@ from fedrouter.federation import mlp
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import Settings
 from fedrouter.federation.federation import Progress
+from fedrouter.federation.privacy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.routers.mlp import MLPRouter
 
@@ -45,7 +46,7 @@ def _best_epochs(settings: mlp.MLPSettings, train: Evaluations, seed: int) -> in
 
     # Every epoch's own weights are judged here, on rows of our own: no choice or mean of rounds in between.
     trial = replace(settings, rounds=most, local_epochs=1, participation=1.0, held_out=0.0, smoothing=0.0)
-    mlp.learn(LocalFederation([Client("held-out", rest)]), train.pool, trial, seed, measure)
+    mlp.learn(LocalFederation([Client("held-out", rest, OPEN)]), train.pool, trial, seed, measure)
     return int(np.nanargmin(errors)) + 1
 
 

@@ -26,6 +26,7 @@ from fedrouter.experiments.experiment import Document, Experiment, Measurement, 
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import family
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 
 SECTION = "Experimental Results with Different Sentence Encoder Models"
@@ -47,7 +48,7 @@ def run(world: World, watch: Watch) -> Document:
             Evaluations.concatenate([getattr(client, part) for client in clients]) for part in ("train", "test")
         )
         truth = test.grid()
-        pooled = LocalFederation([Client("centralized", train)])
+        pooled = LocalFederation([Client("centralized", train, OPEN)])
         for chosen, settings in world.settings().items():
             settled = centralized_settings(settings, train, world.seed)
             router = family(chosen).learn(pooled, train.pool, settled, world.seed)

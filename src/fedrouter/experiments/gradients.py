@@ -11,6 +11,7 @@ from fedrouter.federation import mlp
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Progress
 from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, MLPRouter, hidden_sizes
 
@@ -51,7 +52,7 @@ def follow(
 
     Areas are those of the router that there would be had the round been the last.
     """
-    federation = LocalFederation(Client(name, log) for name, log in logs.items())
+    federation = LocalFederation(Client(name, log, OPEN) for name, log in logs.items())
     truth = test.grid()
     history = []
 

@@ -26,6 +26,7 @@ from fedrouter.federation.families import FAMILIES
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.mlp import MLPSettings
 from fedrouter.federation.payload import Reply, Request
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 from fedrouter.routers.base import Router
 
@@ -70,7 +71,7 @@ def run(world: World, watch: Watch) -> Document:
     for place, (name, settings) in enumerate(world.settings().items()):
         family = FAMILIES[name]
         old, new = (
-            Attendance(LocalFederation(Client(client.name, client.train) for client in groups[group]))
+            Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in groups[group]))
             for group in (OLD, NEW)
         )
         routers: dict[str, Router] = {BEFORE: family.learn(old, world.dataset.evaluations.pool, settings, world.seed)}

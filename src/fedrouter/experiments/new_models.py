@@ -21,6 +21,7 @@ from fedrouter.experiments.experiment import Document, Experiment, Measurement, 
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.frontier import sweep
 from fedrouter.pool import ModelPool
@@ -50,7 +51,7 @@ def run(world: World, watch: Watch) -> Document:
     logs = {client.name: log_without(client.name, client.train, full, old, world.seed) for client in clients}
     asked = {client.name: calibration(client.name, client.train, full, new, world.seed) for client in clients}
     without, calibrating, everyone = (
-        LocalFederation(Client(name, rows) for name, rows in part.items())
+        LocalFederation(Client(name, rows, OPEN) for name, rows in part.items())
         for part in (logs, asked, {client.name: client.train for client in clients})
     )
     curves, unchanged = [], {}

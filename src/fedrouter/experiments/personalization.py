@@ -21,6 +21,7 @@ from fedrouter.experiments.experiment import Document, Experiment, Measurement, 
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.privacy import OPEN
 from fedrouter.frontier import sweep
 from fedrouter.personalisation import personalise
 
@@ -37,7 +38,7 @@ def run(world: World, watch: Watch) -> Document:
     """One seed: both families, in four ways, for every client that has something to learn from and to be tested on."""
     clients = world.clients(alpha=ALPHA)
     able = [client for client in clients if len(client.train) and client.test.queries]
-    everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+    everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     curves = []
     families = world.settings()
     for place, (name, settings) in enumerate(families.items()):
@@ -45,7 +46,7 @@ def run(world: World, watch: Watch) -> Document:
         federated = learn(everyone, world.dataset.evaluations.pool, settings, world.seed)
         for turn, client in enumerate(able):
             watch((place + (turn + 1) / (len(able) + 1)) / len(families))
-            alone = LocalFederation([Client(client.name, client.train)])
+            alone = LocalFederation([Client(client.name, client.train, OPEN)])
             local = learn(alone, client.train.pool, settings.alone(), world.seed)
             ways, truth = {FEDERATED: federated, LOCAL: local}, client.test.grid()
             ways[PAPERS] = personalise(federated, client.train, name, settings, world.seed, paper=True, local=local)

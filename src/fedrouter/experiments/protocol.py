@@ -17,6 +17,7 @@ from fedrouter.experiments.centralized import centralized_settings
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import Settings, family
 from fedrouter.federation.federation import Callback, ignore
+from fedrouter.federation.privacy import OPEN, Privacy
 from fedrouter.frontier import Areas, Frontier, sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -87,8 +88,12 @@ def compare(
     settings: Mapping[str, Settings],
     seed: int = 0,
     watch: Watch = lambda way, name: ignore,
+    privacy: Privacy = OPEN,
 ) -> Comparison:
-    """Learn every family of ``settings`` in all three ways, and sweep each on the test sets."""
+    """Learn every family of ``settings`` in all three ways, and sweep each on the test sets.
+
+    ``privacy`` is what the clients of the federation insist on; who learns alone has nobody to hide from.
+    """
     with_test = [client for client in clients if client.test.queries]
     if not with_test or not any(len(client.train) for client in clients):
         raise BadInput("the split left nothing to learn from or to test on: use more data or fewer clients")
@@ -116,19 +121,19 @@ def compare(
     for name, chosen in settings.items():
         learn = family(name).learn
         with clock.of(f"federated {name}"):
-            everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+            everyone = LocalFederation(Client(client.name, client.train, privacy) for client in clients)
             routers[name] = learn(everyone, pool, chosen, seed, watch("federated", name))
         with clock.of(f"local {name}"):
             follow = watch("local", name)
             alone = {
                 client.name: learn(
-                    LocalFederation([Client(client.name, client.train)]), pool, chosen.alone(), seed, follow
+                    LocalFederation([Client(client.name, client.train, OPEN)]), pool, chosen.alone(), seed, follow
                 )
                 for client in clients
                 if len(client.train)
             }
         with clock.of(f"centralized {name}"):
-            pooled = LocalFederation([Client("centralized", train)])
+            pooled = LocalFederation([Client("centralized", train, OPEN)])
             settled = centralized_settings(chosen, train, seed)
             central = learn(pooled, pool, settled, seed, watch("centralized", name))
         for way, used in zip(WAYS, (chosen, chosen.alone(), settled), strict=True):

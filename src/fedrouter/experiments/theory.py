@@ -23,6 +23,7 @@ from fedrouter.experiments.theory_claims import claims, of, slope
 from fedrouter.experiments.theory_sheets import sheets
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import family
+from fedrouter.federation.privacy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.regret import (
     DELTA,
@@ -63,7 +64,7 @@ def run(world: World, watch: Watch) -> Document:
     def learn(name: str, members: Sequence[ClientData], alone: bool) -> Router:
         nonlocal done
         settings = world.settings()[name]
-        federation = LocalFederation(Client(member.name, member.train) for member in members)
+        federation = LocalFederation(Client(member.name, member.train, OPEN) for member in members)
         chosen = settings.alone() if alone else settings
         router = family(name).learn(federation, train.pool, chosen, world.seed)
         done += 1

@@ -23,6 +23,7 @@ from fedrouter.federation.federation import Callback, Federation, NothingToLearn
 from fedrouter.federation.messages import ScoreRequest
 from fedrouter.federation.payload import Reply, Request
 from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter, pack_routers
 
 LEAST_WEIGHT = 0.05
@@ -79,24 +80,32 @@ def learn(
     callback: Callback = ignore,
 ) -> BlendRouter:
     """Learn the best blend of the candidates."""
-    steps = settings.folds + 1
-    errors = np.zeros((len(settings.candidates),) * 2)
+    steps = settings.folds + 2
+    # All rows first: should a client's privacy floors leave no room for both, better its folds go without.
+    whole = {name: CANDIDATES[name].learn(federation, pool, settings.of(name), seed) for name in settings.candidates}
+    callback(Progress("learning", 1, steps, tuple(federation.clients())))
+    # A candidate of which the clients' floors have left nothing cannot be part of a blend.
+    names = tuple(name for name in settings.candidates if _knows_any(whole[name]))
+    errors = np.zeros((len(names),) * 2)
     for fold in range(settings.folds):
         within = WithoutFold(federation, fold)
         try:
-            routers = [CANDIDATES[name].learn(within, pool, settings.of(name), seed) for name in settings.candidates]
+            routers = [CANDIDATES[name].learn(within, pool, settings.of(name), seed) for name in names]
         except NothingToLearn:
             continue  # so few rows that this fold has them all
-        request = ScoreRequest(pool.names, settings.candidates, pack_routers(routers), fold=fold)
+        request = ScoreRequest(pool.names, names, pack_routers(routers), fold=fold)
         replies = federation.ask("score", request)
         errors += reduce(add, replies.values()).gram.totals()
-        callback(Progress("cross-validation", fold + 1, steps, tuple(replies)))
+        callback(Progress("cross-validation", fold + 2, steps, tuple(replies)))
     weights = blend(errors)
-    chosen = [name for name, weight in zip(settings.candidates, weights, strict=True) if weight > 0]
-    parts = tuple(CANDIDATES[name].learn(federation, pool, settings.of(name), seed) for name in chosen)
+    parts = tuple(whole[name] for name, weight in zip(names, weights, strict=True) if weight > 0)
     router = BlendRouter(pool, parts, tuple(float(weight) for weight in weights if weight > 0))
-    callback(Progress("learning", steps, steps, tuple(federation.clients()), router=router))
+    callback(Progress("blending", steps, steps, tuple(federation.clients()), router=router))
     return router
+
+
+def _knows_any(router: Router) -> bool:
+    return bool(router.estimate(np.zeros((1, router.dimension), np.float32)).usable.any())
 
 
 def blend(errors: Floats) -> Floats:

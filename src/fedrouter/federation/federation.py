@@ -46,7 +46,9 @@ def ignore(progress: Progress) -> None:
 
 
 class NothingToLearn(FedrouterError):
-    """No client has an evaluation of any model in the pool."""
+    """No client has evaluations of any model in the pool that it would speak of."""
 
     def __init__(self) -> None:
-        super().__init__("nothing to learn: no client has an evaluation of any model in the pool")
+        super().__init__(
+            "nothing to learn: no client has evaluations of any model in the pool, or enough for its privacy floors"
+        )

@@ -41,17 +41,14 @@ def train(
     has the paper's regulariser (section "When New Clients Join the System"): the mean over models of how far accuracy
     and cost have moved from what the base says.
     """
-    with _torch(seed) as torch:
-        network = _network(request.weights, request.dropout)
-        if request.shared_step:
-            network["shared"] = _zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
-        network["trunk"].requires_grad_(not request.heads_only)
+    with seeded_torch(seed) as torch:
+        network = to_train(request)
         moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
-        said = _said(request.base, embeddings)[:, :, anchored] if request.base else None
+        said = said_by(request.base, embeddings)[:, :, anchored] if request.base else None
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
@@ -72,16 +69,30 @@ def train(
                 torch.nn.utils.clip_grad_norm_(moving, request.clip_norm)
                 optimizer.step()
                 loss_sum += loss.item() * len(batch)
-        state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
-        if request.shared_step:  # a head's weights are its own and the common ones together
-            for place, head in enumerate(HEADS):
-                for kind in ("weight", "bias"):
-                    state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
-        names = {name: key for key, name in _names(request.weights).items()}
-        return {name: state[names[name]] for name in sent_back(request)}, loss_sum / len(inputs)
+        return weights_of(network, request), loss_sum / len(inputs)
 
 
-def _said(base: Weights, embeddings: Embeddings) -> torch.Tensor:
+def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
+    """The network as it was sent, with what is asked for set to move."""
+    network = network_of(request.weights, request.dropout)
+    if request.shared_step:
+        network["shared"] = zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
+    network["trunk"].requires_grad_(not request.heads_only)
+    return network
+
+
+def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
+    """What is sent back of a trained network."""
+    state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
+    if request.shared_step:  # a head's weights are its own and the common ones together
+        for place, head in enumerate(HEADS):
+            for kind in ("weight", "bias"):
+                state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
+    names = {name: key for key, name in torch_names(request.weights).items()}
+    return {name: state[names[name]] for name in sent_back(request)}
+
+
+def said_by(base: Weights, embeddings: Embeddings) -> torch.Tensor:
     """What a frozen network says of these queries: accuracy and normalised cost, ``(n, 2, M)``."""
     import torch
 
@@ -89,7 +100,7 @@ def _said(base: Weights, embeddings: Embeddings) -> torch.Tensor:
     return torch.from_numpy(np.stack([1 / (1 + np.exp(-logits)), cost], axis=1).astype(np.float32))
 
 
-def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
+def network_of(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
     """The network of :func:`fedrouter.routers.mlp.forward` as a torch module, holding these weights."""
     import torch
 
@@ -109,12 +120,12 @@ def _network(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
         width = size
     heads = {head: torch.nn.Linear(width, len(weights[f"{head}.bias"])) for head in HEADS}
     network = torch.nn.ModuleDict({"trunk": torch.nn.Sequential(*layers), **heads})
-    names = _names(weights)
+    names = torch_names(weights)
     network.load_state_dict({key: torch.from_numpy(weights[name].copy()) for key, name in names.items()})
     return network
 
 
-def _zero_layer(width: int, outputs: int) -> torch.nn.Module:
+def zero_layer(width: int, outputs: int) -> torch.nn.Module:
     import torch
 
     layer = torch.nn.Linear(width, outputs)
@@ -123,7 +134,7 @@ def _zero_layer(width: int, outputs: int) -> torch.nn.Module:
     return layer
 
 
-def _names(weights: Weights) -> dict[str, str]:
+def torch_names(weights: Weights) -> dict[str, str]:
     """Torch's name of each weight to ours: a layer and its norm stand at places 4i and 4i+1 of the trunk."""
     names = {}
     for name in weights:
@@ -139,7 +150,7 @@ def _names(weights: Weights) -> dict[str, str]:
 
 
 @contextmanager
-def _torch(seed: int) -> Iterator[torch]:  # type: ignore[valid-type]
+def seeded_torch(seed: int) -> Iterator[torch]:  # type: ignore[valid-type]
     """Torch, seeded and on one thread, with its global state put back afterwards.
 
     One thread, because these networks are small: with more, waiting for each other takes longer than the work.

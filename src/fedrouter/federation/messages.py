@@ -2,7 +2,8 @@
 
 Each verb has one request and one reply (:data:`VERBS`). Requests are what the server may ask with; **replies are all
 a client can ever send**: centres of its own clusters, counts, sums (of accuracy, cost, features and their products, and
-errors), trained weights, and a mean loss. No text of a query, no embedding, no single record has a field to travel in.
+errors), trained weights, and a mean loss; or, in their place, masked vectors and the keys and shares of secure
+aggregation. No text of a query, no embedding, no single record has a field to travel in.
 A sum over one row is that row's, though, and nothing here yet keeps a client from sending one.
 """
 
@@ -17,9 +18,47 @@ import numpy as np
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.payload import Message, Named, Request
+from fedrouter.federation.secure_messages import (
+    Agreement,
+    AgreeRequest,
+    KeysRequest,
+    MaskedRequest,
+    MaskedVector,
+    PublicKeys,
+    RevealedShares,
+    SealedShares,
+    SharesRequest,
+    UnmaskRequest,
+)
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums
 from fedrouter.routers.linear import SUMS, MomentSums
 from fedrouter.routers.mlp import HEADS, CostScale, Weights
+
+# --- Who is there ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HelloRequest(Request["Hello"]):
+    """Before anything is learnt: who are you, and what could you teach?"""
+
+
+@dataclass(frozen=True, eq=False)
+class Hello(Message):
+    """The client's name, whose embeddings it has, and the models it has enough evaluations of to speak of them."""
+
+    name: str
+    encoder: str
+    dimension: int
+    normalised: bool
+    models: tuple[str, ...]
+
+    def check(self) -> None:
+        words = (self.name, self.encoder, *self.models)
+        self.require(all(isinstance(word, str) and word.strip() for word in words), "names must not be empty")
+        self.require(type(self.dimension) is int and self.dimension > 0, "dimension must be above 0")
+        self.require(type(self.normalised) is bool, "normalised must be true or false")
+        self.require(len(set(self.models)) == len(self.models), "models must be named once")
+
 
 # --- K-Means, Algorithm 2 -------------------------------------------------------------------------------------------
 
@@ -366,6 +405,7 @@ class Scores(Message):
 
 
 VERBS: Mapping[str, tuple[type[Request[Any]], type[Message]]] = {
+    "hello": (HelloRequest, Hello),
     "cluster": (ClusterRequest, Centroids),
     "statistics": (StatisticsRequest, CellStatistics),
     "cost_scale": (CostScaleRequest, LogCostSums),
@@ -375,5 +415,10 @@ VERBS: Mapping[str, tuple[type[Request[Any]], type[Message]]] = {
     "second_moment": (SecondMomentRequest, SecondMoment),
     "moments": (MomentsRequest, ModelMoments),
     "score": (ScoreRequest, Scores),
+    "keys": (KeysRequest, PublicKeys),
+    "shares": (SharesRequest, SealedShares),
+    "masked": (MaskedRequest, MaskedVector),
+    "agree": (AgreeRequest, Agreement),
+    "unmask": (UnmaskRequest, RevealedShares),
 }
 """What a client answers: a verb's request and its reply. Nothing else is ever sent."""

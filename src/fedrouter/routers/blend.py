@@ -60,15 +60,25 @@ class BlendRouter(Router):
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         found = [part._estimate(embeddings) for part in self.parts]
 
+        unknown = ~np.array([one.usable for one in found])  # (J, M)
+
         def mean(values: Sequence[Floats]) -> Floats:
-            return np.asarray(sum(weight * value for weight, value in zip(self.weights, values, strict=True)))
+            if not unknown.any():
+                return np.asarray(sum(weight * value for weight, value in zip(self.weights, values, strict=True)))
+            # A part that does not know a model has no say on it.
+            weights = np.where(unknown, 0.0, np.array(self.weights)[:, None])
+            heard = sum(np.where(weight, weight * value, 0.0) for weight, value in zip(weights, values, strict=True))
+            with np.errstate(invalid="ignore"):
+                return np.asarray(heard / weights.sum(axis=0))
 
         def error() -> Floats:
             # Parts err together, having seen the same rows, so their errors add rather than cancel.
             return mean([one.error if one.error is not None else np.full_like(one.accuracy, 0.5) for one in found])
 
         accuracy, cost = mean([one.accuracy for one in found]), mean([one.cost for one in found])
-        return Estimates(self.pool, accuracy, cost, found[0].unavailable, error)
+        nobody = np.asarray(unknown.all(axis=0))
+        reasons = tuple(reason if nobody[place] else None for place, reason in enumerate(found[0].unavailable))
+        return Estimates(self.pool, accuracy, cost, reasons, error)
 
     def arrays(self) -> Arrays:
         names = list(PARTS)

@@ -1,0 +1,252 @@
+"""What can be learnt from what a client sends, with and without floors, and what floors cost.
+
+Writes docs/results/privacy.md. Run with `.venv/bin/python benchmarks/privacy.py`. The attacks are those of
+``tests/privacy``, on real embeddings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrouter.data.partition import ClientData, partition
+from fedrouter.data.read import read
+from fedrouter.engines.local import LocalFederation
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.auto import AutoSettings
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.payload import Reply, Request
+from fedrouter.federation.privacy import OPEN, Floors, Noise, Privacy
+from fedrouter.federation.vectors import LAYOUTS
+from fedrouter.frontier import sweep
+
+PROJECT = Path(__file__).parents[1]
+sys.path.insert(0, str(PROJECT / "tests" / "privacy"))
+from attacks import (  # noqa: E402
+    MEMBERSHIP,
+    SIZES,
+    VICTIM,
+    match,
+    membership,
+    one_model_each,
+    overhear,
+    separation,
+    vectors_sent,
+    within,
+)
+from hostile import CRAFTED, STOPPED  # noqa: E402
+
+DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
+SETS = ("mmlu_pro", "routerbench_subset")
+SEEDS = 2
+FLOORS, LOOSE = Privacy(), Privacy(Floors(span=False))
+NOISY = Privacy(noise=Noise(epsilon=100.0, multiplier=2.0, rows=60))
+SMALL = {
+    "mlp": MLPSettings(rounds=3, hidden=(32,), participation=1.0),
+    "auto": AutoSettings(candidates=("query_blind", "linear")),
+}
+"""Settings with which the attacked clients learn, where the defaults take long."""
+WATCHED = (100, 1000)
+"""Queries of the client whose members are looked for."""
+STRANGERS = 600
+TIMES = (1.1, 2, 3, 5, 7)
+
+
+class Hidden(LocalFederation):
+    """Sums as secure aggregation gets them, without its masks: the totals are the same, and take less time."""
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        if verb not in LAYOUTS:
+            return super().ask(verb, payload, to)
+        names = sorted(self.clients() if to is None else to)
+        return {name: self._clients[name].answer(verb, payload, hidden=True) for name in names}  # type: ignore[misc]
+
+
+def company(log: Evaluations, rows: int) -> tuple[dict[str, Evaluations], Evaluations]:
+    """A victim, nine others with 300 queries each, and strangers' queries."""
+    order = np.random.default_rng(0).permutation(log.queries)
+    logs = {VICTIM: one_model_each(log, order[:rows], 0)}
+    rest = order[rows:]
+    logs |= {f"other-{place}": one_model_each(log, rest[300 * place :][:300], place) for place in range(9)}
+    return logs, one_model_each(log, rest[-STRANGERS:], 0)
+
+
+def nearest(log: Evaluations) -> list[str]:
+    lines = []
+    for family in (name for name in FAMILIES if name != "auto"):  # which sends what its parts send
+        for rows in SIZES if family == "kmeans" else (30, 300, 3000):
+            logs, _ = company(log, rows)
+            cells = [family, f"{rows:,}"]
+            for privacy in (OPEN, FLOORS):
+                heard = overhear(family, logs, privacy, SMALL.get(family))
+                found = match(vectors_sent(heard, VICTIM, log.dimension), logs[VICTIM].embeddings)
+                shares = [part / max(found.sent, 1) for part in (found.equal, found.close, found.nearest)]
+                cells += [f"{found.sent:,}", *(f"{share:.0%}" if found.sent else "" for share in shares)]
+            lines.append(f"| {' | '.join(cells)} |")
+            say(lines[-1])
+    return lines
+
+
+def members(log: Evaluations) -> list[str]:
+    found: dict[tuple[str, int], list[str]] = {}
+    for rows in WATCHED:
+        logs, strangers = company(log, rows)
+        for privacy, secure in ((OPEN, False), (FLOORS, False), (FLOORS, True)):
+            for family in dict.fromkeys(family for family, _ in MEMBERSHIP.values()):
+                heard = overhear(family, logs, privacy, SMALL.get(family), secure)
+                for name in (name for name, (sender, _) in MEMBERSHIP.items() if sender == family):
+                    area, advantage = membership(name, heard, logs[VICTIM], strangers)
+                    found.setdefault((name, rows), []).append(f"{area:.2f} ({advantage:.2f})")
+                    say(f"{name} {rows} {found[name, rows]}")
+    order = sorted(found, key=lambda key: (list(MEMBERSHIP).index(key[0]), key[1]))
+    return [f"| {name} | {rows:,} | {' | '.join(found[name, rows])} |" for name, rows in order]
+
+
+def span(log: Evaluations) -> list[str]:
+    """The area of the test for members on products of leading directions, by how many queries stand behind them."""
+    points = log.embeddings.astype(np.float64)
+    leading = np.linalg.eigh(points.T @ points)[1][:, ::-1]
+    draw = np.random.default_rng(0)
+    lines = []
+    for width in (7, 17, 65, log.dimension):
+        features = points if width == log.dimension else np.c_[np.ones(len(points)), points @ leading[:, : width - 1]]
+        cells = []
+        for times in TIMES:
+            rows = round(times * width)
+            members, others = [], []
+            for _ in range(1 if width == log.dimension else 30):
+                order = draw.permutation(len(features))
+                own, rest = features[order[:rows]], features[order[-rows:]]
+                products = (own.T @ own)[np.triu_indices(width)]
+                members.append(within(products, own[:1000]))
+                others.append(within(products, rest[:1000]))
+            cells.append(f"{separation(np.concatenate(members), np.concatenate(others))[0]:.2f}")
+        lines.append(f"| {width} | {' | '.join(cells)} |")
+        say(lines[-1])
+    return lines
+
+
+def hostile() -> list[str]:
+    lines = []
+    for name, attack in {**STOPPED, **CRAFTED}.items():
+        rates = []
+        for privacy in (OPEN, FLOORS, NOISY):
+            # Those that floors stop need not be noisy too: the ledger of so small a client would only refuse.
+            tries, won = attack(privacy) if privacy is not NOISY or name in CRAFTED else (0, 0)
+            rates.append(f"{won} of {tries}" if tries else "")
+        lines.append(f"| {name} | {' | '.join(rates)} |")
+        say(lines[-1])
+    return lines
+
+
+def area(family: str, clients: list[ClientData], test: Evaluations, seed: int, privacy: Privacy, kind: Any) -> float:
+    federation = kind(Client(client.name, client.train, privacy) for client in clients)
+    router = FAMILIES[family].learn(federation, test.pool, FAMILIES[family].settings(), seed)
+    estimates = router.estimate(test.embeddings)
+    return sweep(estimates, test.grid()).areas.auc_common if estimates.usable.any() else np.nan
+
+
+def price(name: str) -> list[str]:
+    ways = ((OPEN, LocalFederation), (FLOORS, LocalFederation), (FLOORS, Hidden), (LOOSE, LocalFederation))
+    log = read(DATA / f"{name}.parquet").evaluations
+    lines = []
+    for family in ("kmeans", "mlp", "linear", "kernel", "auto"):
+        found = np.full((len(ways), SEEDS), np.nan)
+        for seed in range(SEEDS):
+            clients = partition(log, seed=seed)
+            test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
+            for place, (privacy, kind) in enumerate(ways):
+                if family in ("kmeans", "mlp") and place > 1:
+                    continue  # no products of features: neither span nor hiding changes anything
+                found[place, seed] = area(family, clients, test, seed, privacy, kind)
+        means = found.mean(axis=1)
+        cells = [f"{means[0]:.4f}"]
+        for place, mean in enumerate(means[1:], start=1):
+            same = family in ("kmeans", "mlp") and place > 1
+            cells.append("the same" if same else "nothing left" if np.isnan(mean) else f"{mean - means[0]:+.4f}")
+        lines.append(f"| {name} | {family} | {' | '.join(cells)} |")
+        say(lines[-1])
+    return lines
+
+
+def say(text: str) -> None:
+    print(f"{time.perf_counter():6.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    log = read(DATA / "mmlu_pro.parquet").evaluations
+    page = f"""# What a client's messages give away, and what floors cost
+
+    .venv/bin/python benchmarks/privacy.py
+
+The attacks are those of `tests/privacy`; what they mean for whom is in [security.md](../security.md). Floors are the
+defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two, 5 for each feature behind
+products of features.
+
+## Is anything that is sent an embedding?
+
+Real embeddings (mmlu_pro, width {log.dimension}). Every vector of that width that a client sends, or that follows
+from their sums (means, leading directions, changes of weights), is compared with the client's own embeddings. "Equal"
+is the same vector; "close" has a cosine above 0.99 to one; "nearest" lies nearer to one embedding than the embedding
+that is nearest to that one, which a mean of several neighbours may well do.
+
+| family | queries | sent, open | equal | close | nearest | sent, floors | equal | close | nearest |
+|---|---|---|---|---|---|---|---|---|---|
+{chr(10).join(nearest(log))}
+
+## Can a member be told?
+
+The attacker holds a candidate evaluation (query, model, accuracy, cost) and decides from what it heard whether it is
+one of the client's. Members against {STRANGERS} others of the same kind, mmlu_pro, ten clients: area under the ROC
+curve (0.5 is guessing), in brackets the best true-positive rate less false-positive rate. Under secure aggregation the
+coordinator hears totals over all ten clients, and centroids as they are.
+
+| from | queries | open | floors | floors, secure aggregation |
+|---|---|---|---|---|
+{chr(10).join(members(log))}
+
+For products of features this hangs on how many queries stand behind each feature. Area, by features and queries a
+feature, for random queries of mmlu_pro; floors withhold what has fewer than 5.
+
+| features | {" | ".join(f"{times:g}" for times in TIMES)} |
+|---|{"---|" * len(TIMES)}
+{chr(10).join(span(log))}
+
+## What can a coordinator get that asks for more?
+
+Each attack wants one row's accuracy and cost, or one embedding, exactly. Noise is what differential privacy adds with
+a multiplier of {NOISY.noise.multiplier if NOISY.noise else 0:g}, less than the default. Floors are made for the first
+{len(STOPPED)}; the last {len(CRAFTED)} are questions that no honest coordinator asks, and only noise stops them.
+
+| attack | open | floors | noise |
+|---|---|---|---|
+{chr(10).join(hostile())}
+
+## What floors cost
+
+Federated `auc_common`, 10 clients, means of {SEEDS} seeds, and the change with floors. Products of features (linear,
+kernel, and auto, which blends them) are withheld where they stand on fewer than five queries a feature; hidden by
+secure aggregation, or with `span=False`, they are sent.
+
+| data | family | open | floors | floors, secure aggregation | floors, span=False |
+|---|---|---|---|---|---|
+{chr(10).join(line for name in SETS for line in price(name))}
+"""
+    target = PROJECT / "docs" / "results" / "privacy.md"
+    comment = target.read_text().partition(COMMENT)[2] if target.exists() else ""
+    target.write_text(page + COMMENT + comment)
+
+
+COMMENT = "\n## What to make of it\n"
+"""What stands below it is written by hand and kept."""
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""A job done on a federation, whichever engine it is: greet, learn or grow, and write the bundle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrouter.bundle import Bundle, Provenance, load, save
+from fedrouter.deployment import private_files
+from fedrouter.deployment.greeting import Greeting, greet
+from fedrouter.deployment.jobs import Job
+from fedrouter.deployment.progress import ProgressLog
+from fedrouter.errors import BadInput
+from fedrouter.federation.checkpoint import Checkpointed
+from fedrouter.federation.families import family, settings_of
+from fedrouter.federation.federation import Federation
+from fedrouter.federation.messages import Update
+from fedrouter.federation.payload import Reply, Request
+from fedrouter.federation.quorum import Quorum
+from fedrouter.federation.validation import Checked
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+
+RESULT, BUNDLE, CHECKPOINT = "result.json", "bundle", "checkpoint"
+
+
+def perform(job: Job, federation: Federation, folder: Path, log: ProgressLog) -> dict[str, Any]:
+    """Do the job, from where an earlier try was broken off; what came of it is also in the folder's ``result.json``."""
+    if (folder / RESULT).exists():
+        return dict(json.loads((folder / RESULT).read_bytes()))
+    kept = Checkpointed(_guarded(job, federation, log), folder / CHECKPOINT)
+    base = load(job.base) if job.base else None
+    greeting = greet(kept, log.dropped, base.encoder if base else None)
+    tally = Tally(greeting.federation)
+    pool = _pool(job, greeting, base)
+    log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=greeting.encoder.name)
+    settings = _settings(job, base)
+    router = _learn(job, tally, pool, settings, base, log)
+    if not (folder / BUNDLE).exists():  # it is, if an earlier try ended between the next line and the last
+        save(folder / BUNDLE, router, greeting.encoder, _provenance(job, tally, settings, base))
+    written = load(folder / BUNDLE)
+    result = {
+        "bundle": str(folder / BUNDLE),
+        "digest": written.manifest["digest"],
+        "version": written.version,
+        "family": router.family,
+        "models": list(router.pool.names),
+        "encoder": greeting.encoder.name,
+        "clients": list(written.clients.values()),
+    }
+    private_files.replace(folder / RESULT, json.dumps(result, indent=2).encode() + b"\n")
+    # What the clients sent has served its purpose.
+    shutil.rmtree(folder / CHECKPOINT)
+    log.write("done", bundle=result["bundle"], digest=result["digest"])
+    return result
+
+
+def _guarded(job: Job, federation: Federation, log: ProgressLog) -> Federation:
+    """A federation that believes no reply, gives up below the quorum, and combines replies as the job says."""
+    believed = Quorum(Checked(federation, log.dropped), job.quorum)
+    if job.robust is not None:
+        from fedrouter.federation.aggregation import Robust, RobustSettings
+
+        return Robust(believed, RobustSettings(**job.robust))
+    if job.secure is not None:
+        from fedrouter.federation.secure import Secure
+
+        return Secure(believed, job.secure)
+    return believed
+
+
+@dataclass
+class Tally:
+    """A federation that counts the rows behind what each client sent, where that is seen client by client."""
+
+    federation: Federation
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def clients(self) -> Sequence[str]:
+        return self.federation.clients()
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        replies = self.federation.ask(verb, payload, to)
+        for name, reply in replies.items():
+            count = reply.rows if isinstance(reply, Update) else getattr(reply, "count", 0)
+            self.rows[name] = max(self.rows.get(name, 0), int(np.sum(count)))
+        return replies
+
+
+def _pool(job: Job, greeting: Greeting, base: Bundle | None) -> ModelPool:
+    """The models that are learnt, in their order."""
+    if job.verb == "absorb" and base:
+        return base.router.pool
+    if job.pool:
+        models = job.models()
+        unknown = [name for name in models.names if name not in greeting.models]
+        if unknown:
+            raise BadInput(f"{', '.join(unknown)}: no client has enough evaluations of it")
+        return models
+    if not greeting.models:
+        raise BadInput("no client has enough evaluations of any model")
+    return ModelPool(greeting.models)
+
+
+def _settings(job: Job, base: Bundle | None) -> Any:
+    if base is not None and base.router.family != job.family:
+        raise BadInput(f"{base.path}: a {base.router.family} router, the job is for {job.family}")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in job.settings.items()}
+    return settings_of(job.family, base.manifest["hyperparameters"] if base else given, **(given if base else {}))
+
+
+def _learn(
+    job: Job, federation: Federation, pool: ModelPool, settings: Any, base: Bundle | None, log: ProgressLog
+) -> Router:
+    kind = family(job.family)
+    if base is None:
+        return kind.learn(federation, pool, settings, job.seed, log.step)
+    there = [name for name in federation.clients() if name in base.clients]
+    if job.verb == "extend":
+        strangers = [name for name in federation.clients() if name not in base.clients]
+        if strangers:
+            raise BadInput(f"{', '.join(strangers)}: not among the router's clients; let them join first")
+        return kind.extend(base.router, federation, pool, settings, job.seed, log.step)
+    if there:
+        raise BadInput(f"{', '.join(there)}: already a client of this router; its evaluations would count twice")
+    return kind.absorb(base.router, federation, settings, job.seed, log.step)
+
+
+def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> Provenance:
+    """Whose rows are in the router. The data itself has no name and no digest: it never came here."""
+    # Under secure aggregation only the total is known.
+    rows = {name: tally.rows[name] for name in tally.clients() if tally.rows.get(name)}
+    if job.secure is not None:
+        rows = dict.fromkeys(tally.clients(), 0)
+    if base is None:
+        hyperparameters = json.loads(json.dumps(asdict(settings)))
+        entries = [{"name": name, "rows": count} for name, count in rows.items()]
+        return Provenance("federation", "", job.seed, int(hyperparameters.get("rounds", 1)), entries, hyperparameters)
+    change: dict[str, Any] = {"clients": list(rows), "seed": job.seed}
+    if job.verb == "extend":
+        names = [entry["name"] for entry in job.pool]
+        grown = [{**entry, "rows": entry["rows"] + rows.get(name, 0)} for name, entry in base.clients.items()]
+        return base.child(grown, {"verb": "model add", "models": names, **change})
+    joined = [{"name": name, "rows": count, "joined": base.version + 1} for name, count in rows.items()]
+    return base.child([*base.clients.values(), *joined], {"verb": "client join", **change})

@@ -1,0 +1,130 @@
+"""`fedrouter audit` as a client runs it, on the journal of a client that has really answered."""
+
+import json
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.federation.client import Client
+from fedrouter.federation.journal import Journal
+from fedrouter.federation.messages import ClusterRequest, CostScaleRequest, HelloRequest, StatisticsRequest
+from fedrouter.federation.privacy import Noise, Privacy
+
+COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "audit"]
+MODELS = ("model-0", "model-1", "model-2")
+
+
+def run(*arguments):
+    return subprocess.run(COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=120)
+
+
+def answer(*arguments):
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A client's folder after three questions; and the reply to the second."""
+    journal = Journal(tmp_path / "journal.sqlite")
+    client = Client("one", drawn_evaluations(), memory=journal)
+    client.answer("hello", HelloRequest())
+    replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
+    client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
+    journal.close()
+    return tmp_path, replied
+
+
+def test_lists_every_message_with_totals_and_the_last_fingerprint(home):
+    path, replied = home
+    found = answer(path)
+    assert [one["verb"] for one in found["sent"]] == ["hello", "cluster", "statistics"]
+    assert found["sent"][1]["shapes"] == {"centres": list(replied.centres.shape), "sizes": [len(replied.sizes)]}
+    assert found["sent"][1]["bytes"] == replied.size == found["totals"]["cluster"]["bytes"]
+    assert (found["verified"], found["messages"], found["epsilon"]) == (True, 3, None)
+    assert found["last_fingerprint"] == found["sent"][-1]["fingerprint"]
+    assert answer(path / "journal.sqlite")["sent"] == found["sent"]
+
+
+def test_tells_a_person_that_the_chain_holds_and_what_it_cannot_show(home):
+    path, _ = home
+    done = run(path)
+    assert done.returncode == 0, done.stderr
+    assert "the chain of fingerprints holds" in done.stdout
+    assert "cannot show" in done.stdout
+    assert answer(path)["last_fingerprint"] in done.stdout
+
+
+def test_shows_one_message_whole(home):
+    path, replied = home
+    found = answer(path, "--show", 2)
+    assert np.array_equal(np.array(found["arrays"]["centres"]["values"], np.float32), replied.centres)
+    assert found["arrays"]["sizes"]["values"] == replied.sizes.tolist()
+    sums = answer(path, "--show", 3)["arrays"]
+    assert sums["accuracy"]["kind"] == "exact sums"
+    assert sum(sums["accuracy"]["values"]) <= sum(sums["count"]["values"]) <= len(drawn_evaluations())
+    assert answer(path, "--show", 1)["scalars"]["models"] == list(MODELS)
+    assert "centres" in run(path, "--show", 2).stdout
+
+
+def test_writes_one_message_to_files(home):
+    path, replied = home
+    out = path / "second.npz"
+    done = run(path, "--show", 2, "--out", out)
+    assert done.returncode == 0, done.stderr
+    with np.load(out) as arrays:
+        assert np.array_equal(arrays["centres"], replied.centres)
+    assert json.loads(out.with_suffix(".json").read_text())["verb"] == "cluster"
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert run(path, "--show", 2, "--out", out).returncode == 2
+
+
+def test_a_journal_that_was_edited_is_refused(home):
+    path, _ = home
+    with sqlite3.connect(path / "journal.sqlite") as database:
+        database.execute("DROP TRIGGER sent_is_never_changed")
+        database.execute("UPDATE sent SET bytes = 1 WHERE number = 2")
+    database.close()
+    done = run(path)
+    assert done.returncode == 2
+    assert "message 2 is missing or is not as it was written" in done.stderr
+
+
+def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
+    pytest.importorskip("opendp")
+    pytest.importorskip("dp_accounting")
+    journal = Journal(tmp_path / "journal.sqlite")
+    client = Client("one", drawn_evaluations(), Privacy(noise=Noise(epsilon=10.0)), journal)
+    client.answer("hello", HelloRequest())
+    for _ in range(2):
+        client.answer("cost_scale", CostScaleRequest(MODELS))
+    journal.close()
+    found = answer(tmp_path)
+    spent = [one["spent"] and one["spent"]["epsilon"] for one in found["sent"]]
+    assert spent[0] is None
+    assert 0 < spent[1] < spent[2] == found["epsilon"] <= 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(("--show", 9), "no message number 9"), (("--out", "x.npz"), "--out goes with --show")],
+)
+def test_what_cannot_be_shown_is_one_line(home, arguments, expected):
+    path, _ = home
+    done = run(path, *arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert expected in done.stderr
+
+
+def test_a_folder_without_a_journal_is_refused_and_left_alone(tmp_path):
+    done = run(tmp_path)
+    assert done.returncode == 2
+    assert "no journal" in done.stderr
+    assert not list(tmp_path.iterdir())

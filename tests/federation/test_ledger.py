@@ -1,0 +1,151 @@
+"""The privacy budget: what is spent is added up as dp-accounting does, lasts, and is never overspent."""
+
+from __future__ import annotations
+
+import json
+
+import dp_accounting
+import dp_accounting.pld
+import dp_accounting.rdp
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.errors import BadInput, Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.journal import Journal
+from fedrouter.federation.ledger import ORDERS, Event, Ledger, multiplier_for, spent_epsilon
+from fedrouter.federation.memory import ShortMemory
+from fedrouter.federation.messages import ClusterRequest, CostScaleRequest, TrainRequest
+from fedrouter.federation.privacy import Noise, Privacy
+from fedrouter.routers.mlp import CostScale, initial_weights
+
+MODELS = ("model-0", "model-1", "model-2")
+COST_SCALE = CostScaleRequest(MODELS)
+DELTA = 1e-5
+
+
+def noisy_client(noise, memory=None, rows=60):
+    return Client("one", drawn_evaluations(rows), Privacy(noise=noise), memory)
+
+
+def spent(client):
+    return client._noisy.ledger.spent()
+
+
+def test_epsilon_is_that_of_dp_accounting():
+    events = (Event("gaussian", 4.0), Event("laplace", 5.0, 3), Event("gaussian", 2.0, 50, 0.1), Event("gaussian", 4.0))
+    accountant = dp_accounting.rdp.RdpAccountant(ORDERS)
+    accountant.compose(dp_accounting.GaussianDpEvent(4.0), 2)
+    accountant.compose(dp_accounting.LaplaceDpEvent(5.0), 3)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(2.0)), 50)
+    assert spent_epsilon(events, DELTA) == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (Event("gaussian", 4.0, 2),),
+        (Event("gaussian", 0.7),),
+        (Event("gaussian", 2.0, 100, 0.05),),
+        (Event("gaussian", 5.0), Event("gaussian", 3.0, 40, 0.3)),
+    ],
+)
+def test_epsilon_is_never_below_the_exact_one_and_not_far_above(events):
+    accountant = dp_accounting.pld.PLDAccountant()
+    for event in events:
+        noise = dp_accounting.GaussianDpEvent(event.multiplier)
+        accountant.compose(
+            dp_accounting.PoissonSampledDpEvent(event.rate, noise) if event.rate < 1 else noise, event.times
+        )
+    exact = accountant.get_epsilon(DELTA)
+    assert exact <= spent_epsilon(events, DELTA) * 1.001
+    assert spent_epsilon(events, DELTA) <= 1.25 * exact
+
+
+def test_laplace_answers_cost_at_most_what_pure_privacy_adds_up_to():
+    assert spent_epsilon((Event("laplace", 2.0, 3),), DELTA) <= 1.5 * 1.001
+
+
+def test_a_multiplier_for_a_budget_uses_it_up_and_no_more():
+    multiplier = multiplier_for(2.0, DELTA, 7)
+    assert 1.9 < spent_epsilon((Event("gaussian", multiplier),) * 7, DELTA) <= 2.0
+
+
+def test_what_would_go_over_budget_is_refused_before_it_is_made_and_says_why():
+    noise = Noise(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
+    client = noisy_client(noise)
+    for _ in range(2):
+        client.answer("cost_scale", COST_SCALE)
+    before = spent(client)
+    assert 1.9 < before <= 2.0
+    with pytest.raises(
+        Refused, match=r"budget of epsilon 2 at delta 1e-05, of which 1\.\d+ is spent.*bring it to 2\.[1-9]"
+    ):
+        client.answer("cost_scale", COST_SCALE)
+    assert spent(client) == before
+
+
+def test_the_budget_survives_a_restart(tmp_path):
+    noise = Noise(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
+    for _ in range(2):
+        journal = Journal(tmp_path / "journal.sqlite")
+        noisy_client(noise, journal).answer("cost_scale", COST_SCALE)
+        journal.close()
+    with pytest.raises(Refused, match="privacy budget"):
+        noisy_client(noise, Journal(tmp_path / "journal.sqlite")).answer("cost_scale", COST_SCALE)
+
+
+def test_the_record_of_what_was_sent_says_what_it_cost(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    client = noisy_client(Noise(9.0, multiplier=3.0), journal)
+    client.answer("cost_scale", COST_SCALE)
+    client.answer("cluster", ClusterRequest(3, 1, 5, seed=1))
+    client.answer("cluster", ClusterRequest(3, 1, 5, seed=1))
+    first, second, third = (entry.spent for entry in journal.entries())
+    assert json.loads(first)["events"] == [{"mechanism": "gaussian", "multiplier": 3.0, "times": 1, "rate": 1.0}]
+    assert json.loads(second)["epsilon"] == pytest.approx(spent(client), abs=1e-5)
+    assert third == ""  # answered from memory
+
+
+def test_an_answer_that_was_cut_off_counts_as_given(tmp_path, monkeypatch):
+    memory = ShortMemory()
+    client = noisy_client(Noise(9.0, multiplier=3.0), memory)
+
+    def power_cut(*parts):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrouter.federation.noisy_client.noised", power_cut)
+    with pytest.raises(KeyboardInterrupt):
+        client.answer("cost_scale", COST_SCALE)
+    assert Ledger("one", Noise(9.0), memory).events() == (Event("gaussian", 3.0),)
+
+
+def test_two_processes_of_a_client_share_one_budget(tmp_path):
+    noise = Noise(2.0, multiplier=multiplier_for(2.0, DELTA, 1))
+    first, second = (noisy_client(noise, Journal(tmp_path / "journal.sqlite")) for _ in range(2))
+    first.answer("cost_scale", COST_SCALE)
+    with pytest.raises(Refused, match="privacy budget"):
+        second.answer("cost_scale", COST_SCALE)
+
+
+def test_what_leaves_under_masks_is_paid_for_too():
+    client = noisy_client(Noise(9.0, multiplier=3.0))
+    client.answer("cost_scale", COST_SCALE, hidden=True)
+    assert spent(client) == spent_epsilon((Event("gaussian", 3.0),), DELTA)
+
+
+def test_training_costs_its_steps_on_sampled_rows():
+    client = noisy_client(Noise(99.0, multiplier=3.0, rows=100))
+    scale = CostScale(*np.ones((4, 3)))
+    request = TrainRequest(MODELS, initial_weights(8, (4,), 3, 0), scale, 2, 32, 1e-3, 0.0, 1.0, 0.0, 0)
+    client.answer("train", request)
+    assert client._noisy.ledger.events() == (Event("gaussian", 3.0, 8, 0.32),)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon": 0.0}, {"delta": 1.0}, {"multiplier": -1.0}, {"mechanism": "uniform"}, {"largest_cost": 1e-7}]
+)
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(BadInput, match=f"noise .*{next(iter(wrong))}"):
+        Noise(**({"epsilon": 1.0} | wrong))

@@ -1,0 +1,74 @@
+"""Below the quorum a run ends with a clear word, and goes on from there later."""
+
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.federation.checkpoint import Checkpointed
+from fedrouter.federation.client import Client
+from fedrouter.federation.kmeans import KMeansSettings, learn
+from fedrouter.federation.messages import CostScaleRequest
+from fedrouter.federation.quorum import Quorum, QuorumLost
+from fedrouter.pool import ModelPool
+
+POOL = ModelPool(["model-0", "model-1", "model-2"])
+
+
+def federation(names="abcd"):
+    return LocalFederation(Client(name, drawn_evaluations(seed=ord(name))) for name in names)
+
+
+class Silent:
+    """A federation of which some clients do not answer some verbs."""
+
+    def __init__(self, federation, **silent):
+        self.federation, self.silent = federation, silent
+
+    def clients(self):
+        return self.federation.clients()
+
+    def ask(self, verb, payload, to=None):
+        to = self.clients() if to is None else to
+        return self.federation.ask(verb, payload, [name for name in to if name not in self.silent.get(verb, "")])
+
+
+REQUEST = CostScaleRequest(POOL.names)
+
+
+@pytest.mark.parametrize(("silent", "least"), [("", 4), ("a", 3), ("abc", 1)])
+def test_enough_answers_go_through_as_they_are(silent, least):
+    asked = Quorum(Silent(federation(), cost_scale=silent), least)
+    assert list(asked.ask("cost_scale", REQUEST)) == [name for name in "abcd" if name not in silent]
+    assert asked.clients() == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(("silent", "least"), [("a", 4), ("ab", 3), ("abcd", 1)])
+def test_too_few_answers_end_the_run_with_how_many_there_were(silent, least):
+    with pytest.raises(
+        QuorumLost, match=rf"cost_scale: {4 - len(silent)} of 4 clients answered, the quorum is {least}"
+    ):
+        Quorum(Silent(federation(), cost_scale=silent), least).ask("cost_scale", REQUEST)
+    assert issubclass(QuorumLost, FedrouterError)
+
+
+def test_where_fewer_are_asked_than_the_quorum_all_of_them_must_answer():
+    assert list(Quorum(federation(), 3).ask("cost_scale", REQUEST, ["a", "b"])) == ["a", "b"]
+    with pytest.raises(QuorumLost, match=r"1 of 2"):
+        Quorum(Silent(federation(), cost_scale="b"), 3).ask("cost_scale", REQUEST, ["a", "b"])
+
+
+def test_a_quorum_of_nobody_is_refused():
+    with pytest.raises(BadInput, match="quorum"):
+        Quorum(federation(), 0)
+
+
+def test_a_run_that_lost_its_quorum_goes_on_when_the_clients_are_back(tmp_path):
+    settings = KMeansSettings(k_local=4, k_global=5)
+    with pytest.raises(QuorumLost):
+        learn(Checkpointed(Quorum(Silent(federation(), statistics="ab"), 3), tmp_path), POOL, settings)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1  # the clustering, which had its quorum
+    resumed = learn(Checkpointed(Quorum(federation(), 3), tmp_path), POOL, settings)
+    whole = learn(federation(), POOL, settings)
+    assert resumed.sums == whole.sums
+    assert resumed.centres.tobytes() == whole.centres.tobytes()

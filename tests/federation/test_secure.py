@@ -1,0 +1,601 @@
+"""Secure aggregation: the coordinator gets the total, bit for bit, and nobody's own sums, whoever drops out."""
+
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, BadMessage, Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.identity import Identity
+from fedrouter.federation.journal import Journal
+from fedrouter.federation.masks import common_ground, new_key, pair_mask, question, self_mask
+from fedrouter.federation.memory import ShortMemory
+from fedrouter.federation.messages import VERBS, CostScaleRequest, StatisticsRequest, TrainRequest
+from fedrouter.federation.mlp import MLPSettings, ask_cost_scale, average
+from fedrouter.federation.privacy import OPEN, Privacy
+from fedrouter.federation.secure import Secure, TooFewLeft
+from fedrouter.federation.secure_client import OPEN_SESSION
+from fedrouter.federation.secure_messages import (
+    AgreeRequest,
+    KeysRequest,
+    MaskedRequest,
+    MaskedVector,
+    SharesRequest,
+    UnmaskRequest,
+)
+from fedrouter.federation.vectors import LAYOUTS, WEIGHT_BITS
+from fedrouter.pool import ModelPool
+from fedrouter.routers.mlp import initial_weights
+
+POOL = ModelPool(["model-0", "model-1", "model-2"])
+CENTRES = drawn_evaluations(queries=4, seed=99).embeddings
+STATISTICS = StatisticsRequest(CENTRES, POOL.names)
+NAMES = [f"client-{seed}" for seed in range(6)]
+THRESHOLD = 5  # of six, more than two thirds
+STEPS = ("keys", "shares", "masked", "unmask")
+SMALL = {"mlp": {"rounds": 2, "hidden": (16,), "participation": 0.7}, "mf": {"rounds": 2, "factors": 4}}
+
+
+def clients(privacy=OPEN):
+    return [
+        Client(name, drawn_evaluations(queries=60 + 9 * seed, seed=seed), privacy) for seed, name in enumerate(NAMES)
+    ]
+
+
+def table(replies):
+    return reduce(add, (reply.table(len(CENTRES), len(POOL)) for reply in replies.values()))
+
+
+class Wire(LocalFederation):
+    """Drops the replies of the ``lost`` at one step, and keeps everything that crosses."""
+
+    def __init__(self, clients, step=None, lost=()):
+        super().__init__(clients)
+        self.step, self.lost, self.asked, self.sent = step, lost, {}, {}
+
+    def ask(self, verb, payload, to=None):
+        self.asked[verb] = payload
+        replies = {
+            name: r for name, r in super().ask(verb, payload, to).items() if verb != self.step or name not in self.lost
+        }
+        self.sent[verb] = replies
+        return replies
+
+
+# --- The total ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "auto")) for n in FAMILIES])
+def test_a_family_learns_the_same_router_from_totals_as_from_replies(name):
+    family = FAMILIES[name]
+    settings = family.settings(**SMALL.get(name, {}))
+    plain = family.learn(LocalFederation(clients()), POOL, settings)
+    secure = family.learn(Secure(LocalFederation(clients())), POOL, settings)
+    ours, theirs = secure.arrays(), plain.arrays()
+    assert ours.keys() == theirs.keys()
+    for key, array in ours.items():
+        if name in SMALL:  # weights are rounded once, to a finer grid than float32's
+            np.testing.assert_allclose(array, theirs[key], rtol=1e-5, atol=1e-7)
+        else:
+            assert array.tobytes() == theirs[key].tobytes()
+
+
+def test_floors_hold_under_masks_as_they_do_without():
+    plain = LocalFederation(clients(Privacy())).ask("statistics", STATISTICS)
+    secure = Secure(LocalFederation(clients(Privacy()))).ask("statistics", STATISTICS)
+    assert table(secure) == table(plain)
+    assert table(plain) != table(LocalFederation(clients(OPEN)).ask("statistics", STATISTICS))
+
+
+def test_everything_but_centroids_and_names_is_a_sum():
+    secure = {"keys", "shares", "masked", "agree", "unmask"}
+    assert set(VERBS) - set(LAYOUTS) - secure == {"hello", "cluster"}
+
+
+def train_request(federation):
+    scale, dimension = ask_cost_scale(federation, POOL)
+    settings = MLPSettings()
+    return TrainRequest(
+        POOL.names,
+        initial_weights(dimension, (16,), len(POOL), 0),
+        scale,
+        1,
+        settings.batch_size,
+        settings.learning_rate,
+        settings.weight_decay,
+        settings.clip_norm,
+        settings.dropout,
+        seed=1,
+    )
+
+
+def test_averaged_weights_are_off_by_no_more_than_the_fixed_point_is_coarse():
+    federation = LocalFederation(clients())
+    request = train_request(federation)
+    plain = list(federation.ask("train", request).values())
+    (secure,) = Secure(federation).ask("train", request).values()
+    rows = sum(update.rows for update in plain)
+    assert secure.rows == rows
+    assert secure.loss == pytest.approx(sum(u.rows * u.loss for u in plain) / rows, abs=1e-9)
+    coarse = len(plain) * 2.0 ** -(WEIGHT_BITS + 1) / rows
+    for name, mean in average(plain, request.weights).items():
+        room = coarse + np.spacing(np.abs(mean))
+        assert (np.abs(secure.weights[name].astype(float) - mean.astype(float)) <= room).all()
+
+
+def test_a_training_that_diverged_is_refused_rather_than_wrapped_around():
+    federation = LocalFederation(clients())
+    request = train_request(federation)
+    huge = {name: np.full_like(array, 1e9) for name, array in request.weights.items()}
+    reply = replace(federation.ask("train", request)["client-0"], weights=huge)
+    with pytest.raises(BadInput, match=r"too large to be added"):
+        LAYOUTS["train"].lay(request, reply, 6)
+
+
+def test_clients_of_different_widths_are_told_apart_by_their_total():
+    mixed = [*clients(), Client("wide", drawn_evaluations(dimension=9), OPEN)]
+    with pytest.raises(BadMessage, match=r"different widths"):
+        Secure(LocalFederation(mixed)).ask("cost_scale", CostScaleRequest(POOL.names))
+
+
+def test_clients_without_rows_leave_the_weights_as_they_are():
+    request = train_request(LocalFederation(clients()))
+    empty = drawn_evaluations(queries=4).take(np.zeros(0, np.int64))
+    (total,) = Secure(LocalFederation(Client(name, empty, OPEN) for name in NAMES)).ask("train", request).values()
+    assert total.rows == 0
+    assert all(np.array_equal(array, request.weights[name]) for name, array in total.weights.items())
+
+
+def test_every_message_may_be_answered_by_a_client_that_knows_only_its_journal(tmp_path):
+    class Reborn(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            journals = [Journal(tmp_path / name) for name in NAMES]
+            self._clients = {
+                name: Client(name, drawn_evaluations(queries=60 + 9 * seed, seed=seed), OPEN, journals[seed])
+                for seed, name in enumerate(NAMES)
+            }
+            replies = super().ask(verb, payload, to)
+            for journal in journals:
+                journal.close()
+            return replies
+
+    secure = Secure(Reborn(clients())).ask("statistics", STATISTICS)
+    assert table(secure) == table(LocalFederation(clients()).ask("statistics", STATISTICS))
+    journal = Journal(tmp_path / NAMES[0])
+    assert [entry.verb for entry in journal.entries()] == list(STEPS)
+    journal.close()
+
+
+# --- Dropouts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lost", ["client-0", "client-3", "client-5"])
+def test_who_drops_out_is_missing_from_the_total_and_nothing_else_is(step, lost):
+    secure = Secure(Wire(clients(), step, [lost]))
+    total = secure.ask("statistics", STATISTICS)
+    # Whoever is lost after its vector arrived is part of the total.
+    left = [name for name in NAMES if name != lost or step == "unmask"]
+    assert secure.answered == tuple(left)
+    assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS, to=left))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_below_the_threshold_the_question_ends_with_an_error_that_says_where(step):
+    secure = Secure(Wire(clients(), step, NAMES[:2]))
+    with pytest.raises(TooFewLeft, match=rf"4 clients were left at the step '{step}' .* needs 5"):
+        secure.ask("statistics", STATISTICS)
+
+
+def test_clients_lost_at_different_steps_add_up():
+    class Unlucky(Wire):
+        def ask(self, verb, payload, to=None):
+            lost = {"keys": "client-9", "shares": "client-8", "masked": "client-7", "unmask": "client-6"}
+            return {n: r for n, r in super().ask(verb, payload, to).items() if n != lost.get(verb)}
+
+    many = [Client(f"client-{s}", drawn_evaluations(seed=s), OPEN) for s in range(13)]
+    secure = Secure(Unlucky(many))
+    total = secure.ask("statistics", STATISTICS)
+    left = [client.name for client in many if client.name not in ("client-7", "client-8", "client-9")]
+    assert table(total) == table(LocalFederation(many).ask("statistics", STATISTICS, to=left))
+
+
+def test_a_vector_of_another_length_counts_as_lost():
+    class Shortened(Wire):
+        def ask(self, verb, payload, to=None):
+            replies = dict(super().ask(verb, payload, to))
+            if verb == "masked":
+                replies["client-2"] = MaskedVector(replies["client-2"].vector[:-1])
+            return replies
+
+    secure = Secure(Shortened(clients()))
+    total = secure.ask("statistics", STATISTICS)
+    assert "client-2" not in secure.answered
+    left = [name for name in NAMES if name != "client-2"]
+    assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS, to=left))
+
+
+def test_a_total_that_no_evaluations_have_is_refused():
+    class Poisoned(Wire):
+        def ask(self, verb, payload, to=None):
+            replies = dict(super().ask(verb, payload, to))
+            if verb == "masked":
+                replies["client-2"] = MaskedVector(replies["client-2"].vector[::-1].copy())
+            return replies
+
+    with pytest.raises(BadMessage):
+        Secure(Poisoned(clients())).ask("statistics", STATISTICS)
+
+
+@pytest.mark.parametrize("kind", ["seeds", "keys"])
+def test_a_wrong_share_is_noticed(kind):
+    class Lying(Wire):
+        def ask(self, verb, payload, to=None):
+            replies = dict(super().ask(verb, payload, to))
+            if verb == "unmask":
+                shares = {
+                    name: share ^ np.r_[np.zeros(4, np.uint8), np.ones(len(share) - 4, np.uint8)]
+                    for name, share in getattr(replies["client-1"], kind).items()
+                }
+                replies["client-1"] = replace(replies["client-1"], **{kind: shares})
+            return replies
+
+    with pytest.raises(BadMessage, match=r"do not combine"):
+        Secure(Lying(clients(), "masked", ["client-0"])).ask("statistics", STATISTICS)
+
+
+def test_too_few_clients_for_a_total_are_not_asked():
+    with pytest.raises(BadInput, match=r"at least 3 clients, 2 would be asked"):
+        Secure(LocalFederation(clients())).ask("statistics", STATISTICS, to=NAMES[:2])
+
+
+def test_a_threshold_that_clients_would_refuse_is_refused_at_once():
+    with pytest.raises(BadInput, match=r"from 2/3 to below 1"):
+        Secure(LocalFederation(clients()), 0.5)
+
+
+# --- What the coordinator sees --------------------------------------------------------------------------------------
+
+
+def seen(wire):
+    Secure(wire).ask("statistics", STATISTICS)
+    return {name: reply.vector for name, reply in wire.sent["masked"].items()}
+
+
+def own_vectors():
+    replies = LocalFederation(clients()).ask("statistics", STATISTICS)
+    return {name: LAYOUTS["statistics"].lay(STATISTICS, reply, 6) for name, reply in replies.items()}
+
+
+def test_masked_vectors_look_uniform():
+    """Of each byte value there are as many as of any other, although most of what is hidden is zeros."""
+    request = replace(STATISTICS, centres=drawn_evaluations(queries=200, seed=5).embeddings)
+    wire = Wire(clients())
+    Secure(wire).ask("statistics", request)
+    for reply in wire.sent["masked"].values():
+        counts = np.bincount(reply.vector.view(np.uint8), minlength=256)
+        expected = counts.sum() / 256
+        statistic = ((counts - expected) ** 2 / expected).sum()
+        assert abs(statistic - 255) < 6 * np.sqrt(2 * 255)
+
+
+def test_masked_vectors_differ_from_plain_ones_everywhere_and_from_one_session_to_the_next():
+    wire, plain = Wire(clients()), own_vectors()
+    first, second = seen(wire), seen(wire)
+    for name in NAMES:
+        assert not (first[name] == plain[name]).any()
+        assert not (first[name] == second[name]).any()
+
+
+def test_no_strict_subset_of_vectors_adds_up_to_anything_plain():
+    wire, plain = Wire(clients()), own_vectors()
+    masked = seen(wire)
+    for size in range(1, 6):
+        chosen = NAMES[:size]
+        hidden, true = (sum(vectors[name] for name in chosen) for vectors in (masked, plain))
+        assert not (hidden == true).any()
+
+
+def test_taking_off_what_was_revealed_unmasks_the_total_alone():
+    """With all seeds known, as after the last step, one vector is still under the masks of its pairs."""
+    wire, plain = Wire(clients()), own_vectors()
+    masked = seen(wire)
+    told = wire.asked["shares"]
+    ground = common_ground(told.session, told.threshold, told.sealing, told.masking)
+    asked = question("statistics", STATISTICS.pack())
+    revealed = list(wire.sent["unmask"].values())
+    bare = {}
+    for name in NAMES:
+        seed = combine_shares([reply.seeds[name].tobytes() for reply in revealed[:THRESHOLD]])
+        bare[name] = masked[name] - self_mask(seed, ground, asked, len(masked[name]))
+        assert not (bare[name] == plain[name]).any()
+    assert np.array_equal(sum(bare.values()), sum(plain.values()))
+
+
+def test_clients_asked_different_questions_do_not_add_up():
+    """Or a coordinator could ask all but one about nothing, and read that one's sums in the total."""
+
+    class Twisted(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            if verb != "masked":
+                return super().ask(verb, payload, to)
+            elsewhere = replace(STATISTICS, models=("other-0", "other-1", "other-2"))
+            other = MaskedRequest(payload.session, payload.sealed, "statistics", *elsewhere.pack())
+            others = [name for name in to if name != "client-0"]
+            return {**super().ask(verb, payload, ["client-0"]), **super().ask(verb, other, others)}
+
+    with pytest.raises(BadMessage):
+        Secure(Twisted(clients())).ask("statistics", STATISTICS)
+
+
+def test_masks_of_a_pair_cancel_and_depend_on_the_whole_secret():
+    length = 1000
+    secret, same_fold = bytes(32), b"\1\0\0\0" * 2 + bytes(24)
+    ours = pair_mask("a", "b", secret, b"ground", b"asked", length)
+    assert not (ours + pair_mask("b", "a", secret, b"ground", b"asked", length)).any()
+    # Flower's own generator cannot tell these two secrets apart.
+    assert np.array_equal(*(pseudo_rand_gen(s, 2**31, [(length,)])[0] for s in (secret, same_fold)))
+    for other in (
+        pair_mask("a", "b", same_fold, b"ground", b"asked", length),
+        pair_mask("a", "b", secret, b"another", b"asked", length),
+        pair_mask("a", "b", secret, b"ground", b"other", length),
+        pair_mask("a", "c", secret, b"ground", b"asked", length),
+    ):
+        assert not (ours == other).any()
+
+
+# --- What a client refuses ------------------------------------------------------------------------------------------
+
+
+def begun(group=None):
+    """A group that has made its keys, and what it is to be asked next."""
+    group = group or clients()
+    size = len(group)
+    keys = {client.name: client.answer("keys", KeysRequest("session")) for client in group}
+    request = SharesRequest(
+        "session",
+        2 * size // 3 + 1,
+        {name: reply.sealing for name, reply in keys.items()},
+        {name: reply.masking for name, reply in keys.items()},
+        {name: reply.signature for name, reply in keys.items()},
+    )
+    return group, request
+
+
+def masked_request(group, request):
+    sealed = {client.name: client.answer("shares", request).sealed for client in group}
+    return MaskedRequest("session", sealed, "statistics", *STATISTICS.pack())
+
+
+def ready(group=None):
+    """A group that has sent its masked vectors."""
+    group, request = begun(group)
+    asked = masked_request(group, request)
+    for client in group:
+        client.answer("masked", asked)
+    return group
+
+
+def test_a_masked_vector_is_sent_once():
+    group, request = begun()
+    asked = masked_request(group, request)
+    group[0].answer("masked", asked)
+    with pytest.raises(Refused, match=r"no session is open at this step"):
+        group[0].answer("masked", asked)
+
+
+def test_nothing_is_sent_again_after_a_step_that_failed():
+    group, request = begun()
+    asked = masked_request(group, request)
+    with pytest.raises(Refused, match=r"'cluster' does not ask for sums"):
+        group[0].answer("masked", replace(asked, verb="cluster"))
+    with pytest.raises(Refused, match=r"no session is open"):
+        group[0].answer("masked", asked)
+
+
+def test_of_each_peer_one_secret_is_revealed_and_never_the_other():
+    group = ready()
+    reply = group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES[:5])))
+    assert (sorted(reply.seeds), sorted(reply.keys)) == (NAMES[:5], NAMES[5:])
+    with pytest.raises(Refused, match=r"no session is open"):
+        group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES)))
+
+
+@pytest.mark.parametrize(
+    ("survivors", "why"),
+    [
+        (NAMES[:4], r"4 clients are left, the threshold is 5"),
+        (NAMES[1:], r"not those who began"),
+        ([*NAMES[:5], "stranger"], r"not those who began"),
+    ],
+)
+def test_nothing_is_revealed_for_too_few_survivors_or_others(survivors, why):
+    with pytest.raises(Refused, match=why):
+        ready()[0].answer("unmask", UnmaskRequest("session", tuple(survivors)))
+
+
+def test_two_clients_are_no_crowd():
+    group, request = begun(clients()[:2])
+    with pytest.raises(Refused, match=r"2 clients take part: expected at least 3"):
+        group[0].answer("shares", request)
+
+
+@pytest.mark.parametrize("threshold", [0, 3, 4, 7])
+def test_a_threshold_of_two_thirds_or_less_is_refused(threshold):
+    group, request = begun()
+    with pytest.raises(Refused, match=r"expected more than two thirds"):
+        group[0].answer("shares", replace(request, threshold=threshold))
+
+
+def test_a_company_that_shrank_below_the_threshold_gets_no_vector():
+    group, request = begun()
+    asked = masked_request(group, request)
+    few = {name: asked.sealed[name] for name in NAMES[:4]}
+    with pytest.raises(Refused, match=r"4 clients are left"):
+        group[0].answer("masked", replace(asked, sealed=few))
+
+
+def test_keys_are_fresh_for_each_session():
+    client = clients()[0]
+    first, second = (client.answer("keys", KeysRequest(session)) for session in ("one", "two"))
+    assert first.sealing.tobytes() != second.sealing.tobytes()
+    assert first.masking.tobytes() != second.masking.tobytes()
+
+
+def test_a_new_session_ends_the_one_before():
+    group = ready()
+    group[0].answer("keys", KeysRequest("another"))
+    with pytest.raises(Refused, match=r"no session is open"):
+        group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES)))
+
+
+def test_a_client_whose_own_keys_were_exchanged_refuses():
+    group, request = begun()
+    stranger = np.frombuffer(new_key()[1], np.uint8)
+    with pytest.raises(Refused, match=r"its own keys are not among"):
+        group[0].answer("shares", replace(request, masking={**request.masking, "client-0": stranger}))
+
+
+def test_one_key_for_two_clients_is_refused():
+    group, request = begun()
+    twice = {**request.masking, "client-1": request.masking["client-2"]}
+    with pytest.raises(Refused, match=r"a key is there twice"):
+        group[0].answer("shares", replace(request, masking=twice))
+
+
+def test_shares_of_clients_that_were_told_other_keys_cannot_be_opened():
+    """So a coordinator cannot put its own keys in place of one client's for some of the others only."""
+    group, request = begun()
+    forged = replace(request, masking={**request.masking, "client-5": np.frombuffer(new_key()[1], np.uint8)})
+    sealed = {client.name: client.answer("shares", request).sealed for client in group[1:]}
+    sealed["client-0"] = group[0].answer("shares", forged).sealed
+    with pytest.raises(BadMessage, match=r"not sealed for this client in this session"):
+        group[0].answer("masked", MaskedRequest("session", sealed, "statistics", *STATISTICS.pack()))
+
+
+def test_secrets_are_forgotten_as_soon_as_they_have_served():
+    memory = ShortMemory()
+    group, request = begun()
+    group[0]._memory = memory
+    keys = group[0].answer("keys", KeysRequest("session"))
+    request = replace(
+        request,
+        sealing={**request.sealing, "client-0": keys.sealing},
+        masking={**request.masking, "client-0": keys.masking},
+    )
+    asked = masked_request(group, request)
+    known = memory.recall(OPEN_SESSION)
+    private = {known[name].tobytes() for name in ("sealing", "masking", "seed")}
+    group[0].answer("masked", asked)
+    assert not private & {array.tobytes() for array in memory.recall(OPEN_SESSION).values()}
+    group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES)))
+    assert memory.recall(OPEN_SESSION) is None
+
+
+@pytest.mark.parametrize("verb", ["statistics", "cost_scale"])
+def test_a_client_may_insist_on_secure_aggregation(verb):
+    insisting = Privacy(floors=None, secure_only=True)
+    request = {"statistics": STATISTICS, "cost_scale": CostScaleRequest(POOL.names)}[verb]
+    with pytest.raises(Refused, match=rf"{verb}: .* under secure aggregation only"):
+        LocalFederation(clients(insisting)).ask(verb, request)
+    assert Secure(LocalFederation(clients(insisting))).ask(verb, request)
+
+
+# --- Long-term keys -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def credentials():
+    """Private key files and public lines by client, as a client's folder holds them."""
+    keys = {name: ec.generate_private_key(ec.SECP384R1()) for name in [*NAMES, "impostor"]}
+    private = {n: k.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()) for n, k in keys.items()}
+    public = {n: k.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() for n, k in keys.items()}
+    return private, public
+
+
+def known_clients(credentials, **exchanged):
+    """Clients that know each other's keys; ``exchanged`` sign with another's key."""
+    private, public = credentials
+    roster = {name: public[name] for name in NAMES}
+    return [
+        Client(
+            name,
+            drawn_evaluations(queries=60 + 9 * seed, seed=seed),
+            OPEN,
+            identity=Identity.read(private[exchanged.get(name.replace("-", "_"), name)], roster),
+        )
+        for seed, name in enumerate(NAMES)
+    ]
+
+
+@pytest.mark.parametrize("step", ["none", "keys", "shares", "masked", "agree", "unmask"])
+def test_clients_that_know_each_other_make_the_same_total(credentials, step):
+    wire = Wire(known_clients(credentials), step, ["client-4"])
+    secure = Secure(wire)
+    total = secure.ask("statistics", STATISTICS)
+    assert "agree" in wire.sent
+    assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS, to=secure.answered))
+
+
+def test_keys_signed_by_an_impostor_are_refused(credentials):
+    with pytest.raises(Refused, match=r"the keys of 'client-3' are not signed by a client of that name"):
+        Secure(LocalFederation(known_clients(credentials, client_3="impostor"))).ask("statistics", STATISTICS)
+
+
+def test_a_peer_that_is_not_on_the_roster_is_refused(credentials):
+    group = [*known_clients(credentials), Client("client-6", drawn_evaluations(), OPEN)]
+    with pytest.raises(Refused, match=r"the keys of 'client-6' are not signed"):
+        Secure(LocalFederation(group)).ask("statistics", STATISTICS)
+
+
+def test_a_signature_of_another_session_is_worth_nothing(credentials):
+    group = known_clients(credentials)
+    old = group[1].answer("keys", KeysRequest("yesterday"))
+    keys = {client.name: client.answer("keys", KeysRequest("session")) for client in group} | {"client-1": old}
+    parts = [{name: getattr(r, part) for name, r in keys.items()} for part in ("sealing", "masking", "signature")]
+    with pytest.raises(Refused, match=r"the keys of 'client-1' are not signed"):
+        group[0].answer("shares", SharesRequest("session", THRESHOLD, *parts))
+
+
+def test_nothing_is_revealed_where_clients_were_told_different_survivors(credentials):
+    class TwoFaced(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            if verb != "agree":
+                return super().ask(verb, payload, to)
+            other = replace(payload, survivors=tuple(NAMES[1:]))
+            return {**super().ask(verb, payload, NAMES[:3]), **super().ask(verb, other, NAMES[3:])}
+
+    with pytest.raises(Refused, match=r"too few have signed"):
+        Secure(TwoFaced(known_clients(credentials))).ask("statistics", STATISTICS)
+
+
+def test_a_client_with_a_roster_reveals_nothing_without_the_agreement(credentials):
+    survivors = tuple(NAMES)
+    with pytest.raises(Refused, match=r"no session is open at this step"):
+        ready(known_clients(credentials))[0].answer("unmask", UnmaskRequest("session", survivors))
+    group = ready(known_clients(credentials))
+    signed = {client.name: client.answer("agree", AgreeRequest("session", survivors)).signature for client in group}
+    few = {name: signed[name] for name in NAMES[:4]}
+    one_for_all = dict.fromkeys(NAMES, signed["client-0"])
+    for client, signatures in zip(group, ({}, few, one_for_all), strict=False):
+        with pytest.raises(Refused, match=r"too few have signed"):
+            client.answer("unmask", UnmaskRequest("session", survivors, signatures))
+    assert group[5].answer("unmask", UnmaskRequest("session", survivors, signed)).seeds
+
+
+def test_a_key_that_is_none_is_refused_by_name(credentials):
+    private, _ = credentials
+    with pytest.raises(BadInput, match=r"client key: expected a private key"):
+        Identity.read(b"rubbish", {})
+    with pytest.raises(BadInput, match=r"roster, client 'client-1'"):
+        Identity.read(private["client-0"], {"client-1": "rubbish"})

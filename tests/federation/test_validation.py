@@ -1,0 +1,210 @@
+"""What the server believes: replies that do not fit their request are dropped by name, and the others go on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.exact import ExactSums
+from fedrouter.federation.client import Client
+from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.kmeans import KMeansSettings
+from fedrouter.federation.messages import VERBS, ClusterRequest, CostScaleRequest, SecondMomentRequest, Update
+from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.validation import Checked, fault, most_bytes, odd_ones_out
+from fedrouter.federation.verb_faults import COSTS, FAULTS, MOST_ROWS, SHAPE, SPREAD, TOO_MANY
+from fedrouter.pool import ModelPool
+from poison import Wire, poisoned
+
+POOL = ModelPool(["model-0", "model-1", "model-2"])
+SMALL = {"mlp": {"rounds": 2, "hidden": (16,)}, "mf": {"rounds": 2}}
+
+
+def client(seed, dimension=8):
+    return Client(f"client-{seed}", drawn_evaluations(queries=200, seed=seed, dimension=dimension), OPEN)
+
+
+class Recorder(LocalFederation):
+    """Keeps one request and its reply of every verb."""
+
+    def __init__(self, clients):
+        super().__init__(clients)
+        self.seen = {}
+
+    def ask(self, verb, payload, to=None):
+        replies = super().ask(verb, payload, to)
+        self.seen.setdefault(verb, (payload, replies))
+        return replies
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """A request and the honest replies to it, of every verb."""
+    federation = Recorder(client(seed) for seed in range(3))
+    federation.ask("hello", VERBS["hello"][0]())
+    for name in ("mlp", "auto"):
+        family = FAMILIES[name]
+        family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
+    return federation.seen
+
+
+def scaled(sums, factor):
+    return ExactSums(sums.limbs * factor).carried()
+
+
+def forged(reply, **changes):
+    """The reply with other values and none of its own checks, as a liar would make it."""
+    copy = object.__new__(type(reply))
+    for name, value in {**vars(reply), **changes}.items():
+        object.__setattr__(copy, name, value)
+    return copy
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_honest_clients_of_every_family_lose_nothing(name):
+    family = FAMILIES[name]
+    federation = Checked(LocalFederation(client(seed) for seed in range(3)))
+    family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
+    assert not federation.dropped
+
+
+def test_every_verb_has_its_rules_and_honest_replies_keep_them(seen):
+    assert set(FAULTS) == set(seen)
+    for verb, (request, replies) in seen.items():
+        for reply in replies.values():
+            assert fault(verb, request, reply) is None
+            assert reply.size <= most_bytes(request)
+
+
+def first_weight(reply, change):
+    name = next(iter(reply.weights))
+    return {"weights": {**reply.weights, name: change(reply.weights[name])}}
+
+
+LIES = [
+    ("cluster", lambda r: {"centres": np.repeat(r.centres, 300, 0), "sizes": np.repeat(r.sizes, 300)}, SHAPE),
+    ("cluster", lambda r: {"sizes": r.sizes * MOST_ROWS}, TOO_MANY),
+    ("cluster", lambda r: {"sizes": np.full_like(r.sizes, 2**62)}, TOO_MANY),
+    ("statistics", lambda r: {"cell": r.cell + 10_000}, SHAPE),
+    ("statistics", lambda r: {"accuracy_squares": scaled(r.accuracy, 0)}, SPREAD),
+    ("statistics", lambda r: {"accuracy": scaled(r.accuracy, 2), "accuracy_squares": r.accuracy}, SPREAD),
+    ("statistics", lambda r: {"cost": scaled(r.cost, 10**9)}, COSTS),
+    ("statistics", lambda r: {"cost": scaled(r.cost, 0)}, SPREAD),
+    ("statistics", lambda r: {"log_cost": scaled(r.log_cost, -1)}, SPREAD),
+    ("statistics", lambda r: {"log_cost": scaled(r.log_cost, 3)}, SPREAD),
+    ("statistics", lambda r: {"count": r.count * MOST_ROWS}, TOO_MANY),
+    ("cost_scale", lambda r: {"dimension": 10**9}, SHAPE),
+    ("cost_scale", lambda r: {"dimension": "8"}, SHAPE),
+    ("cost_scale", lambda r: {"total": scaled(r.total, 2), "squares": scaled(r.squares, 4)}, SPREAD),
+    ("cost_scale", lambda r: {"count": np.r_[r.count, 1]}, SHAPE),
+    ("train", lambda r: {"weights": {"stranger": np.zeros(3, np.float32)}}, SHAPE),
+    ("train", lambda r: first_weight(r, lambda array: array[:1]), SHAPE),
+    (
+        "train",
+        lambda r: first_weight(r, lambda array: array + np.float32(1)),
+        "weights moved further than its steps could",
+    ),
+    ("train", lambda r: {"rows": 0}, "weights moved further than its steps could"),
+    ("train", lambda r: {"rows": float("inf")}, TOO_MANY),
+    ("train", lambda r: {"rows": True}, TOO_MANY),
+    ("train", lambda r: {"loss": -1.0}, "a loss below zero"),
+    ("validate", lambda r: {"rows": MOST_ROWS + 1}, TOO_MANY),
+    ("cost_totals", lambda r: {"predicted": scaled(r.predicted, 0)}, SPREAD),
+    ("cost_totals", lambda r: {"observed": ExactSums(r.observed.limbs + 2**50).carried()}, COSTS),
+    ("second_moment", lambda r: {"count": 0}, SPREAD),
+    ("second_moment", lambda r: {"total": r.total[:-1]}, SHAPE),
+    ("second_moment", lambda r: {"total": scaled(r.total, -1)}, SPREAD),
+    ("moments", lambda r: {"count": r.count + 1}, SPREAD),
+    ("moments", lambda r: {"accuracy": scaled(r.accuracy, -1)}, SPREAD),
+    ("moments", lambda r: {"cost": scaled(r.cost, 300)}, SPREAD),
+    ("moments", lambda r: {"accuracy": r.accuracy[:, :-1]}, SHAPE),
+    ("score", lambda r: {"gram": r.gram[:-1, :-1]}, SHAPE),
+    ("score", lambda r: {"gram": ExactSums(np.triu(np.ones(r.gram.shape, np.int64))[..., None] * [0, 1])}, SPREAD),
+    ("score", lambda r: {"gram": scaled(r.gram, -1)}, SPREAD),
+    ("hello", lambda r: {"dimension": 10**6}, SHAPE),
+    ("hello", lambda r: {"models": tuple(f"{place:0100d}" for place in range(2000))}, "larger than its request allows"),
+    ("statistics", lambda r: {"cost": ExactSums(r.cost.limbs - [1, -(2**31)])}, "sums that are not in their one form"),
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "lie", "reason"), LIES, ids=[f"{verb}-{place}" for place, (verb, *_) in enumerate(LIES)]
+)
+def test_a_lie_is_dropped_for_its_reason(seen, verb, lie, reason):
+    request, replies = seen[verb]
+    reply = replies["client-1"]
+    assert fault(verb, request, forged(reply, **lie(reply))) == reason
+
+
+def test_a_gram_matrix_that_no_features_have_is_dropped(seen):
+    request, replies = seen["moments"]
+    reply = replies["client-0"]
+    limbs = reply.gram.limbs.copy()
+    limbs[:, 1] *= 50  # more correlated than anything can be
+    assert fault("moments", request, forged(reply, gram=ExactSums(limbs).carried())) == SPREAD
+
+
+def test_the_reply_to_another_verb_is_dropped(seen):
+    request, _ = seen["validate"]
+    assert fault("validate", request, seen["score"][1]["client-0"]) == "a reply to another verb"
+
+
+def test_a_client_of_another_encoder_is_left_out_and_the_others_learn_on():
+    told = []
+    clients = [client(0), client(1), client(2), client(3, dimension=5)]
+    federation = Checked(LocalFederation(clients), lambda *what: told.append(what))
+    for request in (CostScaleRequest(POOL.names), SecondMomentRequest(), ClusterRequest(3, 1, 5, 0)):
+        verb = next(verb for verb, (kind, _) in VERBS.items() if isinstance(request, kind))
+        assert set(federation.ask(verb, request)) == {"client-0", "client-1", "client-2"}
+    assert {(who, why) for who, _, why in told} == {("client-3", "embeddings of another width")}
+    assert federation.dropped["client-3", "cluster", "embeddings of another width"] == 1
+
+
+def test_two_clients_that_differ_are_both_kept(seen):
+    request, _ = seen["cost_scale"]
+    replies = LocalFederation([client(0), client(1, dimension=5)]).ask("cost_scale", request)
+    assert odd_ones_out(replies) == {}
+
+
+def test_centres_longer_than_anything_normalised_are_dropped(seen):
+    _, replies = seen["cluster"]
+    longer = replace(replies["client-2"], centres=replies["client-2"].centres * np.float32(5))
+    assert odd_ones_out({**replies, "client-2": longer}) == {"client-2": "longer embeddings than the others'"}
+    every = {name: replace(reply, centres=reply.centres * np.float32(5)) for name, reply in replies.items()}
+    assert odd_ones_out(every) == {}
+
+
+def test_no_number_of_a_reply_is_in_any_reason(seen):
+    for verb, (request, replies) in seen.items():
+        for _, lie, _ in (entry for entry in LIES if entry[0] == verb):
+            reply = replies["client-0"]
+            reason = fault(verb, request, forged(reply, **lie(reply)))
+            assert reason
+            assert not any(letter.isdigit() for letter in reason)
+
+
+@pytest.mark.parametrize("name", ["kmeans", "mlp"])
+def test_a_client_that_sends_not_a_number_costs_its_own_contribution_alone(name):
+    rows = {seed: drawn_evaluations(queries=200, seed=seed) for seed in range(4)}
+    family = FAMILIES[name]
+    settings = MLPSettings(rounds=2, hidden=(16,), participation=1.0) if name == "mlp" else KMeansSettings()
+    liar = poisoned("NaN", "client-3", rows[3], rows[0])
+    wire = Wire([*(Client(f"client-{seed}", rows[seed]) for seed in range(3)), liar])
+    router = family.learn(Checked(wire), POOL, settings)
+    assert {who for who, _ in wire.dropped} == {"client-3"}
+    estimates = router.estimate(rows[0].embeddings)
+    assert np.isfinite(estimates.accuracy).all()
+    assert np.isfinite(estimates.cost).all()
+
+
+def test_an_update_boosted_a_hundredfold_is_dropped(seen):
+    request, replies = seen["train"]
+    reply = next(iter(replies.values()))
+    far = {
+        name: (request.weights[name] + 100 * (array - request.weights[name])).astype(np.float32)
+        for name, array in reply.weights.items()
+    }
+    assert fault("train", request, Update(far, reply.rows, reply.loss)) == "weights moved further than its steps could"

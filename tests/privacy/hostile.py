@@ -1,0 +1,296 @@
+"""What a coordinator can do that asks more than the protocol does: the active attacks, each written once.
+
+An attack talks to a client through verbs alone and returns how often it tried and how often it got what it wanted: one
+row's exact accuracy and cost, or an embedding. The attacker is given the target's embedding, and where it needs them
+those of all rows: what is protected must not hang on the coordinator not knowing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedrouter.evaluations import Evaluations
+from fedrouter.exact import ExactSums
+from fedrouter.federation.client import FOLDS, Client
+from fedrouter.federation.memory import ShortMemory
+from fedrouter.federation.messages import (
+    ClusterRequest,
+    MomentsRequest,
+    ScoreRequest,
+    SecondMomentRequest,
+    StatisticsRequest,
+    TrainRequest,
+)
+from fedrouter.federation.privacy import Privacy
+from fedrouter.pool import ModelPool
+from fedrouter.routers.blend import pack_routers
+from fedrouter.routers.features import Landmarks, Projection
+from fedrouter.routers.kmeans import CELL_SUMS, CellSums, KMeansRouter
+from fedrouter.routers.linear import symmetric
+from fedrouter.routers.mlp import PROJECTION, CostScale
+
+ROWS = 60
+"""Each of them asked of three models, so that differences and not sizes are what the floors have to see."""
+NEAR = 1e-6
+Rate = tuple[int, int]
+"""Tries and successes."""
+
+
+def evaluations(seed: int, queries: int = ROWS, width: int = 8, models: int = 3) -> Evaluations:
+    """A client's rows, every query asked of every model."""
+    draw = np.random.default_rng(seed)
+    embeddings = draw.normal(size=(queries, width))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    query, model = np.divmod(np.arange(queries * models), models)
+    accuracy, cost = draw.integers(0, 2, len(query)).astype(float), 1e-3 * draw.lognormal(0, 0.5, len(query))
+    return Evaluations(
+        ModelPool([f"model-{place}" for place in range(models)]), embeddings, query, model, accuracy, cost
+    )
+
+
+def table(client: Client, rows: Evaluations, centres: Any, fold: int = -1) -> CellSums:
+    request = StatisticsRequest(np.asarray(centres, np.float32), rows.pool.names, fold=fold)
+    return client.answer("statistics", request).table(len(centres), len(rows.pool))
+
+
+def reads_one(first: CellSums, second: CellSums, cells: Any, rows: Evaluations) -> int:
+    """In how many of these pairs of cells the difference is one row, and shows that row's accuracy and cost."""
+    found = 0
+    truth = np.stack([rows.accuracy, rows.cost])
+    for one, other in cells:
+        if not first.count[one] or not second.count[other] or abs(first.count[one] - second.count[other]) != 1:
+            continue
+        gap = [abs(getattr(first, s).totals()[one] - getattr(second, s).totals()[other]) for s in ("accuracy", "cost")]
+        found += bool((np.abs(truth - np.array(gap)[:, None]) < NEAR).all(axis=0).any())
+    return found
+
+
+def moved_centres(privacy: Privacy, trials: int = 10) -> Rate:
+    """Two centres, and then the same moved so little that one query changes sides."""
+    won = 0
+    for seed in range(trials):
+        rows, draw = evaluations(seed), np.random.default_rng(seed)
+        client = Client("one", rows, privacy)
+        along = draw.normal(size=rows.dimension)
+        along /= np.linalg.norm(along)
+        heights = np.sort(rows.embeddings.astype(float) @ along)
+        middle = len(heights) // 2
+        answers = []
+        for cut in (heights[middle - 1 : middle + 1].mean(), heights[middle : middle + 2].mean()):
+            answers.append(table(client, rows, [along * (cut - 1), along * (cut + 1)]))
+        won += bool(reads_one(*answers, [((side, 0), (side, 0)) for side in (0, 1)], rows))
+    return trials, won
+
+
+def with_and_without_fold(privacy: Privacy, trials: int = 10) -> Rate:
+    """All rows, and all but a fold, where a fold has one row of a model."""
+    tried = won = 0
+    for seed in range(trials):
+        # Seven rows of each model: of some folds one.
+        rows = evaluations(seed, queries=21).take(np.arange(21) * 3 + np.arange(21) % 3)
+        client, origin = Client("one", rows, privacy), np.zeros((1, rows.dimension))
+        whole = table(client, rows, origin)
+        open_client = Client("one", rows, Privacy(floors=None))
+        for fold in range(FOLDS):
+            single = table(open_client, rows, origin).count - table(open_client, rows, origin, fold).count == 1
+            cells = [((0, m), (0, m)) for m in np.flatnonzero(single[0])]
+            tried += len(cells)
+            won += reads_one(whole, table(client, rows, origin, fold), cells, rows)
+    return tried, won
+
+
+def _two_days(privacy: Privacy, today: Evaluations, tomorrow: Evaluations) -> int:
+    memory, origin = ShortMemory(), np.zeros((1, today.dimension))
+    first = table(Client("one", today, privacy, memory), today, origin)
+    second = table(Client("one", tomorrow, privacy, memory), tomorrow, origin)
+    return int(bool(reads_one(second, first, [((0, m), (0, m)) for m in range(len(today.pool))], tomorrow)))
+
+
+def one_new_row(privacy: Privacy, trials: int = 10) -> Rate:
+    """The same sum today and tomorrow, after one new query."""
+    days = [evaluations(seed) for seed in range(trials)]
+    return trials, sum(_two_days(privacy, rows.take(np.arange(len(rows) - 1)), rows) for rows in days)
+
+
+def asked_again(privacy: Privacy, trials: int = 10) -> Rate:
+    """The same, after an old query was asked again of the same model: no new query, but a new row."""
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed)
+        again = rows.take([*range(len(rows)), 7])
+        cost = again.cost.copy()
+        cost[-1] *= 1.5
+        again = Evaluations(again.pool, again.embeddings, again.query, again.model, again.accuracy, cost)
+        won += _two_days(privacy, rows, again)
+    return trials, won
+
+
+def new_models_first_query(privacy: Privacy, trials: int = 10) -> Rate:
+    """Products of all queries today and tomorrow, after the first query of a model not asked before."""
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed, queries=101, models=2)
+        today = rows.take(np.flatnonzero((rows.query < 100) & (rows.model == 0)))
+        tomorrow = rows.take(
+            np.flatnonzero((rows.query < 100) & (rows.model == 0) | (rows.query == 100) & (rows.model == 1))
+        )
+        memory = ShortMemory()
+        sent = [
+            Client("one", own, privacy, memory).answer("second_moment", SecondMomentRequest())
+            for own in (today, tomorrow)
+        ]
+        gap = (sent[1].total - sent[0].total).totals()
+        found = np.linalg.eigh(symmetric(gap))[1][:, -1]
+        won += bool(gap.any() and abs(found @ tomorrow.embeddings[-1]) > 1 - 1e-4)
+    return trials, won
+
+
+def only_right_answer(privacy: Privacy, trials: int = 10) -> Rate:
+    """Features times accuracy, summed over a model's rows of which one alone was right: that query's features."""
+    won = 0
+    for seed in range(trials):
+        drawn = evaluations(seed, models=1)
+        accuracy = np.zeros(len(drawn))
+        accuracy[5] = 1
+        rows = Evaluations(drawn.pool, drawn.embeddings, drawn.query, drawn.model, accuracy, drawn.cost)
+        features = Projection(np.eye(rows.dimension, dtype=np.float32))
+        reply = Client("one", rows, privacy).answer(
+            "moments", MomentsRequest(rows.pool.names, features.arrays(), np.ones(1))
+        )
+        found = reply.accuracy[0].totals()[1:]
+        won += bool(np.linalg.norm(found - rows.embeddings[5]) < 1e-5)
+    return trials, won
+
+
+def one_query_many_times(privacy: Privacy, trials: int = 10) -> Rate:
+    """A centroid of a cluster that is one query asked a thousand times, and few others."""
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed, queries=8, models=1)
+        many = np.concatenate([np.repeat(rows.embeddings[:1], 1000, axis=0), rows.embeddings[1:]])
+        places = np.arange(len(many))
+        own = Evaluations(
+            rows.pool, many, places, np.zeros(len(many), np.int64), np.ones(len(many)), np.ones(len(many))
+        )
+        centres = Client("one", own, privacy).answer("cluster", ClusterRequest(1, 1, 10, 0)).centres
+        cosine = centres @ rows.embeddings[0] / np.linalg.norm(centres, axis=1)
+        won += bool((cosine > 0.99).any())
+    return trials, won
+
+
+# --- What floors do not stop ----------------------------------------------------------------------------------------
+
+
+def three_questions(privacy: Privacy, trials: int = 10) -> Rate:
+    """Sums over P and x, R and x, P and R: none of two is near another, yet of three the row x is half of what is left.
+
+    The attacker draws the boundaries, so it must know all embeddings, and they must be wider than the rows are many.
+    """
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed, queries=30, width=40, models=1)
+        client, places = Client("one", rows, privacy), np.arange(30)
+        parts = {"x": places == 0, "P": (places > 0) & (places < 10), "R": (places >= 10) & (places < 20)}
+        sums = []
+        for pair in (("P", "x"), ("R", "x"), ("P", "R")):
+            wanted = np.where(parts[pair[0]] | parts[pair[1]], 1.0, -1.0)
+            along = np.linalg.lstsq(rows.embeddings.astype(float), wanted, rcond=None)[0]
+            sums.append(table(client, rows, [along, -along]))
+        if all(part.count[0, 0] for part in sums):
+            first, second, third = ([getattr(part, s).totals()[0, 0] for s in ("accuracy", "cost")] for part in sums)
+            guess = (np.array(first) + second - np.array(third)) / 2
+            won += bool(np.abs(guess - [rows.accuracy[0], rows.cost[0]]).max() < NEAR)
+    return trials, won
+
+
+def sharp_features(privacy: Privacy, trials: int = 10) -> Rate:
+    """A feature that is 1 at one query and 0 at all others, so that products with it are that query's row."""
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed)
+        sharp = Landmarks(rows.embeddings[:1], np.ones((1, 1), np.float32), np.array([1e6], np.float32))
+        reply = Client("one", rows, privacy).answer(
+            "moments", MomentsRequest(rows.pool.names, sharp.arrays(), np.ones(3))
+        )
+        found = np.stack([reply.accuracy.totals()[:, 1], reply.cost.totals()[:, 1]], axis=1)
+        own = rows.query == 0
+        truth = np.stack([rows.accuracy[own], rows.cost[own]], axis=1)
+        won += bool(reply.count.all() and np.abs(found - truth).max() < 1e-5)
+    return trials, won
+
+
+def crafted_routers(privacy: Privacy, trials: int = 10) -> Rate:
+    """Two routers to score that differ at one query alone: their errors differ by what that query says."""
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed, models=1)
+        # Which queries are in the fold is the client's; the attacker tries them all, and one in five is.
+        told = set()
+        for place in range(20):
+            centres = np.stack([rows.embeddings[place], rows.embeddings[place] * (1 - 1e-3) - 1e-6])
+            routers = [_router(rows.pool, centres, value) for value in (0.0, 1.0)]
+            request = ScoreRequest(rows.pool.names, ("kmeans", "kmeans"), pack_routers(routers), fold=0)
+            reply = Client("one", rows, privacy).answer("score", request)
+            gram = reply.gram.totals()
+            if abs(gram[1, 1] - gram[0, 0]) > 0.5:
+                told.add((1 - gram[1, 1] + gram[0, 0]) / 2 == rows.accuracy[place])
+        won += told == {True}
+    return trials, won
+
+
+def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
+    """Says ``value`` at the first centre and 0 at the second, surely."""
+    ones = np.ones((len(centres), 1), np.int64)
+    values = {"accuracy": np.array([value, 0.0]), "accuracy_squares": np.array([value, 0.0])}
+    sums = [ExactSums.of(values.get(name, np.zeros(2)), np.arange(2), 2).limbs.reshape(2, 1, 2) for name in CELL_SUMS]
+    return KMeansRouter(pool, centres, CellSums(ones, *map(ExactSums, sums)), False)
+
+
+def crafted_weights(privacy: Privacy, trials: int = 10) -> Rate:
+    """Weights to train on under which one query alone has a gradient that counts: the update is its embedding.
+
+    Its gradient is also so small that Adam passes it on in proportion. Which bias brings it about is tried out.
+    """
+    return trials, sum(any(_trapped(privacy, seed, height) for height in range(12)) for seed in range(trials))
+
+
+def _trapped(privacy: Privacy, seed: int, height: int) -> bool:
+    rows = evaluations(seed, models=1)
+    along = np.random.default_rng(seed).normal(size=rows.dimension)
+    along *= 500 / np.linalg.norm(along)
+    weights = {
+        PROJECTION: np.eye(rows.dimension, dtype=np.float32),
+        "accuracy.weight": along[None].astype(np.float32),
+        "accuracy.bias": np.array([20 * height - 22 - (rows.embeddings @ along).max()], np.float32),
+        "cost.weight": np.zeros((1, rows.dimension), np.float32),
+        "cost.bias": np.zeros(1, np.float32),
+    }
+    scale = CostScale(np.ones(1, np.int64), np.zeros(1), np.ones(1), np.ones(1))
+    request = TrainRequest(rows.pool.names, weights, scale, 1, 10**6, 1e7, 0.0, 1e30, 0.0, 0, heads_only=True)
+    reply = Client("one", rows, privacy).answer("train", request)
+    gap = reply.weights["accuracy.weight"][0].astype(float) - weights["accuracy.weight"][0]
+    cosine = np.abs(rows.embeddings @ gap) / max(float(np.linalg.norm(gap)), 1e-30)
+    return bool(cosine.max() > 0.99)
+
+
+Attack = Callable[..., Rate]
+STOPPED: Mapping[str, Attack] = {
+    "centres moved past one query": moved_centres,
+    "with and without a fold": with_and_without_fold,
+    "today and tomorrow, one new query": one_new_row,
+    "today and tomorrow, a query asked again": asked_again,
+    "today and tomorrow, a new model's first query": new_models_first_query,
+    "features times accuracy, one right answer": only_right_answer,
+    "centroid of one query asked many times": one_query_many_times,
+}
+"""Attacks that floors must stop."""
+CRAFTED: Mapping[str, Attack] = {
+    "three questions combined": three_questions,
+    "feature map that is 1 at one query": sharp_features,
+    "routers that differ at one query": crafted_routers,
+    "weights under which one query trains": crafted_weights,
+}
+"""Attacks with questions no honest coordinator asks, for which floors are not made."""

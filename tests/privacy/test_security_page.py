@@ -1,0 +1,26 @@
+"""docs/security.md says what leaves a client: all of it, by the names the code has."""
+
+import re
+from pathlib import Path
+
+from fedrouter.deployment.gate import FOR_CLIENTS
+from fedrouter.federation.messages import VERBS
+from privacy.hostile import CRAFTED
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+
+
+def test_the_page_lists_every_verb_with_its_reply_and_no_other():
+    section = PAGE.split("## What leaves a client")[1].split("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section, re.MULTILINE)
+    assert told == [(verb, reply.__name__) for verb, (_, reply) in VERBS.items()]
+
+
+def test_the_proxy_of_the_page_passes_what_the_gate_passes_and_nothing_else():
+    passed = re.search(r"location ~ \^/v1/fleet/\(([a-z|-]+)\)\$", PAGE).group(1).split("|")
+    assert {f"/v1/fleet/{name}" for name in passed} == FOR_CLIENTS
+
+
+def test_the_page_says_how_many_crafted_questions_pass_the_floors():
+    words = {3: "Three", 4: "Four", 5: "Five"}
+    assert f"{words[len(CRAFTED)]} are in the suite" in PAGE
