@@ -20,8 +20,8 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
 from fedrouter.federation.messages import CellStatistics, StatisticsRequest, TrainRequest, Update
 from fedrouter.federation.privacy import OPEN
-from fedrouter.federation.robust_sums import exact
 from fedrouter.federation.robust_updates import EVERYONE, capped_updates, clipped, median, trimmed_mean
+from fedrouter.federation.row_caps import exact
 from fedrouter.federation.validation import Checked, fault
 from fedrouter.federation.winsorising import Bounds, brought_in, weighted_median, winsorised
 from fedrouter.frontier import sweep

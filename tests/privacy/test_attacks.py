@@ -61,14 +61,6 @@ def test_with_floors_no_centroid_is_an_embedding(world, rows):
     assert found.equal == found.close == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", SIZES)
-def test_with_floors_no_centroid_of_real_queries_is_an_embedding(mmlu, rows):
-    found = matched(mmlu, rows, "kmeans", FLOORS)
-    assert found.sent
-    assert found.equal == found.close == 0
-
-
 def test_without_floors_a_small_client_sends_embeddings(world):
     assert matched(world.evaluations, 30, "kmeans", OPEN).equal > 3
 
@@ -85,6 +77,7 @@ def test_with_floors_nothing_that_any_family_sends_is_an_embedding(world, family
 @pytest.mark.parametrize("rows", SIZES)
 def test_with_floors_nothing_that_any_family_sends_is_a_real_embedding(mmlu, family, rows):
     found = matched(mmlu, rows, family, FLOORS)
+    assert found.sent or family not in ("kmeans", "kernel")
     assert found.equal == found.close == 0
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.payload import Reply, Request
-from fedrouter.federation.robust_sums import CAPPED, WINSORISED
+from fedrouter.federation.robust_sums import WINSORISED
 from fedrouter.federation.robust_updates import capped_updates, clipped, median, trimmed_mean
+from fedrouter.federation.row_caps import CAPPED
 
 Step = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LEAST_CLIENTS = 3

@@ -14,6 +14,7 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Floats
@@ -84,8 +85,10 @@ def learn(
     # All rows first: should a client's privacy floors leave no room for both, better its folds go without.
     whole = {name: CANDIDATES[name].learn(federation, pool, settings.of(name), seed) for name in settings.candidates}
     callback(Progress("learning", 1, steps, tuple(federation.clients())))
-    # A candidate of which the clients' floors have left nothing cannot be part of a blend.
-    names = tuple(name for name in settings.candidates if _knows_any(whole[name]))
+    # Clients' floors may leave a candidate few models, or none; a blend of such would send everything to those few.
+    known = {name: _known(whole[name]) for name in settings.candidates}
+    anyone = np.any(list(known.values()), axis=0)
+    names = tuple(name for name in settings.candidates if known[name][anyone].all())
     errors = np.zeros((len(names),) * 2)
     for fold in range(settings.folds):
         within = WithoutFold(federation, fold)
@@ -104,8 +107,9 @@ def learn(
     return router
 
 
-def _knows_any(router: Router) -> bool:
-    return bool(router.estimate(np.zeros((1, router.dimension), np.float32)).usable.any())
+def _known(router: Router) -> npt.NDArray[np.bool_]:
+    """Which models ``(M,)`` a router can say anything of."""
+    return router.estimate(np.zeros((1, router.dimension), np.float32)).usable
 
 
 def blend(errors: Floats) -> Floats:

@@ -4,7 +4,7 @@ Each verb has one request and one reply (:data:`VERBS`). Requests are what the s
 a client can ever send**: centres of its own clusters, counts, sums (of accuracy, cost, features and their products, and
 errors), trained weights, and a mean loss; or, in their place, masked vectors and the keys and shares of secure
 aggregation. No text of a query, no embedding, no single record has a field to travel in.
-A sum over one row is that row's, though, and nothing here yet keeps a client from sending one.
+A sum over one row is that row's, though: :mod:`~fedrouter.federation.floors` keeps such a one at home.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Robust sums: of every verb whose replies are sums, how rows are capped and how means are winsorised.
+"""Winsorised sums: of every verb whose replies are sums, how a client's means are brought to what others support.
 
-Capping scales a client's counts and sums down together, so its means stay. Winsorising moves its sums, so that its
-means lie within what the others support; its counts stay, unless what it says of accuracy is so far off that it is not
-trusted, and then its rows count for less or nothing. A sum that is not touched keeps every bit.
+Its counts stay, unless what it says of accuracy is so far off that it is not trusted; then its rows count for less, or
+for nothing. A sum that is not touched keeps every bit.
 """
 
 from __future__ import annotations
@@ -14,24 +13,20 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import Floats, Integers
-from fedrouter.exact import FRACTION_BITS, LIMB_BITS, ExactSums
+from fedrouter.exact import ExactSums
 from fedrouter.federation.client import MOST_RELATIVE_COST
 from fedrouter.federation.messages import (
     CellStatistics,
-    Centroids,
-    CostTotals,
     CostTotalsRequest,
-    HeldOutErrors,
     ModelMoments,
     MomentsRequest,
     StatisticsRequest,
 )
+from fedrouter.federation.row_caps import Replies, changed, implied_rows, scale_sums
 from fedrouter.federation.verb_faults import LOGS
 from fedrouter.federation.winsorising import Bounds, winsorised
 from fedrouter.routers.kmeans import CELL_SUMS
 from fedrouter.routers.linear import symmetric
-
-Replies = Mapping[str, Any]
 
 ACCURACY = Bounds(0.0, 1.0, 0.05)
 LOG_COST = Bounds(*LOGS, 0.1)
@@ -43,92 +38,6 @@ SKEW = Bounds(0.0, 20.0, 0.1)
 """The same of a mean over a geometric mean, which is never the larger one."""
 LEAST_SHARE = 1e-6
 """Dollars observed are taken for at least this share of those expected, before the logarithm of their ratio."""
-
-
-def exact(totals: Floats) -> ExactSums:
-    """Sums from floats, each rounded once."""
-    units = np.ldexp(totals, FRACTION_BITS - LIMB_BITS)
-    high = np.floor(units)
-    low = np.rint(np.ldexp(units - high, LIMB_BITS))
-    return ExactSums(np.stack([high, low], axis=-1).astype(np.int64)).carried()
-
-
-def _changed(sums: ExactSums, totals: Floats) -> ExactSums:
-    """The sums where they are these totals already, and exact sums of the totals where not."""
-    same = sums.totals() == totals
-    return ExactSums(np.where(same[..., None], sums.limbs, exact(totals).limbs))
-
-
-def _scaled(sums: ExactSums, factor: Floats) -> ExactSums:
-    return _changed(sums, sums.totals() * factor)
-
-
-# --- Caps -----------------------------------------------------------------------------------------------------------
-
-
-def _cap(rows: Callable[[Any, Any], float], scale: Callable[[Any, float], Any]) -> Callable[[Any, Replies, float], Any]:
-    """How a verb's replies are capped: each that has more rows than the median allows is scaled down."""
-
-    def capped(request: Any, replies: Replies, most_rows: float) -> Replies:
-        size = {name: float(rows(request, reply)) for name, reply in replies.items()}
-        present = [value for value in size.values() if value > 0]
-        most = most_rows * float(np.median(present)) if present else 0.0
-        return {
-            name: reply if size[name] <= most else scale(reply, most / size[name]) for name, reply in replies.items()
-        }
-
-    return capped
-
-
-def _fewer(count: Integers, factor: float) -> Integers:
-    """Counts scaled down; where there was a row one stays, unless nothing is to stay."""
-    if not factor:
-        return np.zeros_like(count)
-    return np.where(count > 0, np.maximum(1, np.floor(count * factor)), 0).astype(np.int64)
-
-
-def _scale_sums(reply: Any, factor: float) -> Any:
-    """Any reply with a ``count``: every sum goes down exactly as its own count does."""
-    count = _fewer(np.asarray(reply.count), factor)
-    share = count / np.maximum(reply.count, 1)
-    sums = {name: part for name, part in vars(reply).items() if isinstance(part, ExactSums)}
-    down = {
-        name: _scaled(part, share.reshape(share.shape + (1,) * (len(part.shape) - share.ndim)))
-        for name, part in sums.items()
-    }
-    return replace(reply, count=count if count.ndim else int(count), **down)
-
-
-def _scale_centroids(reply: Centroids, factor: float) -> Centroids:
-    return replace(reply, sizes=_fewer(reply.sizes, factor))
-
-
-def _scale_held_out(reply: HeldOutErrors, factor: float) -> HeldOutErrors:
-    rows = int(_fewer(np.array(reply.rows), factor))
-    return HeldOutErrors(rows, _scaled(reply.squares, np.full(1, rows / reply.rows)))
-
-
-def _scale_totals(reply: CostTotals, factor: float) -> CostTotals:
-    share = np.full(reply.observed.shape, factor)
-    return CostTotals(_scaled(reply.observed, share), _scaled(reply.predicted, share))
-
-
-def _implied_rows(request: CostTotalsRequest, reply: CostTotals) -> Floats:
-    """About how many evaluations of each model ``(M,)`` stand behind the dollars predicted for them."""
-    return np.asarray(reply.predicted.totals() / np.exp(request.scale.mean))
-
-
-CAPPED: Mapping[str, Callable[[Any, Replies, float], Replies]] = {
-    "cluster": _cap(lambda request, reply: reply.sizes.sum(), _scale_centroids),
-    "validate": _cap(lambda request, reply: reply.rows, _scale_held_out),
-    "cost_totals": _cap(lambda request, reply: _implied_rows(request, reply).sum(), _scale_totals),
-    **dict.fromkeys(
-        ("statistics", "cost_scale", "second_moment", "moments", "score"),
-        _cap(lambda request, reply: np.sum(reply.count), _scale_sums),
-    ),
-}
-
-# --- Winsorised means -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -169,7 +78,7 @@ def _statistics(request: StatisticsRequest, replies: Replies) -> Replies:
     found = {}
     for place, (name, reply) in enumerate(replies.items()):
         parts = (
-            _changed(getattr(reply, part), totals[place].ravel()[reply.cell])
+            changed(getattr(reply, part), totals[place].ravel()[reply.cell])
             for part, totals in zip(CELL_SUMS, after, strict=True)
         )
         found[name] = _discounted(CellStatistics(reply.cell, reply.count, *parts), accuracy.trust[place])
@@ -182,7 +91,7 @@ def _discounted(reply: Any, trust: float) -> Any:
         return reply
     if trust == 0 and isinstance(reply, CellStatistics):
         return CellStatistics(reply.cell[:0], reply.count[:0], *(getattr(reply, name)[:0] for name in CELL_SUMS))
-    return _scale_sums(reply, trust)
+    return scale_sums(reply, trust)
 
 
 def _dollars(count: Integers, cost: Floats, logs: Floats, moved_logs: Floats) -> Floats:
@@ -205,8 +114,8 @@ def _cost_scale(request: Any, replies: Replies) -> Replies:
     return {
         name: replace(
             reply,
-            total=_changed(reply.total, moved.total[place, 0]),
-            squares=_changed(reply.squares, moved.squares[place, 0]),
+            total=changed(reply.total, moved.total[place, 0]),
+            squares=changed(reply.squares, moved.squares[place, 0]),
         )
         for place, (name, reply) in enumerate(replies.items())
     }
@@ -224,12 +133,12 @@ def _stacked(replies: Replies, *names: str) -> list[Any]:
 
 def _cost_totals(request: CostTotalsRequest, replies: Replies) -> Replies:
     observed, predicted = _stacked(replies, "observed", "predicted")
-    rows = np.stack([np.rint(_implied_rows(request, reply)) for reply in replies.values()])[:, None]
+    rows = np.stack([np.rint(implied_rows(request, reply)) for reply in replies.values()])[:, None]
     ratio = np.where(predicted > 0, _log_ratio(observed, predicted), 0.0)
     within, *_ = winsorised(rows.astype(np.int64), ratio, np.zeros_like(ratio), RATIO)
     observed = np.where(within != ratio, predicted * np.exp(within), observed)
     return {
-        name: replace(reply, observed=_changed(reply.observed, observed[place, 0]))
+        name: replace(reply, observed=changed(reply.observed, observed[place, 0]))
         for place, (name, reply) in enumerate(replies.items())
     }
 
@@ -258,7 +167,7 @@ def _drawn(reply: ModelMoments, part: str, mean: Floats, within: Floats, bounds:
     moved = rest[:, None] * product.totals() + (share * end)[:, None] * features
     wider = rest**2 * squares.totals() + 2 * rest * share * end * product.totals()[:, 0]
     wider = wider + (share * end) ** 2 * reply.count
-    changes: dict[str, Any] = {part: _changed(product, moved), f"{part}_squares": _changed(squares, wider)}
+    changes: dict[str, Any] = {part: changed(product, moved), f"{part}_squares": changed(squares, wider)}
     return replace(reply, **changes)
 
 
@@ -266,7 +175,7 @@ def _validate(request: Any, replies: Replies) -> Replies:
     rows, squares = _stacked(replies, "rows", "squares")
     moved = Moved.of(rows, squares, np.zeros_like(squares), ERROR)
     return {
-        name: replace(reply, squares=_changed(reply.squares, moved.total[place, 0]))
+        name: replace(reply, squares=changed(reply.squares, moved.total[place, 0]))
         for place, (name, reply) in enumerate(replies.items())
     }
 
@@ -284,7 +193,7 @@ def _score(request: Any, replies: Replies) -> Replies:
     place = np.arange(gram.shape[1])
     after[:, place, place] = total
     return {
-        name: replace(reply, gram=_changed(reply.gram, after[client]))
+        name: replace(reply, gram=changed(reply.gram, after[client]))
         for client, (name, reply) in enumerate(replies.items())
     }
 
