@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-all bench bench-quality bench-claims lint format clean
+.PHONY: help demo test test-all bench bench-quality bench-claims bench-poison bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -34,6 +34,14 @@ bench-quality: $(READY) ## every family on four real sets; under half an hour
 
 bench-claims: $(READY) ## every claim of the paper on four real sets; an hour, resumable
 	$(BIN)/python benchmarks/claims.py
+
+bench-poison: $(READY) ## one lying client of ten, with and without the defence; twenty minutes
+	$(BIN)/python benchmarks/poison.py
+
+bench-privacy: $(READY) ## attacks with and without floors, the price of floors, noise and secure sums
+	$(BIN)/python benchmarks/privacy.py
+	$(BIN)/python benchmarks/privacy_price.py
+	$(BIN)/python benchmarks/secure.py
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check .

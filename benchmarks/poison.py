@@ -90,13 +90,23 @@ def attacks(family: str) -> list[str]:
 def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) -> str:
     preset = RobustSettings.preset()
 
-    def moved(name: str, family: str, attack: str, defended: bool) -> str:
-        """Mean change over seeds, and the change of each."""
-        gaps = [
+    def gaps(name: str, family: str, attack: str, defended: bool) -> list[float]:
+        return [
             found[name, family, seed, attack, defended][0] - found[name, family, seed, HONEST, defended][0]
             for seed in SEEDS
         ]
-        return f"{np.mean(gaps):+.4f} ({', '.join(f'{gap:+.3f}' for gap in gaps)})"
+
+    def moved(name: str, family: str, attack: str, defended: bool) -> str:
+        """Mean change over seeds, and the change of each."""
+        changes = gaps(name, family, attack, defended)
+        return f"{np.mean(changes):+.4f} ({', '.join(f'{change:+.3f}' for change in changes)})"
+
+    def worst(name: str, family: str) -> str:
+        """The attack that moves the mean furthest in spite of the defence."""
+        means = {attack: float(np.mean(gaps(name, family, attack, True))) for attack in attacks(family)[2:]}
+        attack = max(means, key=lambda each: abs(means[each]))
+        absent = float(np.mean(gaps(name, family, ABSENT, True)))
+        return f"| {name} | {family} | {means[attack]:+.4f} ({attack}) | {absent:+.4f} |"
 
     lines = [
         "# One poisoned client of ten",
@@ -115,7 +125,20 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "of the weights a hundred (ten) times as long, forwards or backwards. *NaN*: centroids or weights that are not "
         "numbers. A client left out, for comparison, is the least that a lie costs if all of it is thrown away.",
         "",
-        "The preset was chosen on the simulated world and on `llmrouter_mix`, neither of which is in this table.",
+        "The preset was chosen on the simulated world and on `llmrouter_mix`, neither of which is in these tables. Of "
+        "the sets that are, one split was looked at before it was final: split 0 of `mmlu_pro`, where huge counts cost "
+        "K-Means 0.015 while a client that nobody supports was still moved to what the others say with all its rows. "
+        "That its rows count for less was then decided on the other two.",
+        "",
+        "## The furthest that any attack gets",
+        "",
+        "Under `robust`, and beside it what it costs to leave the client out. Where the two are alike, what is lost is "
+        "the client's rows, and the lie does no more: so for the MLP on `routerbench_subset`, with some 2,500 rows "
+        "to train on, which moves by up to 0.08 when a client is merely left out.",
+        "",
+        "| set | family | change | client left out |",
+        "|---|---|---|---|",
+        *(worst(name, family) for name in SETS for family in LEARNT),
         "",
     ]
     for name in SETS:
@@ -144,8 +167,8 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
     spent = sum(entry[2] for entry in found.values())
     lines += [
         "",
-        "What no check can see is the client that lies within what the others support; and without a defence a reply "
-        "that is not a number costs no more than the client, because no engine unpacks it.",
+        "What no check can see is a client that lies within what the others support. A reply that is not a number is "
+        "refused wherever it is unpacked, so it costs the client's part with and without a defence.",
         "",
         f"{len(found)} runs, {spent:.0f} seconds of two processes, {seconds:.0f} seconds in all.",
         "",

@@ -20,7 +20,8 @@ class Floors:
     Parameters
     ----------
     cluster : behind a centroid; smaller clusters are merged into their nearest
-    cell : behind a sum, such as that of a (cluster, model) cell, and behind the difference of two; others are withheld
+    cell : behind a sum, such as that of a (cluster, model) cell, and behind the difference of two; smaller cells join
+        their nearest, other sums are withheld
     span : products of features of fewer queries than features tell exactly which queries they are of (only those lie
         in their span), and of not many more nearly so. Such products are withheld, unless there are ``cell`` queries
         for each feature or secure aggregation hides them among others'
