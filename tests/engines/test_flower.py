@@ -12,7 +12,7 @@ from fedrouter.deployment.flower_client import kind
 from fedrouter.engines.flower import FlowerFederation, error_reason
 from fedrouter.engines.flower_records import from_records, to_records
 from fedrouter.engines.local import LocalFederation
-from fedrouter.errors import BadInput, BadMessage
+from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.families import FAMILIES
 from fedrouter.federation.kmeans import KMeansSettings
@@ -172,6 +172,10 @@ def test_an_error_inside_a_client_tells_its_kind_and_never_its_text():
     for error, word in (
         (BadInput(PROMPT), "BadInput"),
         (KeyError(PROMPT), "KeyError"),
+        (
+            Refused(PROMPT),
+            "its privacy settings forbid it (a budget that is spent, or sums asked for without --secure)",
+        ),
         (type(PROMPT, (RuntimeError,), {})(PROMPT), "RuntimeError"),
         (UnicodeDecodeError("utf-8", PROMPT.encode(), 0, 1, PROMPT), "UnicodeDecodeError"),
     ):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fedrouter.engines.flower_records import MOST_BYTES, from_records, to_records
-from fedrouter.errors import BadMessage
+from fedrouter.errors import BadMessage, Refused
 from fedrouter.federation.messages import VERBS
 from fedrouter.federation.payload import Message as Payload
 from fedrouter.federation.payload import Reply, Request
@@ -132,6 +132,10 @@ def error_reason(code: int, text: str | None) -> str:
     if code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
         # A word and nothing else: what a client writes here ends in logs and on terminals.
         told = text is not None and text.isascii() and text.isidentifier() and len(text) <= LONGEST_KIND
+        if text == Refused.__name__:
+            return (
+                "refused: its privacy settings forbid it (a budget that is spent, or sums asked for without --secure)"
+            )
         return f"refused: {text}" if told else "refused"
     known = {
         ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its fedrouter could not be started",
