@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conftest import full_grid
@@ -71,6 +71,7 @@ def test_neither_area_depends_on_the_order_of_points_with_distinct_costs(points,
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
+@example([(0.0, 0.5), (5e-324, 0.5)])
 def test_both_areas_lie_between_the_least_and_the_most_accuracy(points):
     cost, accuracy = np.array(points).T
     for area in (area_over_own_range(cost, accuracy), area_over_budgets(cost, accuracy, 0.0, 1.0)):

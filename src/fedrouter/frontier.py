@@ -142,7 +142,7 @@ def area_over_own_range(cost: Floats, accuracy: Floats) -> float:
     order = np.argsort(cost, kind="stable")
     cost, accuracy = cost[order], accuracy[order]
     width = cost[-1] - cost[0]
-    if width <= 0:  # the whole sweep is one point
+    if width < np.finfo(np.float64).tiny:  # the whole sweep is one point, or so narrow that the area underflows
         return float(accuracy.mean())
     return float(np.trapezoid(accuracy, cost) / width)
 
