@@ -20,7 +20,7 @@ demo: $(READY) ## ten clients learn a router together in the simulated world; re
 	$(BIN)/fedrouter demo --out out/demo --overwrite
 
 test: lint ## what CI runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: lint ## and the slow checks: real data, load
 	$(BIN)/python -m pytest -m ''

@@ -125,6 +125,7 @@ def other_key(kind):
         (b"\xff\xfe" * 20, r"expected a client's public key"),
         (b"x" * 20_000, r"too large"),
     ],
+    ids=["private", "another kind", "another curve", "nothing", "not text", "too large"],
 )
 def test_what_is_no_clients_public_key_is_refused_and_not_quoted(tmp_path, content, why):
     path = tmp_path / "client.pub"
