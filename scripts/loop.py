@@ -43,8 +43,8 @@ from loop_parts.picture import PER, write_page
 from loop_parts.traffic import keep_asking, send
 
 PRIVACY = Privacy(Floors(cell=2))
-"""No centroid of fewer than 5 queries and no sum of one leaves; the usual floor of 5 for sums withholds most of them
-where logs are this small, and docs/loop.md says what that costs."""
+"""No centroid of fewer than 5 queries and no sum of one leaves. The usual floor of 5 for sums makes cells coarser where
+logs are this small; docs/loop.md says what that costs."""
 DELAY = 0.005
 """Seconds that a simulated model takes to answer."""
 
