@@ -66,7 +66,7 @@ def personal_page(documents: dict[str, dict]) -> str:
         "federated": "federated",
         "local": "local",
         "in-sample": "the paper's weights",
-        "personalised": "our weights",
+        "personalized": "our weights",
     }
     lines = [
         "# Personal routers at α = 0.03",

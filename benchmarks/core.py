@@ -15,8 +15,8 @@ import numpy as np
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.experiments.protocol import WAYS, compare
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.frontier import Areas
 
 PROJECT = Path(__file__).parents[1]

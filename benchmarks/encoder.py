@@ -20,8 +20,8 @@ from fedrouter.encoders import OFFLINE
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -73,7 +73,7 @@ def timed(name: str, texts: list[str]) -> dict:
 
 
 def choices(evaluations: Evaluations, test: np.ndarray, embeddings: dict[str, np.ndarray]) -> list[str]:
-    """What routers learnt on torch's embeddings of the other queries make of each encoder's of these."""
+    """What routers learned on torch's embeddings of the other queries make of each encoder's of these."""
     rest = np.setdiff1d(np.arange(evaluations.queries), test)
     truth = evaluations.of_queries(test).grid()
     dearest = float(evaluations.grid().cost.mean(axis=0).max())
@@ -130,7 +130,7 @@ def main() -> None:
         f"Cosine between the two encoders' embeddings of the same text, {TEXTS} texts: mean {cosine.mean():.5f}, least "
         f"{cosine.min():.5f}. Between a text and the nearest other one: median {np.median(others.max(axis=1)):.3f}.",
         "",
-        "Routers learnt on the other queries with torch's embeddings, asked with those of each encoder: share of equal "
+        "Routers learned from other queries with torch's embeddings, asked with those of each encoder: share of equal "
         f"choices at λ = {', '.join(map(str, SCALED))} over the dearest model's mean cost, and `auc_common`.",
         "",
         "| router | equal choices | torch | ONNX | difference |",

@@ -17,8 +17,8 @@ from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.mlp import MLPSettings, learn
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.mlp import MLPSettings, learn
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]

@@ -22,10 +22,10 @@ import numpy as np
 from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.aggregation import Robust, RobustSettings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.validation import Checked
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.robust.middleware import Robust, RobustSettings
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ from poison import ATTACKS, UPDATES, Wire, poisoned  # noqa: E402
 
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("mmlu_pro", "routerbench_subset")
-LEARNT = ("kmeans", "mlp")
+LEARNed = ("kmeans", "mlp")
 SEEDS = range(5)
 HONEST, ABSENT = "nobody lies", "the client is left out"
 Job = tuple[str, str, int, str, bool]
@@ -113,13 +113,13 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "",
         f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {len(SEEDS)} splits, families at "
         "their defaults, privacy floors on. One client lies; which one differs by split. The change of `auc_common` on "
-        "the clients' joint test set, from the router learnt in the same way when nobody lies: mean over splits, in "
+        "the clients' joint test set, from the router learned in the same way when nobody lies: mean over splits, in "
         "brackets each. `robust` is `Robust(Checked(…), RobustSettings.preset())`: "
         f"{', '.join(f'{name}={value}' for name, value in vars(preset).items())}.",
         "",
         "    make bench-poison",
         "",
-        "The attacks. *Inflated accuracy*: each query of the client answered perfectly by a favoured "
+        "The attacks. *Inflated accuracy*: each query of the client answered perfectly by a favored "
         "model (the least accurate of the dearer half), wrongly by any other. *Zero costs*: everything for nothing. "
         "*Huge counts*: inflated accuracy, and every count and sum ten thousandfold. *Boosted*, *flipped*: the update "
         "of the weights a hundred (ten) times as long, forwards or backwards. *NaN*: centroids or weights that are not "
@@ -138,12 +138,12 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "",
         "| set | family | change | client left out |",
         "|---|---|---|---|",
-        *(worst(name, family) for name in SETS for family in LEARNT),
+        *(worst(name, family) for name in SETS for family in LEARNed),
         "",
     ]
     for name in SETS:
         lines += [f"## {name}", "", "| family | attack | no defence | robust |", "|---|---|---|---|"]
-        for family in LEARNT:
+        for family in LEARNed:
             for attack in attacks(family):
                 if attack == HONEST:
                     areas = [
@@ -182,7 +182,7 @@ def main() -> None:
         (name, family, seed, attack, defended)
         for name in SETS
         for seed in SEEDS
-        for family in LEARNT
+        for family in LEARNed
         for attack in attacks(family)
         for defended in (False, True)
     ]

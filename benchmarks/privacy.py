@@ -1,4 +1,4 @@
-"""What can be learnt from what a client sends, with and without floors, and what floors cost.
+"""What can be learned from what a client sends, with and without floors, and what floors cost.
 
 Writes docs/results/privacy.md. Run with `.venv/bin/python benchmarks/privacy.py`. The attacks are those of
 ``tests/privacy``, on real embeddings.
@@ -19,13 +19,13 @@ from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.auto import AutoSettings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.payload import Reply, Request
-from fedrouter.federation.privacy import OPEN, Floors, Noise, Privacy
-from fedrouter.federation.vectors import LAYOUTS
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.privacy.policy import OPEN, Floors, Noise, Privacy
+from fedrouter.federation.secagg.encoding import LAYOUTS
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -196,7 +196,7 @@ products of features.
 Real embeddings (mmlu_pro, width {log.dimension}). Every vector of that width that a client sends, or that follows
 from their sums (means, leading directions, changes of weights), is compared with the client's own embeddings. "Equal"
 is the same vector; "close" has a cosine above 0.99 to one; "nearest" lies nearer to one embedding than the embedding
-that is nearest to that one, which a mean of several neighbours may well do.
+that is nearest to that one, which a mean of several neighbors may well do.
 
 | family | queries | sent, open | equal | close | nearest | sent, floors | equal | close | nearest |
 |---|---|---|---|---|---|---|---|---|---|

@@ -18,11 +18,11 @@ from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.ledger import Event, least_multiplier, spent_epsilon
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import Noise, Privacy
+from fedrouter.federation.dp.accountant import Event, least_multiplier, spent_epsilon
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import Noise, Privacy
 from fedrouter.frontier import sweep
 from fedrouter.report import style
 
@@ -60,8 +60,8 @@ def area(router: str, clients: list[ClientData], test: Evaluations, seed: int, e
     noise = Noise(epsilon, DELTA, multiplier(router, epsilon), rows=ROWS) if epsilon else None
     family, settings = ROUTERS[router]
     federation = LocalFederation(Client(client.name, client.train, Privacy(noise=noise)) for client in clients)
-    learnt = FAMILIES[family].learn(federation, test.pool, settings, seed)
-    return sweep(learnt.estimate(test.embeddings), test.grid()).areas.auc_common
+    learned = FAMILIES[family].learn(federation, test.pool, settings, seed)
+    return sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common
 
 
 def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
@@ -69,8 +69,8 @@ def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
     found = []
     for client in clients:
         own = LocalFederation([Client(client.name, client.train, Privacy(floors=None))])
-        learnt = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().alone(), seed)
-        found.append(sweep(learnt.estimate(test.embeddings), test.grid()).areas.auc_common)
+        learned = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().alone(), seed)
+        found.append(sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common)
     return float(np.mean(found))
 
 
@@ -149,7 +149,7 @@ def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[floa
         "",
         f"The MLP here has one hidden layer of {MLP.hidden[0]}, {MLP.rounds} rounds, batches of {MLP.batch_size} and "
         "holds no rows out: each weight brings noise of its own, and each answer about held-out rows would cost, too. "
-        "It is learnt with DP-SGD, a client taking part in 60% of rounds but paying as if it took part in all.",
+        "It is learned with DP-SGD, a client taking part in 60% of rounds but paying as if it took part in all.",
         "",
     ]
     target = PROJECT / "docs" / "results" / "epsilon.md"

@@ -22,19 +22,19 @@ from scipy import stats
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.experiments.protocol import WAYS, compare
-from fedrouter.federation.auto import AutoSettings
-from fedrouter.federation.families import Settings
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.linear import KernelSettings, LinearSettings
-from fedrouter.federation.mf import MFSettings
-from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.linear import KernelSettings, LinearSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import Settings
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
 SEEDS = 5
 ROUNDS = 10
-# What is learnt, by the name it has in the table; a family may appear in its paper's form and in its own.
+# What is learned, by the name it has in the table; a family may appear in its paper's form and in its own.
 PAPER: dict[str, Settings] = {"kmeans": KMeansSettings(paper=True), "mlp": MLPSettings.paper(rounds=ROUNDS)}
 OURS: dict[str, Settings] = {
     "kmeans": KMeansSettings(),

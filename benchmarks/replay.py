@@ -21,9 +21,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
-from fedrouter.learning.exploration import Choice, Thompson, favourite
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.learning.exploration import Choice, Thompson, favorite
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.offpolicy import estimate
 from fedrouter.learning.traffic import Traffic
@@ -45,10 +45,10 @@ QUARTERS = 4
 
 
 class Greedy:
-    """Always the favourite."""
+    """Always the favorite."""
 
     def choose(self, accuracy: Floats, error: Floats, cost: Floats, open_to: np.ndarray, tradeoff: float) -> Choice:
-        return Choice(favourite(accuracy, cost, open_to, tradeoff), 1.0, False)
+        return Choice(favorite(accuracy, cost, open_to, tradeoff), 1.0, False)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Run:
     explored: np.ndarray
 
 
-def learnt(evaluations: Evaluations, family: str, seed: int) -> Router:
+def learned(evaluations: Evaluations, family: str, seed: int) -> Router:
     federation = LocalFederation([Client("log", evaluations, OPEN)])
     return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().alone(), seed)
 
@@ -102,7 +102,7 @@ def full_information(evaluations: Evaluations, queries: Integers, tradeoff: floa
     chosen = np.empty(len(queries), np.int64)
     for half in (0, 1):
         mine = np.arange(len(queries)) % 2 == half
-        router = learnt(evaluations.of_queries(queries[~mine]), FAMILY, seed)
+        router = learned(evaluations.of_queries(queries[~mine]), FAMILY, seed)
         chosen[mine] = router.estimate(evaluations.embeddings[queries[mine]]).choose(tradeoff)
     return chosen
 
@@ -119,9 +119,9 @@ def policies(seed: int) -> dict[str, tuple[object, bool]]:
 def candidates(evaluations: Evaluations, log: Evaluations, past: Integers, seed: int) -> dict[str, Router]:
     """Routers to be judged on the log of another; none has seen a request of it."""
     return {
-        "linear, of the log of the past": learnt(log, "linear", seed),
-        "kmeans, of every answer to the past": learnt(evaluations.of_queries(past), "kmeans", seed),
-        "query_blind, of every answer to the past": learnt(evaluations.of_queries(past), "query_blind", seed),
+        "linear, of the log of the past": learned(log, "linear", seed),
+        "kmeans, of every answer to the past": learned(evaluations.of_queries(past), "kmeans", seed),
+        "query_blind, of every answer to the past": learned(evaluations.of_queries(past), "query_blind", seed),
     }
 
 
@@ -162,7 +162,7 @@ def main() -> None:
             table: dict[str, list[dict]] = {}
             for seed in range(SEEDS):
                 log, past, queries = deal(evaluations, seed)
-                start = learnt(log, FAMILY, seed)
+                start = learned(log, FAMILY, seed)
                 rows = np.arange(len(queries))
                 best = utility[queries, full_information(evaluations, queries, tradeoff, seed)]
                 for policy_name, (policy, online) in policies(seed).items():
@@ -277,7 +277,7 @@ static" is paired over seeds with a 95% interval (Student's t over {SEEDS} seeds
 {chr(10).join(lines)}
 ## Judging routers on that traffic
 
-Mean accuracy of routers that served none of it and learnt nothing from it, estimated from a log, beside the truth
+Mean accuracy of routers that served none of it and learned nothing from it, estimated from a log, beside the truth
 (every answer is known here). Means over the seeds that were not refused. `agreeing rows alone` ignores propensities;
 `claimed` is the router's own prediction; support is the mean weight; evidence is the effective sample size.
 

@@ -21,9 +21,9 @@ from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.payload import Message, Reply, Request
-from fedrouter.federation.secure import Secure
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.message import Message, Reply, Request
+from fedrouter.federation.secagg.server import Secure
 from fedrouter.routers.base import Router
 
 PROJECT = Path(__file__).parents[1]
@@ -75,7 +75,7 @@ class Counted(LocalFederation):
         return replies
 
 
-def learnt(family: str, evaluations: Evaluations, size: int, secure: bool) -> tuple[Router, Spent]:
+def learned(family: str, evaluations: Evaluations, size: int, secure: bool) -> tuple[Router, Spent]:
     """A router, and what learning it took."""
     spent = Spent()
     clients = [TimedClient(data.name, data.train) for data in partition(evaluations, size)]
@@ -92,7 +92,7 @@ def rows(family: str, evaluations: Evaluations, size: int) -> list[str]:
     runs: dict[bool, list[tuple[Router, Spent]]] = {False: [], True: []}
     for _ in range(TIMES):
         for secure, found in runs.items():
-            found.append(learnt(family, evaluations, size, secure))
+            found.append(learned(family, evaluations, size, secure))
     some = evaluations.embeddings[:500]
     plain, hidden = (runs[secure][0][0].estimate(some) for secure in (False, True))
     apart = max(np.nanmax(np.abs(getattr(plain, n) - getattr(hidden, n))) for n in ("accuracy", "cost"))
@@ -112,7 +112,7 @@ def rows(family: str, evaluations: Evaluations, size: int) -> list[str]:
 def main(path: Path) -> None:
     evaluations = read(path).evaluations
     for family in ("kmeans", "mlp"):  # imports are not what is measured
-        learnt(family, evaluations.take(np.arange(2000)), 6, secure=True)
+        learned(family, evaluations.take(np.arange(2000)), 6, secure=True)
     lines = [line for size in SIZES for family in ("kmeans", "mlp") for line in rows(family, evaluations, size)]
     page = f"""# What secure aggregation costs
 

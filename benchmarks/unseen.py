@@ -17,10 +17,10 @@ from fedrouter.data.simulator import simulated_world
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]

@@ -1,9 +1,9 @@
 """The loop, end to end: gateways, traffic with feedback, export, federation, a new router in service, measured again.
 
-Three organisations, each with its own queries, run a gateway each, over simulated models on loopback. They begin with a
+Three organizations, each with its own queries, run a gateway each, over simulated models on loopback. They begin with a
 router that knows the models' averages and nothing about queries. Then, round after round: their traffic is routed,
 explored and scored; each exports its log; the three learn one router together, without any query leaving home; it comes
-into service while the gateways run; and the same held-out queries, which nobody learnt from, measure it.
+into service while the gateways run; and the same held-out queries, which nobody learned from, measure it.
 
 Run it as `python scripts/loop.py`; it takes two or three minutes on two cores. It writes out/loop/loop.html and ends
 with status 1 if accuracy has not risen and cost has not fallen, beyond chance. docs/loop.md says what to look for.
@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import aiohttp
 import typer
+from loop_parts.organizations import World, make_world
 from rich.markup import escape
 
 from fedrouter.bundle import Bundle, Provenance, load, save
@@ -33,12 +34,11 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import family
-from fedrouter.federation.privacy import Floors, Privacy
-from fedrouter.gateway.simulated import Cast, SimulatedServer
+from fedrouter.federation.families.registry import family
+from fedrouter.federation.privacy.policy import Floors, Privacy
+from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 from loop_parts.gateways import Gateway, command, start, stop_all
 from loop_parts.measured import Difference, Pass, accuracy, cost, not_better
-from loop_parts.organisations import World, make_world
 from loop_parts.picture import PER, write_page
 from loop_parts.traffic import keep_asking, send
 
@@ -52,10 +52,10 @@ DELAY = 0.005
 def main(
     out: Annotated[Path, typer.Option(help="Folder for bundles, logs, exports and the page.")] = Path("out/loop"),
     rounds: Annotated[int, typer.Option(min=1, help="How often the loop goes round.")] = 3,
-    requests: Annotated[int, typer.Option(min=1, help="Requests of each organisation in a round.")] = 200,
-    held_out: Annotated[int, typer.Option(min=2, help="Held-out queries of each organisation.")] = 200,
-    router: Annotated[str, typer.Option(help="The family that is learnt.")] = "kmeans",
-    seed: Annotated[int, typer.Option(min=0, help="Who asks what, and how the router is learnt.")] = 0,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of each organization in a round.")] = 200,
+    held_out: Annotated[int, typer.Option(min=2, help="Held-out queries of each organization.")] = 200,
+    router: Annotated[str, typer.Option(help="The family that is learned.")] = "kmeans",
+    seed: Annotated[int, typer.Option(min=0, help="Who asks what, and how the router is learned.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")] = False,
 ) -> None:
     """Go round the loop and say whether it was worth it."""
@@ -86,7 +86,7 @@ class Loop:
         try:
             self._step("Three gateways start", "on a router that knows the models' averages and nothing about queries")
             starting = [
-                start(one.name, self._out / one.name, upstreams.url, bundle.path) for one in self._world.organisations
+                start(one.name, self._out / one.name, upstreams.url, bundle.path) for one in self._world.organizations
             ]
             for gateway in await asyncio.gather(*starting, return_exceptions=True):
                 if isinstance(gateway, BaseException):
@@ -102,18 +102,18 @@ class Loop:
         return self._conclude(time.perf_counter() - begun)
 
     def _first_bundle(self) -> Bundle:
-        """What a trial of every model on a few queries of each organisation says, whatever is asked."""
-        rows = {one.name: one.trial for one in self._world.organisations}
+        """What a trial of every model on a few queries of each organization says, whatever is asked."""
+        rows = {one.name: one.trial for one in self._world.organizations}
         return self._learn(rows, "query_blind", None, "a trial of every model")
 
     async def _round(self, http: aiohttp.ClientSession, gateways: list[Gateway], old: Bundle, turn: int) -> Bundle:
         self._step(f"Round {turn + 1}: traffic with feedback", "every answer is scored; now and then another is asked")
         since = datetime.now(UTC).isoformat()
-        prompts = [one.traffic[turn] for one in self._world.organisations]
+        prompts = [one.traffic[turn] for one in self._world.organizations]
         found = await self._send(http, gateways, prompts, old, f"traffic {turn + 1}")
-        self._say(f"{len(found.all)} requests, {found.explored:.0%} of them to another model than the favourite")
+        self._say(f"{len(found.all)} requests, {found.explored:.0%} of them to another model than the favorite")
 
-        self._step("Each organisation exports its own log", "fedrouter log export")
+        self._step("Each organization exports its own log", "fedrouter log export")
         for gateway in gateways:
             folder = gateway.folder / "exports"
             folder.mkdir(exist_ok=True)
@@ -123,10 +123,10 @@ class Loop:
             )
             self._say(f"{gateway.name}: {done['rows']} evaluations")
 
-        self._step("The three learn one router together", "no query and no embedding of one leaves its organisation")
+        self._step("The three learn one router together", "no query and no embedding of one leaves its organization")
         learnt_from = {
             one.name: Evaluations.concatenate([one.trial, self._exported(gateway)])
-            for one, gateway in zip(self._world.organisations, gateways, strict=True)
+            for one, gateway in zip(self._world.organizations, gateways, strict=True)
         }
         began = time.perf_counter()
         new = await asyncio.to_thread(self._learn, learnt_from, self._family, old, "trial and exported logs")
@@ -139,11 +139,11 @@ class Loop:
         return new
 
     def _exported(self, gateway: Gateway) -> Evaluations:
-        """All that an organisation has exported so far, after a look that nothing held out is in it."""
+        """All that an organization has exported so far, after a look that nothing held out is in it."""
         rows = read(gateway.folder / "exports", pool=self._world.pool).evaluations
-        learnt = {vector.tobytes() for vector in rows.embeddings.astype("<f4")}
-        if any(record.embedding in learnt for record in self._measured[0].records[gateway.name]):
-            raise FedrouterError(f"{gateway.name}: a held-out query is in what is learnt from")
+        learned = {vector.tobytes() for vector in rows.embeddings.astype("<f4")}
+        if any(record.embedding in learned for record in self._measured[0].records[gateway.name]):
+            raise FedrouterError(f"{gateway.name}: a held-out query is in what is learned from")
         return rows
 
     def _learn(self, rows: dict[str, Evaluations], name: str, parent: Bundle | None, data: str) -> Bundle:
@@ -180,7 +180,7 @@ class Loop:
 
     async def _measure(self, http: aiohttp.ClientSession, gateways: list[Gateway], bundle: Bundle) -> None:
         self._step("Held-out queries", f"the same every time; router version {bundle.version}")
-        prompts = [one.held_out for one in self._world.organisations]
+        prompts = [one.held_out for one in self._world.organizations]
         self._measured.append(await self._send(http, gateways, prompts, bundle, f"held-out, v{bundle.version}"))
         self._voice.table(*self._table())
 
@@ -208,7 +208,7 @@ class Loop:
         return self._passes[-1]
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """A line for each version of the router; of each organisation, accuracy and dollars."""
+        """A line for each version of the router; of each organization, accuracy and dollars."""
         header = ["router", "accuracy", f"$/{PER:,}", "explored", *self._measured[0].records]
         rows = [
             [

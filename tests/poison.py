@@ -14,29 +14,29 @@ from fedrouter.errors import BadMessage
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.messages import VERBS
+from fedrouter.federation.verbs.messages import VERBS
 
 HUGE = 10_000
 """Times its real rows that a client with huge counts claims."""
 BOOST = 100.0
 
 
-def favoured_model(train: Evaluations) -> int:
+def favored_model(train: Evaluations) -> int:
     """The model an attacker would sell: the least accurate of the dearer half."""
     count = np.maximum(np.bincount(train.model, minlength=len(train.pool)), 1)
     accuracy, cost = (np.bincount(train.model, v, len(train.pool)) / count for v in (train.accuracy, train.cost))
     return int(np.where(cost >= np.median(cost), accuracy, np.inf).argmin())
 
 
-def inflated(rows: Evaluations, favoured: int, price: float) -> Evaluations:
-    """Every query answered perfectly by the favoured model at its usual price, and wrongly by whoever was asked."""
+def inflated(rows: Evaluations, favored: int, price: float) -> Evaluations:
+    """Every query answered perfectly by the favored model at its usual price, and wrongly by whoever was asked."""
     queries = np.unique(rows.query)
-    kept = np.flatnonzero(rows.model != favoured)
+    kept = np.flatnonzero(rows.model != favored)
     size = len(queries)
     return replace(
         rows,
         query=np.r_[rows.query[kept], queries],
-        model=np.r_[rows.model[kept], np.full(size, favoured)],
+        model=np.r_[rows.model[kept], np.full(size, favored)],
         accuracy=np.r_[np.zeros(len(kept)), np.ones(size)],
         cost=np.r_[rows.cost[kept], np.full(size, price)],
     )
@@ -98,15 +98,15 @@ UPDATES = ("boosted x100", "flipped x100", "flipped x10")
 
 def poisoned(attack: str, name: str, rows: Evaluations, everyone: Evaluations) -> Client:
     """The client that makes this attack; like a well-informed attacker it knows the whole world's averages."""
-    favoured = favoured_model(everyone)
-    price = float(everyone.cost[everyone.model == favoured].mean())
+    favored = favored_model(everyone)
+    price = float(everyone.cost[everyone.model == favored].mean())
     match attack:
         case "inflated accuracy":
-            return Client(name, inflated(rows, favoured, price))
+            return Client(name, inflated(rows, favored, price))
         case "zero costs":
             return Client(name, free(rows))
         case "huge counts":
-            return Liar(name, inflated(rows, favoured, price), multiplied)
+            return Liar(name, inflated(rows, favored, price), multiplied)
         case "boosted x100" | "flipped x100" | "flipped x10":
             factor = BOOST if "100" in attack else BOOST / 10
             return Liar(name, rows, partial(boosted, -factor if attack.startswith("flipped") else factor))

@@ -10,8 +10,8 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle, BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import Model, ModelPool
 
 POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])

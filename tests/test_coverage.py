@@ -20,10 +20,10 @@ from fedrouter.coverage import (
 )
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation import auto, kmeans, query_blind
 from fedrouter.federation.client import Client
-from fedrouter.federation.privacy import OPEN
-from fedrouter.personalisation import personalise
+from fedrouter.federation.families import auto, kmeans, query_blind
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.personalization import personalize
 from fedrouter.pool import ModelPool
 
 
@@ -76,7 +76,7 @@ def test_regions_everybody_shares_are_found_in_a_router_a_blend_and_a_personal_o
     assert shared_regions(router) is router
     blend = auto.BlendRouter(log.pool, (query_blind.learn(federation(log), log.pool), router), (0.5, 0.5))
     assert shared_regions(blend) is router
-    personal = personalise(router, log, "query_blind", query_blind.QueryBlindSettings())
+    personal = personalize(router, log, "query_blind", query_blind.QueryBlindSettings())
     assert federated_part(personal) is router
     assert shared_regions(query_blind.learn(federation(log), log.pool)) is None
 
@@ -98,7 +98,7 @@ def test_joining_adds_the_federations_rows_cell_by_cell():
     joined = join(own, router, took_part=False)
     assert joined.together.sum() == 300 + 61
     assert joined.federated[:, 4].sum() == 0
-    assert joined.learnt == ["model-2", "model-3"]
+    assert joined.learned == ["model-2", "model-3"]
     empty = own.count == 0
     assert joined.filled == (empty & (joined.together > 0)).sum() > 0
     document = json.loads(json.dumps(joined.to_json(), allow_nan=False))

@@ -20,7 +20,7 @@ LAYERS = (
     ("regret",),
     ("federation",),
     ("engines",),
-    ("personalisation",),
+    ("personalization",),
     ("coverage",),
     ("encoders",),
     ("bundle",),

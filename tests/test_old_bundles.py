@@ -10,8 +10,8 @@ from conftest import PROJECT, drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 
 FIXTURES = PROJECT / "tests" / "fixtures"

@@ -27,7 +27,7 @@ def test_a_pool_survives_json():
         (lambda: Model("a", output_price=float("nan")), "'a', output_price"),
         (lambda: Model("a", context=0), "'a', context"),
         (lambda: ModelPool(["a"]).index("z"), "'z' is not in the pool"),
-        (lambda: ModelPool.from_json([{"name": "a", "colour": "red"}]), "expected name, input_price"),
+        (lambda: ModelPool.from_json([{"name": "a", "color": "red"}]), "expected name, input_price"),
     ],
 )
 def test_a_bad_pool_is_refused_by_name(make, said):

@@ -12,8 +12,8 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Grid
 from fedrouter.federation.client import Client
-from fedrouter.federation.kmeans import KMeansSettings, ask_statistics, learn
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, learn
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.regret import (
     SCALED,
@@ -88,8 +88,8 @@ def test_the_two_terms_add_up_to_suboptimality_and_neither_is_below_zero(paper, 
     for tradeoff in tradeoffs(test.grid()):
         parts = split(router, test.embeddings, test.grid(), tradeoff)
         whole = suboptimality(router.estimate(test.embeddings), test.grid(), tradeoff)
-        assert parts.quantisation + parts.estimation == pytest.approx(whole, abs=1e-12)
-        assert parts.quantisation >= 0
+        assert parts.quantization + parts.estimation == pytest.approx(whole, abs=1e-12)
+        assert parts.quantization >= 0
         assert parts.estimation >= -1e-12
 
 
@@ -101,7 +101,7 @@ def test_knowing_every_clusters_test_means_leaves_quantisation_alone():
     for tradeoff in tradeoffs(test.grid()):
         parts = split(router, test.embeddings, test.grid(), tradeoff)
         assert parts.estimation == pytest.approx(0, abs=1e-12)
-        assert parts.quantisation > 0
+        assert parts.quantization > 0
 
 
 def test_a_centre_for_every_query_leaves_estimation_alone():
@@ -110,7 +110,7 @@ def test_a_centre_for_every_query_leaves_estimation_alone():
     sums = ask_statistics(LocalFederation([Client("train", few, OPEN)]), test.embeddings, test.pool)
     router = KMeansRouter(test.pool, test.embeddings, sums, shrunk=False)
     parts = split(router, test.embeddings, test.grid(), 0.0)
-    assert parts.quantisation == 0
+    assert parts.quantization == 0
     assert parts.estimation > 0
 
 

@@ -1,1 +1,1 @@
-"""What `scripts/loop.py` is made of: organisations, gateways, traffic, what was measured, and a picture of it."""
+"""What `scripts/loop.py` is made of: organizations, gateways, traffic, what was measured, and a picture of it."""

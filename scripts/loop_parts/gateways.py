@@ -1,4 +1,4 @@
-"""One organisation's gateway as a process of its own, and the commands its operator would type."""
+"""One organization's gateway as a process of its own, and the commands its operator would type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import yaml
 
 from fedrouter.bundle import Bundle
 from fedrouter.errors import FedrouterError
-from loop_parts.organisations import CHARACTERS
+from loop_parts.organizations import CHARACTERS
 
 FEDROUTER = str(Path(sys.executable).with_name("fedrouter"))
 TRADEOFF = 25.0

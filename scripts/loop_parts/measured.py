@@ -33,7 +33,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The same or other queries through every gateway, with one version of the router; records by organisation."""
+    """The same or other queries through every gateway, with one version of the router; records by organization."""
 
     title: str
     version: int
@@ -66,7 +66,7 @@ class Pass:
             "cost": float(self.cost.mean()),
             "explored": self.explored,
             "served": dict(Counter(str(record.served) for record in self.all).most_common()),
-            "organisations": {
+            "organizations": {
                 name: {"accuracy": float(accuracy(part).mean()), "cost": float(cost(part).mean())}
                 for name, part in self.records.items()
             },

@@ -37,7 +37,7 @@ def draw(passes: Sequence[Pass], measured: Sequence[Pass]) -> Figure:
             panel.set_ylabel(label)
         top.set_title("What the gateways' logs say")
         bottom.set_ylim(bottom=0)
-        bottom.set_xlabel("requests of the three organisations, in the order they came")
+        bottom.set_xlabel("requests of the three organizations, in the order they came")
     return figure
 
 

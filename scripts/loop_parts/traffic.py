@@ -13,7 +13,7 @@ from fedrouter.store.store import Store
 from loop_parts.gateways import Gateway
 
 AT_ONCE = 4
-"""Requests that one organisation has under way at a time."""
+"""Requests that one organization has under way at a time."""
 PAUSE = 0.05
 """Seconds between requests that only keep a gateway at work."""
 
@@ -61,7 +61,7 @@ def _complete(record: Record | None) -> Record:
 async def keep_asking(
     http: aiohttp.ClientSession, gateway: Gateway, prompts: Sequence[str], until: asyncio.Event
 ) -> int:
-    """Ask over and over, without feedback, so that nothing is learnt from it; how often."""
+    """Ask over and over, without feedback, so that nothing is learned from it; how often."""
     asked = 0
     while not until.is_set():
         await ask(http, gateway, prompts[asked % len(prompts)], feedback=False)

@@ -1,4 +1,4 @@
-"""Federated learning of LLM routers: one router learnt from many private evaluation logs.
+"""Federated learning of LLM routers: one router learned from many private evaluation logs.
 
 The dozen names a user needs, loaded when first used; importing this package imports nothing heavy.
 """
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from fedrouter.estimates import Estimates
     from fedrouter.evaluations import Evaluations
     from fedrouter.federation.client import Client
-    from fedrouter.federation.families import FAMILIES
+    from fedrouter.federation.families.registry import FAMILIES
     from fedrouter.frontier import Frontier, sweep
     from fedrouter.gateway.client import Router
-    from fedrouter.personalisation import personalise
+    from fedrouter.personalization import personalize
     from fedrouter.pool import Model, ModelPool
 
 __version__ = version("fedrouter")
@@ -31,7 +31,7 @@ _HOMES = {
     "Client": "federation.client",
     "Estimates": "estimates",
     "Evaluations": "evaluations",
-    "FAMILIES": "federation.families",
+    "FAMILIES": "federation.families.registry",
     "Frontier": "frontier",
     "LocalFederation": "engines.local",
     "Model": "pool",
@@ -40,7 +40,7 @@ _HOMES = {
     "calibrate": "calibration",
     "load": "bundle",
     "partition": "data.partition",
-    "personalise": "personalisation",
+    "personalize": "personalization",
     "read": "data.read",
     "save": "bundle",
     "sweep": "frontier",
@@ -60,7 +60,7 @@ __all__ = [
     "calibrate",
     "load",
     "partition",
-    "personalise",
+    "personalize",
     "read",
     "save",
     "sweep",

@@ -74,7 +74,7 @@ def calibrate(
     for _ in range(REFINEMENTS):
         curve = sweep(estimates, truth, tradeoffs)
         place = best(curve)
-        # Look again, closer, between the neighbours of the best point so far (which stays a candidate).
+        # Look again, closer, between the neighbors of the best point so far (which stays a candidate).
         low, high = tradeoffs[max(place - 1, 0)], tradeoffs[min(place + 1, len(tradeoffs) - 1)]
         finer = np.geomspace(max(low, TRADEOFFS[0] * 1e-2), high, 60) if high > 0 else np.zeros(0)
         tradeoffs = np.unique(np.concatenate([[low], finer, [tradeoffs[place], high]]))

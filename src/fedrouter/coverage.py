@@ -18,10 +18,10 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.client import Client
 from fedrouter.federation.clustering import cluster
-from fedrouter.federation.families import Settings
-from fedrouter.federation.kmeans import KMeansSettings, ask_statistics
-from fedrouter.federation.privacy import OPEN
-from fedrouter.personalisation import misses, out_of_fold
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics
+from fedrouter.federation.families.registry import Settings
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.personalization import misses, out_of_fold
 from fedrouter.pool import ModelPool
 from fedrouter.regret import DELTA, concentration
 from fedrouter.routers.base import Router
@@ -195,7 +195,7 @@ class Joining:
         return int(((self.own.count == 0) & (self.federated > 0)).sum())
 
     @property
-    def learnt(self) -> list[str]:
+    def learned(self) -> list[str]:
         """Models never asked that the federation has rows of."""
         have = dict(zip(self.own.pool.names, self.federated.sum(axis=0) > 0, strict=True))
         return [name for name in self.own.never_asked if have[name]]
@@ -204,7 +204,7 @@ class Joining:
         return {
             "empty_before": int((self.own.count == 0).sum()),
             "filled": self.filled,
-            "models_learnt": self.learnt,
+            "models_learned": self.learned,
             "before": summary(self.own.count),
             "after": summary(self.together),
             "federated_rows": self.federated.tolist(),

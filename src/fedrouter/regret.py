@@ -53,11 +53,11 @@ def suboptimality(estimates: Estimates, truth: Grid, tradeoff: float) -> float:
 class Split:
     """Suboptimality of a K-Means router in two parts, each at least 0 (proposition "Decomposition").
 
-    ``quantisation`` is what anyone loses who knows only a query's cluster, ``estimation`` what is lost on top because
+    ``quantization`` is what anyone loses who knows only a query's cluster, ``estimation`` what is lost on top because
     the clusters' means were estimated from few rows and other queries.
     """
 
-    quantisation: float
+    quantization: float
     estimation: float
 
 
@@ -98,7 +98,7 @@ class Lipschitz:
 def lipschitz_of_answers(embeddings: Embeddings, truth: Grid, seed: int = 0) -> Lipschitz:
     """The steepest change between the single answers to two queries, over all pairs of a sample.
 
-    A lower bound of what the assumption asks for. Answers that are right or wrong make it huge: any two neighbours of
+    A lower bound of what the assumption asks for. Answers that are right or wrong make it huge: any two neighbors of
     which one was answered rightly count as a step of one.
     """
     size = min(PAIRED, len(embeddings))
@@ -206,7 +206,7 @@ def regret_terms(
     sample: int = SAMPLE,
     seed: int = 0,
 ) -> RegretTerms:
-    """The terms of a router learnt from ``train`` ``(n, d)`` and judged on ``test`` ``(q, d)``."""
+    """The terms of a router learned from ``train`` ``(n, d)`` and judged on ``test`` ``(q, d)``."""
     found, floor = shifts(train, test, router.centres, sample, seed)
     weight = np.bincount(nearest_centre(test, router.centres), minlength=len(router.centres))
     count = router.sums.count

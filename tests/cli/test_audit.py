@@ -12,9 +12,9 @@ import pytest
 
 from conftest import drawn_evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.messages import ClusterRequest, CostScaleRequest, HelloRequest, StatisticsRequest
-from fedrouter.federation.privacy import Noise, Privacy
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import Noise, Privacy
+from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, HelloRequest, StatisticsRequest
 
 COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "audit"]
 MODELS = ("model-0", "model-1", "model-2")

@@ -15,8 +15,8 @@ from fedrouter.bundle import Provenance, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import family
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import family
+from fedrouter.federation.privacy.policy import OPEN
 
 COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "coverage"]
 REGIONS = 6
@@ -149,7 +149,7 @@ def test_with_a_bundle_the_federations_cells_stand_beside_ones_own(log, bundles,
     document = answer("--data", log, "--bundle", bundles / "kmeans", "--client", "newcomer", "--out", tmp_path)
     assert document["regions_from"] == "the bundle's centres"
     assert len(document["regions"]) == REGIONS
-    assert document["never_asked"] == document["joining"]["models_learnt"] == ["model-2", "model-3"]
+    assert document["never_asked"] == document["joining"]["models_learned"] == ["model-2", "model-3"]
     assert np.sum(document["joining"]["federated_rows"]) == 600
     assert document["joining"]["after"]["empty"] < document["joining"]["before"]["empty"]
     assert document["took_part"] is False

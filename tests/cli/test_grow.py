@@ -1,4 +1,4 @@
-"""Growing and personalising as a user does it: files in, a new version of the bundle out."""
+"""Growing and personalizing as a user does it: files in, a new version of the bundle out."""
 
 import json
 
@@ -12,8 +12,8 @@ from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 
 WITHHELD = 2
@@ -44,7 +44,7 @@ def write_table(path, evaluations):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, world):
-    """A folder with a test table, four clients' logs, and bundles learnt from the first three without two models."""
+    """A folder with a test table, four clients' logs, and bundles learned from the first three without two models."""
     folder = tmp_path_factory.mktemp("growth")
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 4))
     clients = partition(some, clients=4, seed=1)
@@ -100,7 +100,7 @@ def test_who_leaves_after_being_there_from_the_start_is_told_what_stays(place, t
     answer("model", "add", place / "kmeans", *new, *logs(place, 1, 2, 3), "--out", tmp_path / "two")
     done = run("client", "leave", tmp_path / "two", *logs(place, 2), "--out", tmp_path / "three")
     assert done.returncode == 0, done.stderr
-    assert "client-2 took part when the router was first learnt" in " ".join(done.stdout.split())
+    assert "client-2 took part when the router was first learned" in " ".join(done.stdout.split())
     assert load(tmp_path / "three").router.sums.count.sum() < load(tmp_path / "two").router.sums.count.sum()
 
 

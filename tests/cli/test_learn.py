@@ -12,7 +12,7 @@ from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
 from fedrouter.learning.traffic import evaluations_of
 from fedrouter.store.store import Store
-from learning.logs import learnt, record
+from learning.logs import learned, record
 
 TRADEOFF = 50.0
 
@@ -45,12 +45,12 @@ def logged(evaluations, router, encoder, requests, draw, start):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, world):
-    """A folder with bundles learnt from one client's small log, and a store with traffic of the rest."""
+    """A folder with bundles learned from one client's small log, and a store with traffic of the rest."""
     folder = tmp_path_factory.mktemp("learn")
     some = world.evaluations
     client = partition(some, clients=20, seed=3)[0].train
     for family in ("kmeans", "auto"):
-        router = learnt(client, family)
+        router = learned(client, family)
         entries = [{"name": "client-01", "rows": len(client)}]
         save(folder / family, router, world.encoder, Provenance("world", "sha256:0", 0, 1, entries, {}))
     draw = np.random.default_rng(0)
@@ -157,7 +157,7 @@ def test_requests_that_a_router_was_learnt_from_do_not_judge_it(place, tmp_path)
     answer("learn", "--bundle", place / "kmeans", "--store", store_of(place), "--out", tmp_path / "new")
     done = run("evaluate", tmp_path / "new", "--log", store_of(place), "--json")
     assert done.returncode == 2
-    assert "1,200 learnt from already" in json.loads(done.stdout)["error"]
+    assert "1,200 learned from already" in json.loads(done.stdout)["error"]
 
 
 def test_evaluate_shows_a_table_to_a_person(place):

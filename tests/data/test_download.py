@@ -215,7 +215,7 @@ def test_a_redirect_may_not_leave_https_either(server, tmp_path):
 def test_every_published_address_is_https_and_every_checksum_is_one():
     assert set(BENCHMARKS) == {"routerbench", "routerbench-5shot", "sprout", "proxrouter"}
     for published in BENCHMARKS.values():
-        assert published.licence
+        assert published.license
         for file in published.files:
             assert file.url is None or file.url.startswith("https://")
             assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32

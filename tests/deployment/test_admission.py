@@ -24,7 +24,7 @@ from fedrouter.deployment.homes import make_client_home, make_coordinator_home
 from fedrouter.deployment.processes import environment
 
 pytestmark = pytest.mark.slow
-COMMAND = [sys.executable, "-c", "from fedrouter.cli.federation import app; app()"]
+COMMAND = [sys.executable, "-c", "from fedrouter.cli.federation.manage import app; app()"]
 ATTEND = (
     "import sys\nfrom pathlib import Path\nfrom fedrouter.deployment import homes, node\n"
     "node.attend(homes.open_client(Path(sys.argv[1])), lambda: None, lambda words: print(words, flush=True))\n"

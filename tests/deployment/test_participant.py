@@ -11,9 +11,9 @@ from conftest import drawn_evaluations
 from fedrouter.deployment.homes import make_client_home, make_coordinator_home
 from fedrouter.deployment.participant import client_of
 from fedrouter.errors import BadInput
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.messages import ClusterRequest, HelloRequest
-from fedrouter.federation.privacy import OPEN, Floors, Noise, Privacy
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import OPEN, Floors, Noise, Privacy
+from fedrouter.federation.verbs.messages import ClusterRequest, HelloRequest
 from fedrouter.store.store import Store
 from learning.logs import records_of
 

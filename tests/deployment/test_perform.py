@@ -1,4 +1,4 @@
-"""A job on a federation: who takes part, what is learnt, what is written, and that a broken-off one goes on."""
+"""A job on a federation: who takes part, what is learned, what is written, and that a broken-off one goes on."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from fedrouter.deployment.progress import ProgressLog, Tail
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.quorum import QuorumLost
+from fedrouter.federation.middleware.quorum import QuorumLost
 
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
@@ -176,7 +176,7 @@ def test_under_secure_aggregation_the_router_is_the_same_and_nobodys_rows_are_kn
 def test_robust_settings_are_used(tmp_path):
     with pytest.raises(BadInput, match="trim"):
         done(replace(KMEANS, robust={"trim": 0.7}), federation(), tmp_path / "bad")
-    done(replace(KMEANS, robust={"most_rows": 1.0, "winsorised": True}), federation(), tmp_path / "robust")
+    done(replace(KMEANS, robust={"most_rows": 1.0, "winsorized": True}), federation(), tmp_path / "robust")
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from flwr.supercore.task_identity import TaskIdentity
 from conftest import drawn_evaluations
 from engines.post_office import PostOffice, bent
 from fedrouter.deployment.flower_client import kind
-from fedrouter.engines.flower import FlowerFederation, error_reason
-from fedrouter.engines.flower_records import from_records, to_records
+from fedrouter.engines.flower.engine import FlowerFederation, error_reason
+from fedrouter.engines.flower.records import from_records, to_records
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.messages import VERBS, CostScaleRequest, HelloRequest
-from fedrouter.federation.mf import MFSettings
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import Privacy
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, HelloRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])

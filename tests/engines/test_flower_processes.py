@@ -14,7 +14,7 @@ from fedrouter.deployment.flower_run import RunFailed, submit
 from fedrouter.deployment.jobs import Job
 from fedrouter.deployment.participant import client_of
 from fedrouter.deployment.perform import CHECKPOINT
-from fedrouter.federation.journal import Journal
+from fedrouter.federation.privacy.journal import Journal
 
 pytestmark = pytest.mark.slow
 NAMES = ("alpha", "beta", "gamma")

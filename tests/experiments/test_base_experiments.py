@@ -13,8 +13,8 @@ from conftest import drawn_evaluations
 from experiments.small_world import check_what_it_says, measured, small_world
 from fedrouter.data.read import read
 from fedrouter.errors import BadInput
-from fedrouter.experiments import centralized_training, encoders, global_test, heterogeneity, own_test
 from fedrouter.experiments.comparison import COMPARISON, find
+from fedrouter.experiments.figures import centralized_training, encoders, global_test, heterogeneity, own_test
 from fedrouter.experiments.registry import EXPERIMENTS, MEASUREMENTS, chosen
 
 GLOBAL = {

@@ -8,10 +8,19 @@ import pytest
 
 from experiments.small_world import check_what_it_says, measured, small_world
 from fedrouter.engines.local import LocalFederation
-from fedrouter.experiments.new_clients import AFTER, BEFORE, EXPERIMENT, NEW, OLD, Attendance, label_shares, newcomers
+from fedrouter.experiments.figures.new_clients import (
+    AFTER,
+    BEFORE,
+    EXPERIMENT,
+    NEW,
+    OLD,
+    Attendance,
+    label_shares,
+    newcomers,
+)
 from fedrouter.federation.client import Client
-from fedrouter.federation.messages import CostScaleRequest
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.verbs.messages import CostScaleRequest
 
 NAMES = {
     "new-clients-mlp",

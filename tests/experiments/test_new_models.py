@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.small_world import check_what_it_says, measured, small_world
-from fedrouter.experiments.new_models import EXPERIMENT, calibration, kept, log_without, withheld
+from fedrouter.experiments.figures.new_models import EXPERIMENT, calibration, kept, log_without, withheld
 from fedrouter.pool import ModelPool
 
 NAMES = {"new-models-mlp", "new-models-kmeans", "new-models-unchanged"}

@@ -1,4 +1,4 @@
-"""Personalisation: every way on every able client's own test, the others counted, the losers listed."""
+"""Personalization: every way on every able client's own test, the others counted, the losers listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.small_world import check_what_it_says, measured, small_world
-from fedrouter.experiments.personalization import ALPHA, EXPERIMENT, at_least, own, worse_than_both
+from fedrouter.experiments.figures.personalization import ALPHA, EXPERIMENT, at_least, own, worse_than_both
 
 NAMES = {
     "personalization-federated-below-local-mlp",
@@ -18,7 +18,7 @@ NAMES = {
     "personalization-in-sample-mlp",
     "personalization-in-sample-kmeans",
 }
-WAYS = ("federated", "local", "in-sample", "personalised")
+WAYS = ("federated", "local", "in-sample", "personalized")
 
 
 def lopsided(seed):
@@ -57,7 +57,7 @@ def test_every_able_client_is_tested_in_every_way(runs):
 def test_clients_for_whom_a_personal_router_is_worse_than_both_are_listed_with_their_areas(runs):
     run = runs[0]
     name = run["clients"][0]["name"]
-    areas = {"federated": 0.6, "local": 0.5, "in-sample": 0.4, "personalised": 0.55}
+    areas = {"federated": 0.6, "local": 0.5, "in-sample": 0.4, "personalized": 0.55}
     curves = [{**e, "auc": areas[e["way"]] if e["test"] == name else 0.5} for e in run["curves"]]
     listed = list(worse_than_both([{**run, "curves": curves}]))
     assert [(entry["family"], entry["form"], entry["client"]) for entry in listed] == [
@@ -68,7 +68,7 @@ def test_clients_for_whom_a_personal_router_is_worse_than_both_are_listed_with_t
 
 
 def test_personal_routers_are_compared_with_what_is_better_on_average_and_client_by_client(runs):
-    values = {"federated": (0.9, 0.1), "local": (0.3, 0.5), "in-sample": (0.6, 0.5), "personalised": (0.4, 0.5)}
+    values = {"federated": (0.9, 0.1), "local": (0.3, 0.5), "in-sample": (0.6, 0.5), "personalized": (0.4, 0.5)}
     clients = runs[0]["clients"][:2]
     curves = [
         {"family": family, "way": way, "test": client["name"], "auc": area, "auc_common": area}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.small_world import ROUNDS, check_what_it_says, measured, small_world
+from fedrouter.experiments.figures.rounds import BY_CLIENTS, BY_STEPS, EQUAL_STEPS, EXPERIMENT, dealt, series, slope
 from fedrouter.experiments.gradients import loss_and_gradient
-from fedrouter.experiments.rounds import BY_CLIENTS, BY_STEPS, EQUAL_STEPS, EXPERIMENT, dealt, series, slope
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale, MLPRouter, forward, initial_weights
 

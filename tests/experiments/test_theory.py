@@ -8,8 +8,8 @@ import pytest
 from experiments.small_world import check_what_it_says, measured, small_world
 from fedrouter.data.read import Dataset, read
 from fedrouter.experiments.experiment import World
-from fedrouter.experiments.theory import EXPERIMENT, PARTS, SHARES
-from fedrouter.experiments.theory_claims import CLAIMS, of, slope
+from fedrouter.experiments.theory.claims import CLAIMS, of, slope
+from fedrouter.experiments.theory.measurement import EXPERIMENT, PARTS, SHARES
 
 
 @pytest.fixture(scope="module")

@@ -15,15 +15,15 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
-from fedrouter.federation.aggregation import Robust, RobustSettings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.messages import CellStatistics, StatisticsRequest, TrainRequest, Update
-from fedrouter.federation.privacy import OPEN
-from fedrouter.federation.robust_updates import EVERYONE, capped_updates, clipped, median, trimmed_mean
-from fedrouter.federation.row_caps import exact
-from fedrouter.federation.validation import Checked, fault
-from fedrouter.federation.winsorising import Bounds, brought_in, weighted_median, winsorised
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.middleware.validation import Checked, fault
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.robust.caps import exact
+from fedrouter.federation.robust.middleware import Robust, RobustSettings
+from fedrouter.federation.robust.updates import EVERYONE, capped_updates, clipped, median, trimmed_mean
+from fedrouter.federation.robust.winsorizing import Bounds, brought_in, weighted_median, winsorized
+from fedrouter.federation.verbs.messages import CellStatistics, StatisticsRequest, TrainRequest, Update
 from fedrouter.frontier import sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale
@@ -44,7 +44,7 @@ def arrays(router):
     return {name: array.tobytes() for name, array in router.arrays().items()}
 
 
-def learnt(federation, name):
+def learned(federation, name):
     family = FAMILIES[name]
     return family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
 
@@ -64,8 +64,8 @@ class Scripted:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_with_nothing_asked_for_every_bit_stays(name):
-    plain = learnt(LocalFederation(honest(3)), name)
-    assert arrays(learnt(Robust(LocalFederation(honest(3)), RobustSettings()), name)) == arrays(plain)
+    plain = learned(LocalFederation(honest(3)), name)
+    assert arrays(learned(Robust(LocalFederation(honest(3)), RobustSettings()), name)) == arrays(plain)
 
 
 @pytest.mark.parametrize("name", ["kmeans", "linear", "query_blind"])
@@ -73,7 +73,7 @@ def test_clients_that_agree_are_left_as_they_are(name):
     """Copies of one client under other names, for families whose clients do not draw by their name."""
     rows = drawn_evaluations(queries=300)
     same = [Client(f"client-{place}", rows, OPEN) for place in range(4)]
-    federations = (LocalFederation(same), Robust(LocalFederation(same), RobustSettings(2.0, winsorised=True)))
+    federations = (LocalFederation(same), Robust(LocalFederation(same), RobustSettings(2.0, winsorized=True)))
     if name == "kmeans":
         request = StatisticsRequest(CENTRES, POOL.names)
         plain, robust = (federation.ask("statistics", request) for federation in federations)
@@ -83,7 +83,7 @@ def test_clients_that_agree_are_left_as_they_are(name):
             for part, array in reply.pack()[0].items()
         )
     else:
-        plain, robust = (learnt(federation, name) for federation in federations)
+        plain, robust = (learned(federation, name) for federation in federations)
         assert arrays(plain) == arrays(robust)
 
 
@@ -97,7 +97,7 @@ def test_every_family_learns_under_the_preset_and_replies_stay_believable(name):
             believed.extend((verb, fault(verb, payload, reply)) for reply in replies.values())
             return replies
 
-    router = learnt(Watched(LocalFederation(honest()), PRESET), name)
+    router = learned(Watched(LocalFederation(honest()), PRESET), name)
     assert np.isfinite(router.estimate(drawn_evaluations(seed=9).embeddings).accuracy).all()
     assert {(verb, reason) for verb, reason in believed if reason} == set()
 
@@ -108,13 +108,13 @@ def test_the_order_of_replies_plays_no_part(name):
         def ask(self, verb, payload, to=None):
             return dict(reversed(super().ask(verb, payload, to).items()))
 
-    forwards, backwards = (learnt(Robust(kind(honest()), PRESET), name) for kind in (LocalFederation, Backwards))
+    forwards, backwards = (learned(Robust(kind(honest()), PRESET), name) for kind in (LocalFederation, Backwards))
     assert arrays(forwards) == arrays(backwards)
 
 
 def test_two_clients_cannot_be_robust():
     with pytest.raises(BadInput, match=r"2 clients answered; robust aggregation .* needs at least 3"):
-        learnt(Robust(LocalFederation(honest(2)), PRESET), "kmeans")
+        learned(Robust(LocalFederation(honest(2)), PRESET), "kmeans")
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_a_deviation_is_kept_or_brought_within_and_never_turned_round(away, most
     mean=st.lists(st.floats(0, 1), min_size=24, max_size=24),
 )
 @settings(max_examples=50, deadline=None)
-def test_winsorised_means_stay_means_of_possible_values(count, mean):
+def test_winsorized_means_stay_means_of_possible_values(count, mean):
     shape = (4, 2, 3)
     n, y = np.array(count).reshape(shape), np.array(mean).reshape(shape)
-    within, variance, trust = winsorised(n, y, y * (1 - y), UNIT)
+    within, variance, trust = winsorized(n, y, y * (1 - y), UNIT)
     assert ((within >= 0) & (within <= 1)).all()
     assert (variance >= 0).all()
     assert (variance <= within * (1 - within) + 1e-12)[n > 0].all()
@@ -229,7 +229,7 @@ def test_what_only_one_client_knows_is_left_to_it():
     count = np.zeros((4, 1, 1), np.int64)
     count[0] = 100
     mean = np.full((4, 1, 1), 0.93)
-    assert (winsorised(count, mean, mean * 0, UNIT)[0] == mean).all()
+    assert (winsorized(count, mean, mean * 0, UNIT)[0] == mean).all()
 
 
 # --- Updates --------------------------------------------------------------------------------------------------------

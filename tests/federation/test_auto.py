@@ -11,11 +11,11 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.auto import AutoSettings, WithoutFold, blend, learn
 from fedrouter.federation.client import FOLDS, Client
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.messages import ClusterRequest, CostScaleRequest
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.auto import AutoSettings, WithoutFold, blend, learn
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -97,7 +97,7 @@ def test_an_unknown_candidate_is_refused():
 
 
 def test_the_mlp_can_be_a_candidate():
-    from fedrouter.federation.mlp import MLPSettings
+    from fedrouter.federation.families.mlp import MLPSettings
 
     settings = AutoSettings(("query_blind", "mlp"), folds=1, settings={"mlp": MLPSettings(rounds=2, hidden=(16,))})
     router = learn(federation(queries=100), POOL, settings)

@@ -7,16 +7,16 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
-from fedrouter.federation.auto import AutoSettings
-from fedrouter.federation.checkpoint import Checkpointed, digest
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.messages import ClusterRequest, CostScaleRequest
-from fedrouter.federation.mf import MFSettings
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import OPEN
-from fedrouter.federation.quorum import Quorum, QuorumLost
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.middleware.checkpoint import Checkpointed, digest
+from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])

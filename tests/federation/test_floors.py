@@ -9,11 +9,12 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.floors import Guard
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.memory import ShortMemory
-from fedrouter.federation.messages import (
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.disclosure import Guard
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import OPEN, Floors, Privacy
+from fedrouter.federation.verbs.messages import (
     ClusterRequest,
     CostScaleRequest,
     MomentsRequest,
@@ -21,7 +22,6 @@ from fedrouter.federation.messages import (
     StatisticsRequest,
     TrainRequest,
 )
-from fedrouter.federation.privacy import OPEN, Floors, Privacy
 from fedrouter.routers.features import Projection
 from fedrouter.routers.mlp import CostScale, initial_weights
 

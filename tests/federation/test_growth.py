@@ -8,13 +8,13 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
-from fedrouter.federation.auto import AutoSettings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES, settings_of
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES, settings_of
 from fedrouter.federation.federation import NothingToLearn
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS
 
@@ -119,7 +119,7 @@ def test_old_cells_and_centres_keep_every_bit_when_a_model_is_added():
     old, new = router.estimate(QUERIES), grown.estimate(QUERIES)
     assert np.array_equal(new.accuracy[:, :3], old.accuracy)
     assert np.array_equal(new.cost[:, :3], old.cost)
-    # what was learnt in two steps is what would have been learnt in one, around the same centres
+    # what was learned in two steps is what would have been learned in one, around the same centres
     whole = family.absorb(
         dataclasses.replace(grown, sums=grown.sums - grown.sums), federation(*FOUNDERS), KMeansSettings()
     )
@@ -179,10 +179,10 @@ def test_distillation_keeps_the_router_nearer_to_the_one_that_is_joined():
 
 
 def test_the_regulariser_is_the_papers():
-    """One step of plain gradient descent on rows whose own loss is zero moves nothing but by the regulariser."""
+    """One step of plain gradient descent on rows whose own loss is zero moves nothing but by the regularizer."""
     import torch
 
-    from fedrouter.federation.local_steps import network_of, said_by
+    from fedrouter.federation.local_training import network_of, said_by
     from fedrouter.routers.mlp import forward, initial_weights
 
     base, now = (initial_weights(8, (6,), 3, seed) for seed in (0, 1))

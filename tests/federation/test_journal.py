@@ -11,8 +11,8 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.messages import Centroids, ClusterRequest, CostScaleRequest, HelloRequest
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.verbs.messages import Centroids, ClusterRequest, CostScaleRequest, HelloRequest
 
 MODELS = ("model-0", "model-1", "model-2")
 

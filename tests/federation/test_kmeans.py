@@ -10,9 +10,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.kmeans import KMeansSettings, ask_statistics, learn
-from fedrouter.federation.messages import Centroids, ClusterRequest, StatisticsRequest
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, learn
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.verbs.messages import Centroids, ClusterRequest, StatisticsRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import KMeansRouter
 

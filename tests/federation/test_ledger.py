@@ -13,11 +13,11 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.ledger import ORDERS, Event, Ledger, multiplier_for, spent_epsilon
-from fedrouter.federation.memory import ShortMemory
-from fedrouter.federation.messages import ClusterRequest, CostScaleRequest, TrainRequest
-from fedrouter.federation.privacy import Noise, Privacy
+from fedrouter.federation.dp.accountant import ORDERS, Event, Ledger, multiplier_for, spent_epsilon
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import Noise, Privacy
+from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, TrainRequest
 from fedrouter.routers.mlp import CostScale, initial_weights
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -115,7 +115,7 @@ def test_an_answer_that_was_cut_off_counts_as_given(tmp_path, monkeypatch):
     def power_cut(*parts):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedrouter.federation.noisy_client.noised", power_cut)
+    monkeypatch.setattr("fedrouter.federation.dp.client.noised", power_cut)
     with pytest.raises(KeyboardInterrupt):
         client.answer("cost_scale", COST_SCALE)
     assert Ledger("one", Noise(9.0), memory).events() == (Event("gaussian", 3.0),)

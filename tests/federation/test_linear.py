@@ -8,8 +8,8 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.linear import KernelSettings, LinearSettings, ask_moments, learn, learn_kernel
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.linear import KernelSettings, LinearSettings, ask_moments, learn, learn_kernel
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.features import Landmarks, Projection
 from fedrouter.routers.linear import LinearRouter, symmetric

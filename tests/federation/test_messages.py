@@ -10,11 +10,11 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.exact import ExactSums
-from fedrouter.federation import messages
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.messages import VERBS, CellStatistics, Centroids, CostTotals, LogCostSums, Update
-from fedrouter.federation.payload import Message, Request
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.verbs import messages
+from fedrouter.federation.verbs.messages import VERBS, CellStatistics, Centroids, CostTotals, LogCostSums, Update
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])

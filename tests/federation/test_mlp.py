@@ -1,4 +1,4 @@
-"""Algorithm 1: averaging, and cost in unbiased dollars on a scale learnt federated."""
+"""Algorithm 1: averaging, and cost in unbiased dollars on a scale learned federated."""
 
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.local_steps import train
-from fedrouter.federation.messages import HeldOutErrors, TrainRequest, Update, ValidateRequest
-from fedrouter.federation.mlp import MLPSettings, ask_cost_scale, average, learn, sample
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.mlp import MLPSettings, ask_cost_scale, average, learn, sample
+from fedrouter.federation.local_training import train
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
+from fedrouter.federation.verbs.messages import HeldOutErrors, TrainRequest, Update, ValidateRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, MLPRouter, initial_weights, log_cost
 

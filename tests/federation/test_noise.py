@@ -11,10 +11,18 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.memory import ShortMemory
-from fedrouter.federation.messages import (
+from fedrouter.federation.dp.client import NoisySide
+from fedrouter.federation.dp.clusters import _parts
+from fedrouter.federation.dp.dp_sgd import PrivateSteps, train
+from fedrouter.federation.dp.mechanism import Part, clipped, noised, scale
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.middleware.validation import Checked, fault
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import OPEN, Noise, Privacy
+from fedrouter.federation.verbs.messages import (
     ClusterRequest,
     CostScaleRequest,
     CostTotalsRequest,
@@ -26,14 +34,6 @@ from fedrouter.federation.messages import (
     TrainRequest,
     ValidateRequest,
 )
-from fedrouter.federation.mf import MFSettings
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.noise import Part, clipped, noised, scale
-from fedrouter.federation.noisy_client import NoisySide
-from fedrouter.federation.noisy_clusters import _parts
-from fedrouter.federation.privacy import OPEN, Noise, Privacy
-from fedrouter.federation.private_steps import PrivateSteps, train
-from fedrouter.federation.validation import Checked, fault
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Landmarks, Projection

@@ -5,11 +5,11 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, FedrouterError
-from fedrouter.federation.checkpoint import Checkpointed
 from fedrouter.federation.client import Client
-from fedrouter.federation.kmeans import KMeansSettings, learn
-from fedrouter.federation.messages import CostScaleRequest
-from fedrouter.federation.quorum import Quorum, QuorumLost
+from fedrouter.federation.families.kmeans import KMeansSettings, learn
+from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
+from fedrouter.federation.verbs.messages import CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])

@@ -15,17 +15,18 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.identity import Identity
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.masks import common_ground, new_key, pair_mask, question, self_mask
-from fedrouter.federation.memory import ShortMemory
-from fedrouter.federation.messages import VERBS, CostScaleRequest, StatisticsRequest, TrainRequest
-from fedrouter.federation.mlp import MLPSettings, ask_cost_scale, average
-from fedrouter.federation.privacy import OPEN, Privacy
-from fedrouter.federation.secure import Secure, TooFewLeft
-from fedrouter.federation.secure_client import OPEN_SESSION
-from fedrouter.federation.secure_messages import (
+from fedrouter.federation.families.mlp import MLPSettings, ask_cost_scale, average
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import OPEN, Privacy
+from fedrouter.federation.secagg.client import OPEN_SESSION
+from fedrouter.federation.secagg.crypto import common_ground, new_key, pair_mask, question, self_mask
+from fedrouter.federation.secagg.encoding import LAYOUTS, WEIGHT_BITS
+from fedrouter.federation.secagg.identity import Identity
+from fedrouter.federation.secagg.server import Secure, TooFewLeft
+from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, StatisticsRequest, TrainRequest
+from fedrouter.federation.verbs.secagg_messages import (
     AgreeRequest,
     KeysRequest,
     MaskedRequest,
@@ -33,7 +34,6 @@ from fedrouter.federation.secure_messages import (
     SharesRequest,
     UnmaskRequest,
 )
-from fedrouter.federation.vectors import LAYOUTS, WEIGHT_BITS
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import initial_weights
 

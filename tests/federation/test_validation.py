@@ -9,13 +9,13 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.messages import VERBS, ClusterRequest, CostScaleRequest, SecondMomentRequest, Update
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import OPEN
-from fedrouter.federation.validation import Checked, fault, most_bytes, odd_ones_out
-from fedrouter.federation.verb_faults import COSTS, FAULTS, MOST_ROWS, SHAPE, SPREAD, TOO_MANY
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.middleware.validation import Checked, fault, most_bytes, odd_ones_out
+from fedrouter.federation.middleware.verb_faults import COSTS, FAULTS, MOST_ROWS, SHAPE, SPREAD, TOO_MANY
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.verbs.messages import VERBS, ClusterRequest, CostScaleRequest, SecondMomentRequest, Update
 from fedrouter.pool import ModelPool
 from poison import Wire, poisoned
 

@@ -23,15 +23,15 @@ PATIENCE = 60
 """Seconds a gateway may take to start on a machine that is busy."""
 
 
-def settings(folder: Path, bundle: Path, url: str, behaviours: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A config of the simulated cast at one upstream; a model behaves as ``behaviours`` says, or answers at once."""
-    behaviours = behaviours or {}
+def settings(folder: Path, bundle: Path, url: str, behaviors: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A config of the simulated cast at one upstream; a model behaves as ``behaviors`` says, or answers at once."""
+    behaviors = behaviors or {}
     models = [
         {
             "model_name": character.model.name,
             "params": {
                 "api_base": url,
-                "model": behaviours.get(character.model.name, behaviours.get("*", "instant")),
+                "model": behaviors.get(character.model.name, behaviors.get("*", "instant")),
                 "api_key": "os.environ/UPSTREAM_KEY",
             },
             "input_price": character.model.input_price,
@@ -112,8 +112,8 @@ class GatewayProcess:
 
 
 def main(path: str) -> None:
+    from fedrouter.cli.gateway.serve import _ready
     from fedrouter.cli.output import Voice
-    from fedrouter.cli.serve import _ready
     from fedrouter.data.simulator import simulated_world
     from fedrouter.gateway.config import read_config
     from fedrouter.gateway.gateway import open_gateway

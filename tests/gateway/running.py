@@ -40,14 +40,14 @@ class Running:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0, timeout=20, **more)
 
 
-def config_for(folder, bundle, url, behaviours=None, **more) -> Config:
-    """The simulated cast at the controlled upstream; a model behaves as ``behaviours`` says, or answers at once."""
-    behaviours = behaviours or {}
+def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
+    """The simulated cast at the controlled upstream; a model behaves as ``behaviors`` says, or answers at once."""
+    behaviors = behaviors or {}
     models = tuple(
         Upstream(
             character.model.name,
             url,
-            behaviours.get(character.model.name, behaviours.get("*", "instant")),
+            behaviors.get(character.model.name, behaviors.get("*", "instant")),
             character.model.input_price,
             character.model.output_price,
             context=character.model.context,

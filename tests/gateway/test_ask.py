@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fedrouter.gateway.ask import LONGEST_ASK, human_text, read_ask, strip_examples
+from fedrouter.gateway.routing.prompt import LONGEST_ASK, human_text, read_ask, strip_examples
 
 
 def ask_of(*messages, **more):

@@ -14,8 +14,8 @@ import pytest
 
 from fedrouter.bundle import load, save
 from fedrouter.encoders import EncoderIdentity
-from fedrouter.gateway import bundles
-from fedrouter.gateway.bundles import Bundles, Serving
+from fedrouter.gateway.routing import bundles
+from fedrouter.gateway.routing.bundles import Bundles, Serving
 from fedrouter.pool import ModelPool
 from gateway.running import SQL, config_for, eventually
 
@@ -34,7 +34,7 @@ def second(bundle, tmp_path_factory):
 
 
 def command(*arguments):
-    program = "from fedrouter.cli.serve import bundle; bundle()"
+    program = "from fedrouter.cli.gateway.serve import bundle; bundle()"
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -122,7 +122,7 @@ def test_every_family_can_be_served(family, world, tmp_path):
     from fedrouter.data.partition import partition
     from fedrouter.engines.local import LocalFederation
     from fedrouter.federation.client import Client
-    from fedrouter.federation.families import family as kind
+    from fedrouter.federation.families.registry import family as kind
 
     clients = partition(world.evaluations, clients=2, seed=0)
     everyone = LocalFederation(Client(client.name, client.train) for client in clients)

@@ -14,8 +14,8 @@ ASK = [{"role": "user", "content": SQL}]
 
 @pytest.fixture(scope="module")
 def config(bundle, upstream, tmp_path_factory):
-    behaviours = {"fathom-math": "dies", "ember-med": "broken", "harbor-scribe": "endless"}
-    return config_for(tmp_path_factory.mktemp("client"), "nowhere", upstream.url, behaviours)
+    behaviors = {"fathom-math": "dies", "ember-med": "broken", "harbor-scribe": "endless"}
+    return config_for(tmp_path_factory.mktemp("client"), "nowhere", upstream.url, behaviors)
 
 
 @pytest.fixture(scope="module")

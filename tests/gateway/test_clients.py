@@ -27,9 +27,9 @@ SCHEMA = {
 
 @pytest.fixture(scope="module")
 def gateway(start, bundle, upstream, tmp_path_factory):
-    behaviours = {"beacon-large": "hang", "cobalt-code": "reset", "docket-law": "busy", "ember-med": "rubbish"}
-    behaviours |= {"fathom-math": "dies", "harbor-scribe": "endless"}
-    return start(config_for(tmp_path_factory.mktemp("clients"), bundle, upstream.url, behaviours))
+    behaviors = {"beacon-large": "hang", "cobalt-code": "reset", "docket-law": "busy", "ember-med": "rubbish"}
+    behaviors |= {"fathom-math": "dies", "harbor-scribe": "endless"}
+    return start(config_for(tmp_path_factory.mktemp("clients"), bundle, upstream.url, behaviors))
 
 
 @pytest.fixture(scope="module")

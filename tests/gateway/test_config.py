@@ -143,7 +143,7 @@ def test_what_is_no_config_at_all_is_refused(tmp_path, text):
 
 def test_check_says_what_is_wrong_and_exits_2(tmp_path):
     path = written(tmp_path, GOOD.replace("    output_price: 10\n", ""))
-    program = "import sys; from fedrouter.cli.serve import serve; import typer; typer.run(serve)"
+    program = "import sys; from fedrouter.cli.gateway.serve import serve; import typer; typer.run(serve)"
     command = [sys.executable, "-c", program, "--config", str(path), "--check", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2

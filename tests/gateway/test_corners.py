@@ -9,9 +9,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from fedrouter.gateway.ask import read_ask
 from fedrouter.gateway.config import Door, Judge, Judging
-from fedrouter.gateway.stream import Meter, answer_length
+from fedrouter.gateway.routing.prompt import read_ask
+from fedrouter.gateway.upstream.stream import Meter, answer_length
 from gateway.running import QUICK, SQL, config_for
 from gateway.tolerant import TolerantUpstream
 from gateway.upstreams import chunk

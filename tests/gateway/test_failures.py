@@ -20,9 +20,9 @@ def fresh(upstream):
 def failing(start, bundle, upstream, tmp_path_factory):
     """One gateway whose models each fail in their own way; named models have nobody to stand in."""
     ways = ("hang", "reset", "busy", "busy/30", "broken", "unauthorised", "redirect", "rubbish", "rubbish-json")
-    behaviours = dict(zip(NAMES, (*ways, "dies", "stalls", "refuses"), strict=True))
-    gateway = start(config_for(tmp_path_factory.mktemp("failing"), bundle, upstream.url, behaviours))
-    gateway.of = {way: name for name, way in behaviours.items()}
+    behaviors = dict(zip(NAMES, (*ways, "dies", "stalls", "refuses"), strict=True))
+    gateway = start(config_for(tmp_path_factory.mktemp("failing"), bundle, upstream.url, behaviors))
+    gateway.of = {way: name for name, way in behaviors.items()}
     return gateway
 
 

@@ -114,8 +114,8 @@ def test_a_model_judges_within_its_budget(start, bundle, upstream, tmp_path):
 
 def test_nothing_of_a_prompt_or_a_key_is_in_what_the_gateway_writes_down(start, bundle, upstream, tmp_path, caplog):
     secret = "my-very-private-question about a broken encoder"
-    behaviours = {"atlas-mini": "broken", "atlas-max": "rubbish", "indigo-nano": "dies"}
-    gateway = start(config_for(tmp_path, bundle, upstream.url, behaviours))
+    behaviors = {"atlas-mini": "broken", "atlas-max": "rubbish", "indigo-nano": "dies"}
+    gateway = start(config_for(tmp_path, bundle, upstream.url, behaviors))
     for model in ("auto", "atlas-mini", "atlas-max", "indigo-nano", secret):
         gateway.chat(secret, model=model, stream=model == "indigo-nano", fedrouter={"task": "t"})
     gateway.chat(secret, fedrouter={secret: 1})

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedrouter.gateway.access.limits import Purse, _Account
 from fedrouter.gateway.config import Door
-from fedrouter.gateway.limits import Purse, _Account
 from gateway.running import SQL, config_for
 
 

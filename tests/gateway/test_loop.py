@@ -15,8 +15,9 @@ from fedrouter.store import Record
 from fedrouter.store.store import Store
 
 sys.path.insert(0, str(PROJECT / "scripts"))
+from loop_parts.organizations import make_world
+
 from loop_parts.measured import Pass, not_better
-from loop_parts.organisations import make_world
 
 WIN = Record(
     id="a", time=0.0, key="k", bundle="b", version=1, family="f", tradeoff=1.0, chosen="m", reason="best",
@@ -49,7 +50,7 @@ def test_it_is_better_only_if_accuracy_rises_and_cost_falls_beyond_chance():
 def test_no_query_is_in_two_places():
     world = make_world(rounds=3, requests=200, held_out=200, seed=0)
     asked = [
-        text for one in world.organisations for texts in (one.trial.text, *one.traffic, one.held_out) for text in texts
+        text for one in world.organizations for texts in (one.trial.text, *one.traffic, one.held_out) for text in texts
     ]
     assert len(asked) == len(set(asked)) == 3 * (25 + 3 * 200 + 200)
 

@@ -7,10 +7,10 @@ import pytest
 
 from fedrouter.bundle import load
 from fedrouter.estimates import Estimates
-from fedrouter.gateway import bundles
-from fedrouter.gateway.bundles import Serving
-from fedrouter.gateway.outlook import FEW, Outlook
-from fedrouter.learning.exploration import favourite
+from fedrouter.gateway.routing import bundles
+from fedrouter.gateway.routing.bundles import Serving
+from fedrouter.gateway.routing.estimates_cache import FEW, Outlook
+from fedrouter.learning.exploration import favorite
 from fedrouter.pool import ModelPool
 
 MODELS = 7
@@ -35,7 +35,7 @@ def test_a_ranking_begins_with_the_favourite_and_ends_with_models_without_an_est
     assert sorted(ranking.places) == list(np.flatnonzero(open_to))
     assert ranking.any_known == ranking.known.any()
     if ranking.any_known:
-        assert ranking.places[0] == favourite(outlook.accuracy, outlook.cost, ranking.known, 0.5)
+        assert ranking.places[0] == favorite(outlook.accuracy, outlook.cost, ranking.known, 0.5)
     values = ranking.utility[list(ranking.places)]
     assert list(values) == sorted(values, reverse=True)
     last = ranking.places[-1]

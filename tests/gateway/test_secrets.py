@@ -28,8 +28,8 @@ class QuotingUpstream(ControlledUpstream):
     """Some of its models answer with everything they were sent, as a careless server would."""
 
     async def _answer(self, request, writer) -> bool:
-        behaviour, _, status = request["model"].partition("/")
-        if behaviour != "quotes":
+        behavior, _, status = request["model"].partition("/")
+        if behavior != "quotes":
             return await super()._answer(request, writer)
         quoted = json.dumps({"error": {"message": [self.bodies[-1].decode(), self.headers[-1]]}}).encode()
         return self._plain(writer, quoted, int(status), f"location: http://127.0.0.1/{PROMPT}\r\n")

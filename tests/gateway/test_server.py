@@ -22,7 +22,7 @@ from gateway.process import settings
 from gateway.running import SQL, config_for
 from gateway.serving import start_process
 
-DEMO = "import typer; from fedrouter.cli.serve import serve; typer.run(serve)"
+DEMO = "import typer; from fedrouter.cli.gateway.serve import serve; typer.run(serve)"
 
 
 def body(text, **more):

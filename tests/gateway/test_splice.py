@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrouter.gateway.splice import Spliced
+from fedrouter.gateway.upstream.splice import Spliced
 
 NAMES = st.sampled_from(["model", "fedrouter", "messages", "a", 'q"uote', "ü", "back\\slash", "{", "]", ":"])
 VALUES = st.recursive(

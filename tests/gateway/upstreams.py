@@ -106,37 +106,37 @@ class ControlledUpstream:
 
     async def _answer(self, request, writer) -> bool:
         model, streamed = request["model"], bool(request.get("stream"))
-        behaviour = model.split("/")[0]
-        if behaviour == "slow":
+        behavior = model.split("/")[0]
+        if behavior == "slow":
             await asyncio.sleep(0.3)
-        elif behaviour == "hang":
+        elif behavior == "hang":
             await asyncio.sleep(60)
-        elif behaviour == "reset":
+        elif behavior == "reset":
             writer.transport.abort()
             return False
-        elif behaviour == "busy" or (behaviour == "busy-once" and self.asked[model] == 1):
+        elif behavior == "busy" or (behavior == "busy-once" and self.asked[model] == 1):
             after = model.split("/")[1] if "/" in model else "0"
             return self._plain(writer, b'{"error": {"message": "slow down"}}', 429, f"retry-after: {after}\r\n")
-        elif behaviour == "broken":
+        elif behavior == "broken":
             return self._plain(writer, b"oops, a prompt may be quoted here", 500)
-        elif behaviour == "broken-once" and self.asked[model] == 1:
+        elif behavior == "broken-once" and self.asked[model] == 1:
             return self._plain(writer, b"oops", 503)
-        elif behaviour == "unauthorised":
+        elif behavior == "unauthorised":
             return self._plain(writer, b'{"error": {"message": "bad upstream key"}}', 401)
-        elif behaviour == "redirect":
+        elif behavior == "redirect":
             return self._plain(writer, b"", 302, f"location: http://127.0.0.1:{self.port}/elsewhere\r\n")
-        elif behaviour == "refuses":
+        elif behavior == "refuses":
             return self._plain(writer, b'{"error": {"message": "temperature too high", "code": "bad"}}', 400)
-        elif behaviour == "rubbish":
+        elif behavior == "rubbish":
             return self._plain(writer, b"<html>it works!</html>", 200, kind="text/html")
-        elif behaviour == "rubbish-json":
+        elif behavior == "rubbish-json":
             return self._plain(writer, b'{"hello": 1', 200)
-        elif behaviour == "grades":
+        elif behavior == "grades":
             return self._plain(writer, completion(model, '{"score": 7}'), 200)
-        elif behaviour == "no-usage":
+        elif behavior == "no-usage":
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
         if streamed:
-            return await self._stream(request, writer, behaviour)
+            return await self._stream(request, writer, behavior)
         more = {"system_fingerprint": "fp_1", "unknown": {"kept": [1.0, 1e3]}}
         if request.get("tools"):
             message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
@@ -152,17 +152,17 @@ class ControlledUpstream:
         )
         return True
 
-    async def _stream(self, request, writer, behaviour) -> bool:
+    async def _stream(self, request, writer, behavior) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
         pieces = chunks(request["model"], with_usage)
-        if behaviour == "dies":
+        if behavior == "dies":
             pieces = [*pieces[:3], pieces[3][:20]]
-        elif behaviour == "stalls":
+        elif behavior == "stalls":
             pieces = pieces[:3]
-        elif behaviour == "endless":
+        elif behavior == "endless":
             pieces = pieces[:2] + pieces[2:3] * 1000
-        elif behaviour == "split":  # events cut anywhere
+        elif behavior == "split":  # events cut anywhere
             whole = b"".join(pieces)
             pieces = [whole[start : start + 7] for start in range(0, len(whole), 7)]
         for piece in pieces:
@@ -172,12 +172,12 @@ class ControlledUpstream:
             except ConnectionError:
                 self.closed_early.set()
                 raise
-            if behaviour in ("drip", "endless"):
+            if behavior in ("drip", "endless"):
                 await asyncio.sleep(0.02)
-        if behaviour == "dies":
+        if behavior == "dies":
             writer.transport.abort()
             return False
-        if behaviour in ("stalls", "lingers"):
+        if behavior in ("stalls", "lingers"):
             await asyncio.sleep(60)
         writer.write(b"0\r\n\r\n")
         return True

@@ -7,15 +7,15 @@ import numpy as np
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.store.records import Record, new_id
 
 ENCODER = EncoderIdentity("all-MiniLM-L6-v2", 8, True)
 
 
-def learnt(evaluations, family="kmeans", **settings):
-    """A router learnt from one client's evaluations."""
+def learned(evaluations, family="kmeans", **settings):
+    """A router learned from one client's evaluations."""
     federation = LocalFederation([Client("one", evaluations, OPEN)])
     return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings(**settings))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.learning.exploration import Thompson, favourite
+from fedrouter.learning.exploration import Thompson, favorite
 from fedrouter.pool import ModelPool
 
 SHARES, CAPS = (0.0, 0.1, 1 / 3, 0.5, 1.0), (0.0, 0.05, 1.0, 50.0)
@@ -42,7 +42,7 @@ def test_both_caps_hold_after_every_request_and_chances_sum_to_one(requests, sha
     for number, (accuracy, error, cost, open_to, tradeoff) in enumerate(requests, start=1):
         chances = policy.chances(accuracy, error, cost, open_to, tradeoff)
         choice = policy.choose(accuracy, error, cost, open_to, tradeoff)
-        best = favourite(accuracy, cost, open_to, tradeoff)
+        best = favorite(accuracy, cost, open_to, tradeoff)
         assert chances.sum() == pytest.approx(1, abs=1e-12)
         assert (chances >= 0).all()
         assert not chances[~open_to].any()
@@ -75,7 +75,7 @@ def test_models_are_chosen_as_often_as_the_logged_propensities_say():
         inverse[choice.place] += 1 / choice.propensity
     assert (np.abs(count - expected) <= 4 * np.sqrt(variance)).all()
     # Where a model always had a chance, its inverse propensities add up to the number of requests.
-    best = favourite(accuracy, cost, open_to, 10.0)
+    best = favorite(accuracy, cost, open_to, 10.0)
     assert inverse[best] == pytest.approx(requests, rel=0.03)
     assert policy.explored > 0.2 * requests
 
@@ -111,7 +111,7 @@ def test_models_without_an_estimate_take_no_part():
     served = {policy.choose(accuracy, error, cost, ~np.isnan(cost), 10.0).place for _ in range(500)}
     assert served <= {0, 2, 3, 5}
     assert len(served) > 1
-    assert np.isfinite([policy.favourites_cost, policy.extra_cost]).all()
+    assert np.isfinite([policy.favorites_cost, policy.extra_cost]).all()
 
 
 def test_certain_estimates_leave_nothing_to_explore():
@@ -131,7 +131,7 @@ def test_the_favourite_is_the_routing_rules_choice():
     for row in range(200):
         one = Estimates(pool, accuracy[row : row + 1], cost[row : row + 1])
         for tradeoff in (0.0, 0.25):
-            assert favourite(accuracy[row], cost[row], np.ones(4, bool), tradeoff) == one.choose(tradeoff)[0]
+            assert favorite(accuracy[row], cost[row], np.ones(4, bool), tradeoff) == one.choose(tradeoff)[0]
 
 
 @pytest.mark.parametrize(("share", "cap"), [(-0.1, 0.1), (1.1, 0.1), (np.nan, 0.1), (0.1, -1), (0.1, np.inf)])

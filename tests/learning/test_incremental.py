@@ -7,13 +7,13 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.learning.incremental import FIRST_ROWS, Learner, adds_up
 from fedrouter.learning.traffic import evaluations_of
-from fedrouter.personalisation import personalise
+from fedrouter.personalization import personalize
 from fedrouter.pool import ModelPool
-from learning.logs import ENCODER, learnt, record, records_of
+from learning.logs import ENCODER, learned, record, records_of
 
 SUMS = ("kmeans", "query_blind", "linear", "kernel", "auto")
 
@@ -43,7 +43,7 @@ def log():
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_batches_of_any_size_give_the_router_of_all_rows_at_once(name, size, log):
-    base = learnt(drawn_evaluations(120, 4, seed=1), name)
+    base = learned(drawn_evaluations(120, 4, seed=1), name)
     log = log.take(np.arange(30 if size == 1 else 150))
     at_once = folded(base, [log])
     assert same(folded(base, parts(log, size)), at_once)
@@ -55,7 +55,7 @@ def test_batches_of_any_size_give_the_router_of_all_rows_at_once(name, size, log
 def test_it_holds_for_models_that_the_router_has_never_seen(name, size, log):
     """Two models are new; one has too few rows and waits."""
     known = drawn_evaluations(120, 4, seed=1)
-    base = learnt(known.take(np.flatnonzero(known.model < 2)), name)
+    base = learned(known.take(np.flatnonzero(known.model < 2)), name)
     rare = np.flatnonzero(log.model == 3)[FIRST_ROWS - 1 :]
     some = log.take(np.setdiff1d(np.arange(len(log)), rare)[: 60 if name in ("auto", "kernel", "linear") else None])
     learner, stepwise = Learner(base).fold(some), Learner(base)
@@ -70,7 +70,7 @@ def test_it_holds_for_models_that_the_router_has_never_seen(name, size, log):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_folding_is_what_a_federation_does_when_a_client_joins(name, log):
-    base = learnt(drawn_evaluations(120, 4, seed=1), name)
+    base = learned(drawn_evaluations(120, 4, seed=1), name)
     family = FAMILIES[name]
     joined = family.absorb(base, LocalFederation([Client("new", log, OPEN)]), family.settings())
     assert same(folded(base, [log]), joined)
@@ -78,7 +78,7 @@ def test_folding_is_what_a_federation_does_when_a_client_joins(name, log):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_corrected_score_leaves_nothing_of_the_first_one(name, log):
-    base = learnt(drawn_evaluations(120, 4, seed=1), name)
+    base = learned(drawn_evaluations(120, 4, seed=1), name)
     wrong = log.take([5])
     records = records_of(log)
     right, _ = evaluations_of([record(5, chosen="model-0", served=records[5].served, score=0.25)], log.pool, ENCODER)
@@ -89,7 +89,7 @@ def test_a_corrected_score_leaves_nothing_of_the_first_one(name, log):
 
 
 def test_what_was_never_learnt_cannot_be_taken_out(log):
-    base = learnt(drawn_evaluations(20, 4, seed=1))
+    base = learned(drawn_evaluations(20, 4, seed=1))
     with pytest.raises(BadInput, match=r"not part of this router"):
         Learner(base).unfold(log)
 
@@ -98,11 +98,11 @@ def test_what_was_never_learnt_cannot_be_taken_out(log):
 def test_a_router_without_sums_is_refused_with_what_to_do(log):
     pytest.importorskip("torch")
     with pytest.raises(BadInput, match=r"trained weights, not sums.*--personal"):
-        Learner(learnt(log, "mlp", rounds=1))
+        Learner(learned(log, "mlp", rounds=1))
 
 
 def test_a_personal_router_does_not_add_up(log):
-    personal = personalise(learnt(log), log, "kmeans", FAMILIES["kmeans"].settings())
+    personal = personalize(learned(log), log, "kmeans", FAMILIES["kmeans"].settings())
     assert not adds_up(personal)
     assert adds_up(personal.federated)
 
@@ -111,7 +111,7 @@ def test_records_become_the_evaluations_of_the_models_that_answered(log):
     records = records_of(log)
     found, left_out = evaluations_of(records, log.pool, ENCODER)
     assert not left_out
-    assert same(folded(learnt(log), [found]), folded(learnt(log), [log]))
+    assert same(folded(learned(log), [found]), folded(learned(log), [log]))
 
 
 def test_records_that_teach_nothing_are_counted():

@@ -7,12 +7,12 @@ import pytest
 
 from conftest import drawn_evaluations
 from fedrouter.errors import BadInput
-from fedrouter.gateway.reasons import REASONS
+from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.learning.offpolicy import estimate
 from fedrouter.learning.traffic import ELSEWHERE, UNROUTED, Traffic, traffic_in, traffic_of
 from fedrouter.pool import ModelPool
 from fedrouter.store.store import Store
-from learning.logs import ENCODER, learnt, record, records_of
+from learning.logs import ENCODER, learned, record, records_of
 
 QUERIES, MODELS, TRADEOFF = 400, 4, 50.0
 REPLICATIONS = 300
@@ -20,8 +20,8 @@ REPLICATIONS = 300
 
 @pytest.fixture(scope="module")
 def router():
-    """Learnt from few rows of its own, so that its predictions are wrong in places."""
-    return learnt(drawn_evaluations(60, MODELS, seed=99), k_global=5)
+    """Learned from few rows of its own, so that its predictions are wrong in places."""
+    return learned(drawn_evaluations(60, MODELS, seed=99), k_global=5)
 
 
 @pytest.fixture(scope="module")
@@ -189,10 +189,10 @@ def test_records_that_tell_nothing_are_left_out_and_counted():
         "no embedding": 1,
         "embedded by another encoder": 1,
         "not routed": 1,
-        "learnt from already": 1,
+        "learned from already": 1,
     }
     with pytest.raises(BadInput, match=r"no scored and routed request.*1 no score"):
-        estimate(learnt(drawn_evaluations(models=2)), traffic_of(records[1:], pool, ENCODER, after=10.0))
+        estimate(learned(drawn_evaluations(models=2)), traffic_of(records[1:], pool, ENCODER, after=10.0))
 
 
 def test_reasons_that_are_no_routing_are_the_gateways():
@@ -202,7 +202,7 @@ def test_reasons_that_are_no_routing_are_the_gateways():
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
 def test_an_export_gives_the_estimates_of_its_store(tmp_path, form):
     evaluations = drawn_evaluations(200, 3, seed=4)
-    router = learnt(drawn_evaluations(80, 3, seed=5))
+    router = learned(drawn_evaluations(80, 3, seed=5))
     records = records_of(evaluations, propensity=np.full(len(evaluations), 1 / 3))
     with Store.open(f"sqlite:///{tmp_path}/log.db") as store:
         store.append(records)
@@ -211,7 +211,7 @@ def test_an_export_gives_the_estimates_of_its_store(tmp_path, form):
     read = traffic_in(tmp_path / f"log.{form}", router.pool, ENCODER)
     assert estimate(router, read).to_json() == estimate(router, kept).to_json()
     later = traffic_in(tmp_path / f"log.{form}", router.pool, ENCODER, after=records[149].time)
-    assert (len(later), later.left_out) == (50, {"learnt from already": 150})
+    assert (len(later), later.left_out) == (50, {"learned from already": 150})
 
 
 def test_a_file_without_propensities_is_refused(tmp_path):

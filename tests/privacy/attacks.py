@@ -16,12 +16,12 @@ import numpy as np
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.messages import CellStatistics, Centroids, ModelMoments, SecondMoment, Update
-from fedrouter.federation.payload import Message, Request
-from fedrouter.federation.privacy import Privacy
-from fedrouter.federation.secure import EVERYONE, Secure
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.federation.verbs.messages import CellStatistics, Centroids, ModelMoments, SecondMoment, Update
 from fedrouter.pool import ModelPool
 from fedrouter.routers.features import feature_map
 from fedrouter.routers.kmeans import nearest_centre
@@ -85,12 +85,12 @@ def overhear(
     return watched.heard
 
 
-# --- Nearest neighbours ---------------------------------------------------------------------------------------------
+# --- Nearest neighbors ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Match:
-    """Of ``sent`` vectors, how many are an embedding, nearly point to one, or lie nearer to one than its neighbours."""
+    """Of ``sent`` vectors, how many are an embedding, nearly point to one, or lie nearer to one than its neighbors."""
 
     sent: int
     equal: int
@@ -139,7 +139,7 @@ def match(sent: Sequence[Any], own: Any) -> Match:
     own /= np.linalg.norm(own, axis=1, keepdims=True)
     among = own @ own.T
     np.fill_diagonal(among, -1)
-    neighbour = among.max(axis=1, initial=-1)
+    neighbor = among.max(axis=1, initial=-1)
     counts = np.zeros(4, np.int64)
     for part in sent:
         turned = part.astype(np.float64) / np.linalg.norm(part.astype(np.float64), axis=1, keepdims=True)
@@ -149,7 +149,7 @@ def match(sent: Sequence[Any], own: Any) -> Match:
         best = cosine.argmax(axis=1)
         distance = np.linalg.norm(sign * turned - own[best], axis=1)
         top = cosine.max(axis=1)
-        counts += [len(part), (distance < EQUAL).sum(), (top > CLOSE).sum(), (top > neighbour[best]).sum()]
+        counts += [len(part), (distance < EQUAL).sum(), (top > CLOSE).sum(), (top > neighbor[best]).sum()]
     return Match(*counts.tolist())
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import FOLDS, Client
-from fedrouter.federation.memory import ShortMemory
-from fedrouter.federation.messages import (
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.verbs.messages import (
     ClusterRequest,
     MomentsRequest,
     ScoreRequest,
@@ -24,7 +25,6 @@ from fedrouter.federation.messages import (
     StatisticsRequest,
     TrainRequest,
 )
-from fedrouter.federation.privacy import Privacy
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Landmarks, Projection

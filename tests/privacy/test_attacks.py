@@ -13,14 +13,14 @@ from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.auto import AutoSettings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.messages import VERBS, StatisticsRequest
-from fedrouter.federation.mf import MFSettings
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.payload import Request
-from fedrouter.federation.privacy import OPEN, Noise, Privacy
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.message import Request
+from fedrouter.federation.privacy.policy import OPEN, Noise, Privacy
+from fedrouter.federation.verbs.messages import VERBS, StatisticsRequest
 from fedrouter.frontier import sweep
 from privacy.attacks import MEMBERSHIP, SIZES, VICTIM, match, membership, one_model_each, overhear, vectors_sent
 from privacy.hostile import CRAFTED, STOPPED, evaluations

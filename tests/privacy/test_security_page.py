@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from fedrouter.deployment.gate import FOR_CLIENTS
-from fedrouter.federation.messages import VERBS
+from fedrouter.federation.verbs.messages import VERBS
 from privacy.hostile import CRAFTED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()

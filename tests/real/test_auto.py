@@ -8,9 +8,9 @@ from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 
 pytestmark = pytest.mark.slow

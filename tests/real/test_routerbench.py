@@ -7,8 +7,8 @@ from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
 
 pytestmark = pytest.mark.slow
 SETTINGS = {"kmeans": KMeansSettings(paper=True), "mlp": MLPSettings.paper(rounds=20)}

@@ -16,7 +16,7 @@ from fedrouter.report.style import write
 X = np.linspace(0, 2, 60)
 # Kinds that meet in a panel of some experiment.
 TOGETHER = (
-    ("federated", "local", "centralized", "personalised", "oracle", "query_blind"),
+    ("federated", "local", "centralized", "personalized", "oracle", "query_blind"),
     ("before", "after", "oracle"),
     ("one", "two", "three", "four", "five", "six"),
 )

@@ -9,9 +9,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import FAMILIES
+from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 
 
@@ -148,7 +148,7 @@ def test_progress_reaches_its_end_and_carries_a_router(family):
 
 
 def test_it_learns_what_is_there_to_learn(family):
-    """Each model is good in its own direction; a router learnt from enough rows must tell the directions apart."""
+    """Each model is good in its own direction; a router learned from enough rows must tell the directions apart."""
     if family.name == "query_blind":
         pytest.skip("blind on purpose")
     many = [

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrouter.federation.local_steps import network_of
+from fedrouter.federation.local_training import network_of
 from fedrouter.routers.mlp import LEAST_COST, CostScale, forward, initial_weights, log_cost
 
 

@@ -33,7 +33,7 @@ def get(
     voice = Voice(as_json)
     wanted = benchmark(name)
     trusted = _checksums(sha256 or [], [file.name for file in wanted.files])
-    voice.say(f"{wanted.title}\n{wanted.page}\nLicence: {wanted.licence}.\n")
+    voice.say(f"{wanted.title}\n{wanted.page}\nLicence: {wanted.license}.\n")
     with bars() as shown:
         done = [
             fetch(
@@ -58,7 +58,7 @@ def get(
         {
             "name": wanted.name,
             "page": wanted.page,
-            "licence": wanted.licence,
+            "license": wanted.license,
             "data": str(data),
             "files": [
                 {

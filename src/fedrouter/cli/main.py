@@ -9,22 +9,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedrouter.cli.audit import audit
-from fedrouter.cli.calibrate import calibrate
-from fedrouter.cli.coverage import coverage
 from fedrouter.cli.data import app as data
-from fedrouter.cli.evaluate import evaluate
-from fedrouter.cli.federation import app as federation
-from fedrouter.cli.grow import client, model
-from fedrouter.cli.key import app as key
-from fedrouter.cli.learn import learn
-from fedrouter.cli.log import app as log
-from fedrouter.cli.personalize import personalize
+from fedrouter.cli.federation.audit import audit
+from fedrouter.cli.federation.manage import app as federation
+from fedrouter.cli.gateway.key import app as key
+from fedrouter.cli.gateway.learn import learn
+from fedrouter.cli.gateway.log import app as log
+from fedrouter.cli.gateway.serve import bundle, serve
+from fedrouter.cli.gateway.usage import usage
 from fedrouter.cli.reproduce import reproduce
-from fedrouter.cli.route import route
-from fedrouter.cli.serve import bundle, serve
+from fedrouter.cli.router.calibrate import calibrate
+from fedrouter.cli.router.coverage import coverage
+from fedrouter.cli.router.evaluate import evaluate
+from fedrouter.cli.router.grow import client, model
+from fedrouter.cli.router.personalize import personalize
+from fedrouter.cli.router.route import route
 from fedrouter.cli.simulate import demo, simulate
-from fedrouter.cli.usage import usage
 from fedrouter.errors import FedrouterError
 
 app = typer.Typer(

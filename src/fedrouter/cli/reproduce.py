@@ -47,7 +47,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """The paper's figures, tables and claims, measured on a data file."""
-    from fedrouter.experiments.encoders import make_missing
+    from fedrouter.experiments.figures.encoders import make_missing
     from fedrouter.experiments.registry import EXPERIMENTS, chosen
     from fedrouter.experiments.runner import complete
     from fedrouter.experiments.runner import reproduce as measure

@@ -15,7 +15,7 @@ from fedrouter.errors import BadInput
 if TYPE_CHECKING:
     from fedrouter.data.read import Dataset
     from fedrouter.experiments.protocol import Comparison, Watch
-    from fedrouter.federation.families import Settings
+    from fedrouter.federation.families.registry import Settings
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the report, figures and bundle.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")]
@@ -80,7 +80,7 @@ def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = Fal
     voice = Voice(as_json)
     _claim(out, overwrite)
     voice.say(
-        "Ten clients, each with its own kind of queries and its own favourite models, learn a router together. "
+        "Ten clients, each with its own kind of queries and its own favorite models, learn a router together. "
         "[yellow]Simulated:[/] fictional models, drawn accuracy and cost."
     )
     with bars() as shown:
@@ -99,11 +99,11 @@ def _settings(
     paper: bool = False,
 ) -> dict[str, Settings]:
     """Settings by family, for the one asked for or for all; with ``paper`` only for those the paper has."""
-    from fedrouter.federation.auto import AutoSettings
-    from fedrouter.federation.families import FAMILIES
-    from fedrouter.federation.kmeans import KMeansSettings
-    from fedrouter.federation.mf import MFSettings
-    from fedrouter.federation.mlp import MLPSettings
+    from fedrouter.federation.families.auto import AutoSettings
+    from fedrouter.federation.families.kmeans import KMeansSettings
+    from fedrouter.federation.families.mf import MFSettings
+    from fedrouter.federation.families.mlp import MLPSettings
+    from fedrouter.federation.families.registry import FAMILIES
 
     if router != "all" and router not in FAMILIES:
         raise BadInput(f"--router: expected {', '.join(FAMILIES)} or all, got {router!r}")
@@ -141,7 +141,7 @@ def _claim(out: Path, overwrite: bool) -> None:
 def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, floors: bool = False) -> Comparison:
     from fedrouter.experiments.protocol import compare
     from fedrouter.federation.federation import Callback, Progress
-    from fedrouter.federation.privacy import OPEN, Floors, Privacy
+    from fedrouter.federation.privacy.policy import OPEN, Floors, Privacy
 
     def watch(way: str, name: str) -> Callback:
         runs = sum(1 for client in split if len(client.train)) if way == "local" else 1

@@ -1,4 +1,4 @@
-"""The published benchmarks: where their files are, what they must hash to, and under what licence they stand."""
+"""The published benchmarks: where their files are, what they must hash to, and under what license they stand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Published:
     name: str
     title: str
     page: str
-    licence: str
+    license: str
     files: tuple[PublishedFile, ...] = field(repr=False)
     reads: str = ""
 

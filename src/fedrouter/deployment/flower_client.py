@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrouter.deployment.participant import client_of
-from fedrouter.engines.flower import CATEGORY
-from fedrouter.engines.flower_records import from_records, to_records
+from fedrouter.engines.flower.engine import CATEGORY
+from fedrouter.engines.flower.records import from_records, to_records
 from fedrouter.errors import FedrouterError
 from fedrouter.federation.client import Client
-from fedrouter.federation.messages import VERBS
+from fedrouter.federation.verbs.messages import VERBS
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message

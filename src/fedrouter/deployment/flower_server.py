@@ -15,7 +15,7 @@ from fedrouter.deployment.perform import perform
 from fedrouter.deployment.private_files import locked
 from fedrouter.deployment.progress import ProgressLog
 from fedrouter.deployment.settings import check_name
-from fedrouter.engines.flower import FlowerFederation
+from fedrouter.engines.flower.engine import FlowerFederation
 from fedrouter.errors import BadInput, FedrouterError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.errors import BadInput
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.messages import Hello, HelloRequest
-from fedrouter.federation.payload import Reply, Request
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.verbs.messages import Hello, HelloRequest
 
 Report = Callable[[str, str, str], None]
 

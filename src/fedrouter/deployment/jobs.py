@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrouter.deployment import private_files
 from fedrouter.errors import BadInput
-from fedrouter.federation.families import family
+from fedrouter.federation.families.registry import family
 from fedrouter.pool import ModelPool
 
 VERBS = ("learn", "extend", "absorb")

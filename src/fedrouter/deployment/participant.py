@@ -9,8 +9,8 @@ from fedrouter.deployment.homes import open_client
 from fedrouter.deployment.peers import identity_of
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.journal import Journal
-from fedrouter.federation.privacy import Floors, Noise, Privacy
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import Floors, Noise, Privacy
 
 if TYPE_CHECKING:
     from fedrouter.deployment.settings import ClientSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedrouter.deployment.homes import ClientHome
 from fedrouter.errors import BadInput
-from fedrouter.federation.identity import Identity
+from fedrouter.federation.secagg.identity import Identity
 
 
 def read_peers(folder: Path) -> dict[str, str]:

@@ -17,13 +17,13 @@ from fedrouter.deployment.greeting import Greeting, greet
 from fedrouter.deployment.jobs import Job
 from fedrouter.deployment.progress import ProgressLog
 from fedrouter.errors import BadInput
-from fedrouter.federation.checkpoint import Checkpointed
-from fedrouter.federation.families import family, settings_of
+from fedrouter.federation.families.registry import family, settings_of
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.messages import Update
-from fedrouter.federation.payload import Reply, Request
-from fedrouter.federation.quorum import Quorum
-from fedrouter.federation.validation import Checked
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.quorum import Quorum
+from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.verbs.messages import Update
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
@@ -65,11 +65,11 @@ def _guarded(job: Job, federation: Federation, log: ProgressLog) -> Federation:
     """A federation that believes no reply, gives up below the quorum, and combines replies as the job says."""
     believed = Quorum(Checked(federation, log.dropped), job.quorum)
     if job.robust is not None:
-        from fedrouter.federation.aggregation import Robust, RobustSettings
+        from fedrouter.federation.robust.middleware import Robust, RobustSettings
 
         return Robust(believed, RobustSettings(**job.robust))
     if job.secure is not None:
-        from fedrouter.federation.secure import Secure
+        from fedrouter.federation.secagg.server import Secure
 
         return Secure(believed, job.secure)
     return believed
@@ -94,7 +94,7 @@ class Tally:
 
 
 def _pool(job: Job, greeting: Greeting, base: Bundle | None) -> ModelPool:
-    """The models that are learnt, in their order."""
+    """The models that are learned, in their order."""
     if job.verb == "absorb" and base:
         return base.router.pool
     if job.pool:

@@ -14,7 +14,7 @@ from fedrouter.evaluations import Embeddings
 OFFLINE = "all-MiniLM-L6-v2"
 """The encoder whose weights come with the [encoder] extra."""
 KNOWN = ("all-mpnet-base-v2", OFFLINE, "paraphrase-albert-small-v2")
-"""Encoders whose embedding columns are recognised without being named, the paper's own first."""
+"""Encoders whose embedding columns are recognized without being named, the paper's own first."""
 
 
 @dataclass(frozen=True)

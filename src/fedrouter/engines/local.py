@@ -7,8 +7,8 @@ from typing import cast
 
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.messages import VERBS
-from fedrouter.federation.payload import Reply, Request
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.verbs.messages import VERBS
 
 
 class LocalFederation:

@@ -13,11 +13,11 @@ import numpy as np
 
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation import mlp
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import Settings
+from fedrouter.federation.families import mlp
+from fedrouter.federation.families.family import Settings
 from fedrouter.federation.federation import Progress
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.routers.mlp import MLPRouter
 

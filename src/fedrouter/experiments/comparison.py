@@ -1,6 +1,6 @@
 """The measurement behind the paper's first three figures: federated, local and centralized on the same split.
 
-A document holds a curve for each router on each test set it was tried on, labelled with its ``way`` of learning (or
+A document holds a curve for each router on each test set it was tried on, labeled with its ``way`` of learning (or
 the baseline's name), its ``family``, the ``test`` set (``global`` or a client's name) and, for local routers, the
 ``owner``.
 """
@@ -31,7 +31,7 @@ Rule = Callable[[str, str, str, Floats, Floats, str], Claim]
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: both families, learnt in every way, on every test set."""
+    """One seed: both families, learned in every way, on every test set."""
     clients = world.clients()
     settings = world.settings()
     alone = sum(1 for client in clients if len(client.train))

@@ -10,9 +10,9 @@ from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import Dataset
 from fedrouter.experiments.claims import Claim
 from fedrouter.experiments.sheet import Sheet
-from fedrouter.federation.families import Settings
-from fedrouter.federation.kmeans import KMeansSettings
-from fedrouter.federation.mlp import MLPSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import Settings
 from fedrouter.frontier import Frontier
 
 Document = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The gradient of the loss that a federation minimises, round by round: what the convergence theorem bounds."""
+"""The gradient of the loss that a federation minimizes, round by round: what the convergence theorem bounds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation import mlp
 from fedrouter.federation.client import Client
+from fedrouter.federation.families import mlp
+from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.federation import Progress
-from fedrouter.federation.mlp import MLPSettings
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, MLPRouter, hidden_sizes
 

@@ -15,15 +15,15 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.centralized import centralized_settings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import Settings, family
+from fedrouter.federation.families.registry import Settings, family
 from fedrouter.federation.federation import Callback, ignore
-from fedrouter.federation.privacy import OPEN, Privacy
+from fedrouter.federation.privacy.policy import OPEN, Privacy
 from fedrouter.frontier import Areas, Frontier, sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
 WAYS = ("federated", "local", "centralized")
-"""Learnt by the clients together, by each alone, and on their pooled data."""
+"""Learned by the clients together, by each alone, and on their pooled data."""
 
 Watch = Callable[[str, str], Callback]
 """Given a way and a family, the callback that follows its learning."""

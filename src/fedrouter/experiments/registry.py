@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fedrouter.errors import BadInput
-from fedrouter.experiments import (
+from fedrouter.experiments.experiment import Experiment, Measurement
+from fedrouter.experiments.figures import (
     centralized_training,
     encoders,
     global_test,
@@ -15,9 +16,8 @@ from fedrouter.experiments import (
     own_test,
     personalization,
     rounds,
-    theory,
 )
-from fedrouter.experiments.experiment import Experiment, Measurement
+from fedrouter.experiments.theory import measurement as theory
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment

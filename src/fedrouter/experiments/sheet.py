@@ -16,9 +16,9 @@ ACCURACY_LABEL = "mean accuracy"
 
 @dataclass(frozen=True)
 class Line:
-    """A line, or with ``dots`` a cloud of points. ``kind`` picks the colour: the same kind looks alike everywhere.
+    """A line, or with ``dots`` a cloud of points. ``kind`` picks the color: the same kind looks alike everywhere.
 
-    Kinds: federated, local, centralized, personalised, before, after, oracle, query_blind, everyone, one to six.
+    Kinds: federated, local, centralized, personalized, before, after, oracle, query_blind, everyone, one to six.
     ``low`` and ``high`` are a band around it, a spread over seeds. Lines with an empty label have no legend entry.
     """
 

@@ -14,9 +14,13 @@ from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.evaluations import Embeddings, Evaluations, Integers
 from fedrouter.exact import ExactSums
 from fedrouter.federation.clustering import cluster
-from fedrouter.federation.floors import Guard, Keys, Mask, evaluation_keys, query_keys, row_keys
-from fedrouter.federation.memory import Memory, ShortMemory
-from fedrouter.federation.messages import (
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.privacy.disclosure import Guard, Keys, Mask, evaluation_keys, query_keys, row_keys
+from fedrouter.federation.privacy.memory import Memory, ShortMemory
+from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.secagg.encoding import LAYOUTS
+from fedrouter.federation.seeds import derive
+from fedrouter.federation.verbs.messages import (
     VERBS,
     CellStatistics,
     Centroids,
@@ -40,10 +44,6 @@ from fedrouter.federation.messages import (
     ValidateRequest,
     sent_back,
 )
-from fedrouter.federation.payload import Message, Request
-from fedrouter.federation.privacy import Privacy
-from fedrouter.federation.seeds import derive
-from fedrouter.federation.vectors import LAYOUTS
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import unpack_routers
 from fedrouter.routers.features import feature_map
@@ -51,8 +51,8 @@ from fedrouter.routers.kmeans import CellSums, nearest_centre
 from fedrouter.routers.mlp import MLPRouter, log_cost
 
 if TYPE_CHECKING:
-    from fedrouter.federation.identity import Identity
-    from fedrouter.federation.noisy_client import NoisySide
+    from fedrouter.federation.dp.client import NoisySide
+    from fedrouter.federation.secagg.identity import Identity
 
 FOLDS = 5
 """Into so many parts a client divides its queries for cross-validation."""
@@ -104,13 +104,13 @@ class Client:
         }
         self._noisy: NoisySide | None = None
         if privacy.noise:
-            from fedrouter.federation.noisy_client import NoisySide
+            from fedrouter.federation.dp.client import NoisySide
 
             self._noisy = NoisySide(name, evaluations, privacy.noise, privacy.floors, self._memory)
             self._answers |= self._noisy.answers
 
     def answer(self, verb: str, request: Message, hidden: bool = False) -> Message:
-        """The reply to a verb; both are of the types :data:`~fedrouter.federation.messages.VERBS` names.
+        """The reply to a verb; both are of the types :data:`~fedrouter.federation.verbs.messages.VERBS` names.
 
         With ``hidden`` it does not leave as it is: secure aggregation adds masks to it first.
         """
@@ -133,7 +133,7 @@ class Client:
         return reply
 
     def _secure(self, verb: str, request: Message) -> Message:
-        from fedrouter.federation.secure_client import SecureSide
+        from fedrouter.federation.secagg.client import SecureSide
 
         answer = partial(self.answer, hidden=True)
         return SecureSide(self.name, answer, self._memory, self._identity).answers[verb](request)
@@ -268,7 +268,7 @@ class Client:
         rows = rows.take(np.flatnonzero(~self._held_out(rows, request)))
         if not len(rows) or (self._guard and rows.queries < self._guard.floors.cell):
             return Update(sent_back(request), 0, 0.0)
-        from fedrouter.federation.local_steps import train
+        from fedrouter.federation.local_training import train
 
         weights, loss = train(
             request,

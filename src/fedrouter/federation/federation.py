@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedrouter.errors import FedrouterError
-from fedrouter.federation.payload import Reply, Request
+from fedrouter.federation.message import Reply, Request
 from fedrouter.routers.base import Router
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import orjson
 
 from fedrouter.errors import FedrouterError
-from fedrouter.gateway import explain as decisions
-from fedrouter.gateway.chat import chat
-from fedrouter.gateway.feedback import feedback
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.health import live, metrics, ready
 from fedrouter.gateway.http import ClientGone, Message, Receive, Refusal, Request, Send, answer, refuse
-from fedrouter.gateway.models import models
-from fedrouter.gateway.openapi import document
-from fedrouter.gateway.route import route
-from fedrouter.gateway.usage import usage
+from fedrouter.gateway.routes import decisions
+from fedrouter.gateway.routes.chat import chat
+from fedrouter.gateway.routes.feedback import feedback
+from fedrouter.gateway.routes.health import live, metrics, ready
+from fedrouter.gateway.routes.models import models
+from fedrouter.gateway.routes.openapi import document
+from fedrouter.gateway.routes.route import route
+from fedrouter.gateway.routes.usage import usage
 from fedrouter.store.engine import StoreFailed
 
 LOG = logging.getLogger("fedrouter.gateway")

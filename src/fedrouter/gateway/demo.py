@@ -1,4 +1,4 @@
-"""`fedrouter serve --demo`: a gateway over simulated upstreams, with a router learnt on the spot; no key, no config."""
+"""`fedrouter serve --demo`: a gateway over simulated upstreams with a router learned at start; no key, no config."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import family
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import family
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.gateway.config import Config, Door, Routing, Upstream
 from fedrouter.gateway.gateway import Gateway, open_gateway
-from fedrouter.gateway.simulated import Cast, SimulatedServer
+from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 
 FAMILY = "kmeans"
 DEFAULT, BASELINE = "atlas-mini", "atlas-max"

@@ -11,16 +11,16 @@ from functools import cache, partial
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
-from fedrouter.gateway.background import Background
-from fedrouter.gateway.bundles import Bundles
+from fedrouter.gateway.access.authentication import Doorkeeper
+from fedrouter.gateway.access.limits import Budgets, Rates
 from fedrouter.gateway.config import Config
-from fedrouter.gateway.decide import Decider, Policy
-from fedrouter.gateway.embed import Embedder, Encode, EncoderFailed
-from fedrouter.gateway.keys import Doorkeeper
-from fedrouter.gateway.limits import Budgets, Rates
-from fedrouter.gateway.metrics import Metrics
-from fedrouter.gateway.sticky import Sticky
-from fedrouter.gateway.upstreams import Upstreams
+from fedrouter.gateway.observe.judging import Background
+from fedrouter.gateway.observe.metrics import Metrics
+from fedrouter.gateway.routing.bundles import Bundles
+from fedrouter.gateway.routing.decision import Decider, Policy
+from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
+from fedrouter.gateway.routing.sticky import Sticky
+from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.store.store import Store
 from fedrouter.store.writer import Writer
 

@@ -1,6 +1,6 @@
 """Exploration: now and then a model that may be better is asked, within a cap on how often and on what it costs.
 
-A router that always takes its favourite never finds out that another has become better, and leaves a log on which no
+A router that always takes its favorite never finds out that another has become better, and leaves a log on which no
 other router can be judged. Thompson sampling asks each model as often as it may be the best one, given how unsure its
 estimate is. The caps thin that out.
 
@@ -30,14 +30,14 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Choice:
-    """A place in the pool, the chance it was picked with, and whether it is another than the router's favourite."""
+    """A place in the pool, the chance it was picked with, and whether it is another than the router's favorite."""
 
     place: int
     propensity: float
     explored: bool
 
 
-def favourite(accuracy: Floats, cost: Floats, open_to: Flags, tradeoff: float) -> int:
+def favorite(accuracy: Floats, cost: Floats, open_to: Flags, tradeoff: float) -> int:
     """The routing rule for one request, each ``(M,)``: most utility, of equals the cheaper."""
     places = np.flatnonzero(open_to)
     if not len(places):
@@ -49,8 +49,8 @@ def favourite(accuracy: Floats, cost: Floats, open_to: Flags, tradeoff: float) -
 class Thompson:
     """Thompson sampling on the standard errors of estimates, thinned to two caps that hold after every request.
 
-    Of all requests so far at most ``share`` went to another model than the favourite; and what those were expected to
-    cost above the favourite is at most ``extra_cost_cap`` times what the favourites alone were expected to cost. What
+    Of all requests so far at most ``share`` went to another model than the favorite; and what those were expected to
+    cost above the favorite is at most ``extra_cost_cap`` times what the favorites alone were expected to cost. What
     cheaper models save is not set against it. Both count from when the policy was made: each worker of a gateway keeps
     its own, so they hold for all together.
 
@@ -66,24 +66,24 @@ class Thompson:
 
         self.share, self.extra_cost_cap = share, extra_cost_cap
         self.requests, self.explored = 0, 0
-        self.favourites_cost, self.extra_cost = 0.0, 0.0
+        self.favorites_cost, self.extra_cost = 0.0, 0.0
         self._draw = np.random.default_rng(seed)
         self._normal = ndtr
 
     def chances(self, accuracy: Floats, error: Floats, cost: Floats, open_to: Flags, tradeoff: float) -> Floats:
         """With which chance the next request would go to each model, ``(M,)``; they sum to one."""
-        return self._chances(favourite(accuracy, cost, open_to, tradeoff), accuracy, error, cost, open_to, tradeoff)
+        return self._chances(favorite(accuracy, cost, open_to, tradeoff), accuracy, error, cost, open_to, tradeoff)
 
     def choose(
         self, accuracy: Floats, error: Floats, cost: Floats, open_to: Flags, tradeoff: float, key: str = ""
     ) -> Choice:
         """The model for one request, from estimates ``(M,)`` each; the caps are for all keys together."""
-        best = favourite(accuracy, cost, open_to, tradeoff)
+        best = favorite(accuracy, cost, open_to, tradeoff)
         chances = self._chances(best, accuracy, error, cost, open_to, tradeoff)
         edges = np.cumsum(chances)
         place = int(np.searchsorted(edges, self._draw.random() * edges[-1], side="right"))
         self.requests += 1
-        self.favourites_cost += float(cost[best])
+        self.favorites_cost += float(cost[best])
         if place != best:
             self.explored += 1
             self.extra_cost += max(float(cost[place] - cost[best]), 0.0)
@@ -95,7 +95,7 @@ class Thompson:
         chances = np.zeros(len(accuracy))
         if self.explored + 1 <= self.share * (self.requests + 1):
             extra = np.maximum(cost - cost[best], 0.0)
-            room = self.extra_cost_cap * (self.favourites_cost + cost[best])
+            room = self.extra_cost_cap * (self.favorites_cost + cost[best])
             others = open_to & (self.extra_cost + extra <= room)
             others[best] = False
             among = np.append(np.flatnonzero(others), best)

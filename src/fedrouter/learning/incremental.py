@@ -1,7 +1,7 @@
 """Folding the log into a router: where its state is sums, every scored request is one more row, in any batches.
 
 The gateway's log is one more client of the federation: its rows go through the same client and the same `absorb`, and
-come out by the same `release`. Sums are exact, so a router that learnt request by request is that which learnt from all
+come out by the same `release`. Sums are exact: a router that learns request by request equals one that learns from all
 of them at once, to the bit.
 """
 
@@ -15,8 +15,8 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Integers
 from fedrouter.federation.client import Client
-from fedrouter.federation.families import Family, family
-from fedrouter.federation.privacy import OPEN
+from fedrouter.federation.families.registry import Family, family
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter
 from fedrouter.routers.kmeans import KMeansRouter
@@ -46,7 +46,7 @@ class Learner:
             )
 
     def fold(self, evaluations: Evaluations) -> Learner:
-        """The router that has also learnt from these rows; those of models that it has not in its pool are left out."""
+        """The router that has also learned from these rows; rows of models outside its pool are left out."""
         rows = evaluations.over(self.router.pool)
         if self.waiting is not None:
             rows = Evaluations.concatenate([self.waiting, rows])
@@ -60,7 +60,7 @@ class Learner:
         return Learner(router, self.rows + len(first) + len(rest), waiting)
 
     def unfold(self, evaluations: Evaluations) -> Learner:
-        """The router without these rows, which it must have learnt from; exactly, as if they had never been."""
+        """The router without these rows, which it must have learned from; exactly, as if they had never been."""
         rows = evaluations.over(self.router.pool)
         if not len(rows):
             return self
@@ -89,7 +89,7 @@ def _of_unseen(router: Router, rows: Evaluations) -> tuple[Integers, Integers]:
 
 
 def _rows(router: Router) -> Integers:
-    """How many rows of each model a router has learnt from, ``(M,)``."""
+    """How many rows of each model a router has learned from, ``(M,)``."""
     if isinstance(router, BlendRouter):
         return _rows(router.parts[0])
     assert isinstance(router, KMeansRouter | LinearRouter)  # it adds up

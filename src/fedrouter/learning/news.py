@@ -1,4 +1,4 @@
-"""What a log says that a router has not learnt from yet: requests scored since, and scores corrected since."""
+"""What a log says that a router has not learned from yet: requests scored since, and scores corrected since."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Item:
-    """A scored request to be learnt from; ``before`` is the same as it was learnt from, where it was."""
+    """A scored request to be learned from; ``before`` is the same as it was learned from, where it was."""
 
     record: Record
     before: Record | None = None

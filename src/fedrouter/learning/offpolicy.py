@@ -6,7 +6,7 @@ inverse propensity weighting. The doubly robust estimate starts from the router'
 rows correct them, so it errs less where the predictions are good, and not more for long where they are bad.
 
 Both are unbiased if the logged propensities are right, every choice of the new router had a chance, no weight was cut,
-and the router has not learnt from these rows. Each of those is reported or refused, none is assumed in silence.
+and the router has not learned from these rows. Each of those is reported or refused, none is assumed in silence.
 """
 
 from __future__ import annotations

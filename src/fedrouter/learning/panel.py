@@ -31,7 +31,7 @@ class Score:
 class Panel:
     """Judges in their order: the first that can say something is heard. Those that cost money keep to the allowance.
 
-    ``failed`` counts judgements that a model did not give, ``unheard`` those for which there was no allowance left.
+    ``failed`` counts judgments that a model did not give, ``unheard`` those for which there was no allowance left.
     """
 
     def __init__(self, judges: Sequence[Judge], allowance: Allowance) -> None:

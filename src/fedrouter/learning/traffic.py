@@ -18,7 +18,7 @@ from fedrouter.store.records import Record
 
 ELSEWHERE = -1
 """The place of a model that is not in the pool."""
-LEARNT = "learnt from already"
+LEARNed = "learned from already"
 UNROUTED = ("named", "off")
 """Reasons of the gateway for which no router would have had a say."""
 NOT_ROUTED = "not routed"
@@ -51,7 +51,7 @@ def traffic_of(
 ) -> Traffic:
     """The routed and scored requests among these records, as the router to be judged sees them.
 
-    ``after`` leaves out those scored up to that time: the ones that the router was learnt from.
+    ``after`` leaves out those scored up to that time: the ones that the router was learned from.
     """
     left_out: Counter[str] = Counter()
     kept = []
@@ -60,7 +60,7 @@ def traffic_of(
         if not why and record.reason in UNROUTED:
             why = NOT_ROUTED
         if not why and after is not None and scored_at(record) <= after:
-            why = LEARNT
+            why = LEARNed
         if why:
             left_out[why] += 1
         else:
@@ -98,7 +98,7 @@ def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, afte
         raise source.error(f"expected embeddings of width {encoder.dimension}, got {embeddings.shape[1]}")
     why = np.full(source.rows, "", object)
     if after is not None and "time" in source.names:
-        why[source.numbers("time") <= after] = LEARNT
+        why[source.numbers("time") <= after] = LEARNed
     if "reason" in source.names:
         why[np.isin(source.words("reason"), UNROUTED)] = NOT_ROUTED
     chosen, keep = _places(pool, source.words("chosen")), why == ""

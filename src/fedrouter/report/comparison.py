@@ -49,7 +49,7 @@ def headline(comparison: Comparison, family: str) -> str:
     alone = [curve.areas.auc for curve in comparison.curves["local"][family].global_test.values()]
     better = sum(federated > area for area in alone)
     return (
-        f"{title(family)} router: learnt together it reaches an area of {federated:.3f}; "
+        f"{title(family)} router: learned together it reaches an area of {federated:.3f}; "
         f"alone the {len(alone)} clients reach {sum(alone) / len(alone):.3f} on average, {max(alone):.3f} at best. "
         f"Together beats {better} of {len(alone)}."
     )
@@ -103,7 +103,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     page.figure(
         inline(frontiers),
         "Accuracy against cost as λ sweeps, on the union of all clients' test queries. Up and to the left is better. "
-        "Each grey line is a router one client learnt from its own log alone.",
+        "Each grey line is a router one client learned from its own log alone.",
     )
     page.heading("Who serves, at each λ")
     page.figure(
@@ -115,7 +115,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     page.text(
         "auc is the paper's: area under the curve over its own cost range. auc_common averages the best accuracy "
         "within each budget, from the cheapest to the dearest single model, so a short curve gains nothing. "
-        "'own' is the mean over clients on their own test queries. A router below query-blind has learnt nothing "
+        "'own' is the mean over clients on their own test queries. A router below query-blind has learned nothing "
         "about queries.",
         "soft",
     )

@@ -183,7 +183,7 @@ def write_page(document: Mapping[str, Any], own: Coverage, figure: Figure, comma
         page.text(verdict(document["errors"]))
         page.table(ERROR_HEADER, error_rows(document["errors"]))
         page.text(
-            "Mean absolute errors. 'Alone' is a router of the bundle's family learnt from your log and judged on rows "
+            "Mean absolute errors. 'Alone' is a router of the bundle's family learned from your log and judged on rows "
             "it was not trained on. Of answers that are right or wrong, an absolute error prefers a router that "
             "exaggerates, so the sentence above goes by squares. " + FLATTERS.get(document["took_part"], ""),
             "soft",

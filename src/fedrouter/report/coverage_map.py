@@ -30,7 +30,7 @@ def draw(own: Coverage, joining: Joining | None = None, note: str = "") -> Figur
     if joining is not None:
         maps.append(("The federation", joining.federated))
     regions, models = own.count.shape
-    # From a half, so that a single row is not the colour of the paper.
+    # From a half, so that a single row is not the color of the paper.
     scale = LogNorm(0.5, max(2, *(int(count.max()) for _, count in maps)))
     longest = max(map(len, own.pool.names))
     labels = [region_label(own, place) for place in range(regions)]

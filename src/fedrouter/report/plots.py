@@ -117,7 +117,7 @@ def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
 
 
 def draw_shares(frontiers: Mapping[str, Frontier], note: str = "") -> Figure:
-    """Who serves how much at each λ, one panel a router; a router that collapsed shows as one colour."""
+    """Who serves how much at each λ, one panel a router; a router that collapsed shows as one color."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

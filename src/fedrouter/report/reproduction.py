@@ -181,7 +181,7 @@ def _page(results: Sequence[Written], claims: Sequence[Claim], origin: Origin) -
 
 
 class ClaimsPage(Page):
-    """A page that can show claims: the verdict as word, mark and colour, so that none of them is needed."""
+    """A page that can show claims: the verdict as word, mark and color, so that none of them is needed."""
 
     def claims(self, claims: Sequence[Claim]) -> None:
         """Everything about each claim."""

@@ -2,7 +2,7 @@
 
 A sheet is drawn at the size it has in print, with no letter below eight points: up to three columns of panels fill
 the width of a page, four or five that of a page on its side. The same kind of line looks the same on every sheet, and
-no two kinds that meet in a panel differ by colour alone.
+no two kinds that meet in a panel differ by color alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS: Mapping[str, Look] = {
     "federated": Look(look.BLUE, "-", 2.2, "o"),
     "local": Look(look.GREY, "-", 0.8, "s"),
     "centralized": Look(look.ORANGE, (0, (5, 1.6)), 1.7, "D"),
-    "personalised": Look(look.GREEN, (0, (6, 1, 1.5, 1)), 1.8, "^"),
+    "personalized": Look(look.GREEN, (0, (6, 1, 1.5, 1)), 1.8, "^"),
     "before": Look(DARK_GREY, (0, (2.2, 1.2)), 1.5, "s"),
     "after": Look(look.BLUE, "-", 2.2, "o"),
     "oracle": Look(look.BLACK, (0, (1, 1.6)), 1.1, "*"),

@@ -1,4 +1,4 @@
-"""One look for every figure: legible in print, safe for colour-blind readers, the same bytes every time."""
+"""One look for every figure: legible in print, safe for color-blind readers, the same bytes every time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Router families: estimation only; how they are learnt across clients is in :mod:`fedrouter.federation`."""
+"""Router families: estimation only; how they are learned across clients is in :mod:`fedrouter.federation`."""

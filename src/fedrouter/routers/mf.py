@@ -1,4 +1,4 @@
-"""The matrix-factorisation router: a projection of the query times a vector for each model.
+"""The matrix-factorization router: a projection of the query times a vector for each model.
 
 As in EmbedLLM, but with a second vector a model for its cost. It is the MLP router with a straight trunk.
 """

@@ -1,7 +1,7 @@
 """The MLP router at inference: a shared trunk and two linear heads a model, as plain arrays in numpy.
 
 Paper, section "Federated MLP-Router"; trunk 512-512 with LayerNorm and GELU, an accuracy-logit head and a cost head.
-Training lives in :mod:`fedrouter.federation.local_steps`; serving needs no torch.
+Training lives in :mod:`fedrouter.federation.local_training`; serving needs no torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 
 HEADS = ("accuracy", "cost")
 PROJECTION = "projection.weight"
-"""In place of layers, the query's projection ``(factors, d)`` of a matrix factorisation."""
+"""In place of layers, the query's projection ``(factors, d)`` of a matrix factorization."""
 NORM_EPSILON = 1e-5
 LEAST_COST = 1e-9
 """Dollars below which a cost is taken for this much before its logarithm."""
@@ -100,7 +100,7 @@ def first_layer(weights: Weights) -> npt.NDArray[np.float32]:
 
 
 def hidden_sizes(weights: Weights) -> tuple[int, ...]:
-    """Widths of the trunk's layers, read off its weights; a matrix factorisation has one, straight."""
+    """Widths of the trunk's layers, read off its weights; a matrix factorization has one, straight."""
     if PROJECTION in weights:
         return (len(weights[PROJECTION]),)
     sizes: list[int] = []

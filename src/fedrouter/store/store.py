@@ -178,7 +178,7 @@ class Store:
         encoder: str | None = None,
         with_text: bool = False,
     ) -> Exported:
-        """Write what can be learnt from as an evaluation log; see `export.export`."""
+        """Write what can be learned from as an evaluation log; see `export.export`."""
         from fedrouter.store.export import export
 
         return export(self, Path(path), since, until, encoder, with_text)

@@ -1,0 +1,192 @@
+"""`fedrouter audit`: what a client has sent, message by message, from its own journal."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrouter.cli.gateway.stores import plain
+from fedrouter.cli.output import Json, Voice
+from fedrouter.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedrouter.federation.privacy.journal import Journal, Sent
+
+MOST_SHAPES = 2
+"""Shapes in a line of the table; a network has many more."""
+NOT_COVERED = (
+    "What this cannot show: messages taken off the end, or all of them written anew by someone who can write the file. "
+    "Either changes the last fingerprint, so keep a copy of it where this machine cannot reach. "
+    "Nor can it show what other software on this machine sends."
+)
+
+
+def audit(
+    path: Annotated[Path, typer.Argument(metavar="HOME", help="A client's folder, or its journal.sqlite.")],
+    show: Annotated[int | None, typer.Option("--show", metavar="N", help="One message, whole.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="With --show: write its arrays to this .npz and the rest beside it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every message a client has sent: when, what kind, how large, and what it spent of the privacy budget."""
+    from fedrouter.federation.privacy.journal import Journal
+
+    if out is not None and show is None:
+        raise BadInput("--out goes with --show N")
+    journal = Journal(path / "journal.sqlite" if path.is_dir() else path, reading=True)
+    try:
+        # Before anything is shown of it: a journal that was tampered with is not worth reading.
+        messages = journal.verify()
+        entries = list(journal.entries())
+        if show is None:
+            _list(journal, entries, messages, Voice(as_json))
+        else:
+            _show(journal, entries, show, out, Voice(as_json))
+    except sqlite3.DatabaseError:
+        raise BadInput(f"{journal.path}: damaged, and cannot be read to its end") from None
+    finally:
+        journal.close()
+
+
+def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) -> None:
+    rows = [
+        [str(one.number), _time(one), plain(one.verb), f"{one.bytes:,}", _epsilon(one), _shapes(one)] for one in entries
+    ]
+    voice.table(["", "sent (UTC)", "verb", "bytes", "ε", "shapes"], rows, title=plain(journal.path))
+    verbs = sorted({one.verb for one in entries})
+    totals = {
+        verb: {
+            "messages": sum(one.verb == verb for one in entries),
+            "bytes": sum(one.bytes for one in entries if one.verb == verb),
+        }
+        for verb in verbs
+    }
+    lines = [[plain(verb), f"{total['messages']:,}", f"{total['bytes']:,}"] for verb, total in totals.items()]
+    everything = sum(one.bytes for one in entries)
+    voice.say("")
+    voice.table(["verb", "messages", "bytes"], [*lines, ["all", f"{messages:,}", f"{everything:,}"]])
+    last = entries[-1].chain if entries else ""
+    voice.say(f"\nAll {messages:,} messages are as they were written down: the chain of fingerprints holds.")
+    voice.say(f"Last fingerprint: {last or 'none yet'}")
+    voice.say(NOT_COVERED)
+    if entries:
+        voice.next(f"fedrouter audit {journal.path} --show {entries[-1].number}")
+    voice.result(
+        {
+            "journal": str(journal.path),
+            "verified": True,
+            "messages": messages,
+            "bytes": everything,
+            "epsilon": next((spent["epsilon"] for one in reversed(entries) if (spent := _spent(one))), None),
+            "last_fingerprint": last,
+            "totals": totals,
+            "sent": [_entry(one) for one in entries],
+        }
+    )
+
+
+def _show(journal: Journal, entries: list[Sent], number: int, out: Path | None, voice: Voice) -> None:
+    verb, packed = journal.message(number)
+    one = next(one for one in entries if one.number == number)
+    scalars = json.loads(packed[1])
+    parts = list(_parts(verb, packed))
+    voice.say(f"Message {number}, {plain(verb)}, sent {_time(one)} UTC, {one.bytes:,} bytes")
+    voice.say(f"Fingerprint {one.chain}, and the chain of fingerprints holds.")
+    for name, value in scalars.items():
+        voice.say(f"{plain(name)}: {plain(value)}")
+    if parts:
+        voice.table(
+            ["", "kind", "shape", "least", "mean", "most"],
+            [[plain(name), kind, _sized(values.shape), *_range(values)] for name, kind, values in parts],
+        )
+    spent = _spent(one)
+    if spent:
+        voice.say(f"ε spent so far {spent['epsilon']:g} at δ {spent['delta']:g}")
+    files = []
+    if out is not None:
+        files = _write(out, packed[0], {**_entry(one), "scalars": scalars})
+        voice.say("Written: " + plain(", ".join(files)))
+    arrays = {name: {"kind": kind, "shape": list(v.shape), "values": v.tolist()} for name, kind, v in parts}
+    voice.result({**_entry(one), "verified": True, "scalars": scalars, "arrays": arrays, "files": files})
+
+
+def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:
+    """The message's arrays by name, with their kind; exact sums as the numbers they stand for."""
+    import numpy as np
+
+    from fedrouter.exact import ExactSums
+    from fedrouter.federation.verbs.messages import VERBS
+
+    message = VERBS[verb][1].unpack(packed)
+    for part in fields(message):
+        value = getattr(message, part.name)
+        if isinstance(value, ExactSums):
+            yield part.name, "exact sums", value.totals()
+        elif isinstance(value, np.ndarray):
+            yield part.name, str(value.dtype), value
+        elif isinstance(value, Mapping):
+            yield from ((f"{part.name}/{name}", str(array.dtype), array) for name, array in value.items())
+
+
+def _write(out: Path, arrays: Any, rest: dict[str, Any]) -> list[str]:
+    """Arrays as they left and everything else, in two new files that only their owner may read."""
+    import numpy as np
+
+    from fedrouter.deployment.private_files import write_new
+
+    if out.suffix != ".npz":
+        raise BadInput(f"--out {out}: expected a file name that ends in .npz")
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    write_new(out, content.getvalue())
+    write_new(out.with_suffix(".json"), json.dumps(rest, indent=2).encode())
+    return [str(out), str(out.with_suffix(".json"))]
+
+
+def _entry(one: Sent) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "time": one.time,
+        "verb": one.verb,
+        "bytes": one.bytes,
+        "shapes": one.shapes,
+        "spent": _spent(one),
+        "fingerprint": one.chain,
+    }
+
+
+def _spent(one: Sent) -> Any:
+    return json.loads(one.spent) if one.spent else None
+
+
+def _epsilon(one: Sent) -> str:
+    spent = _spent(one)
+    return f"{spent['epsilon']:.3g}" if spent else ""
+
+
+def _time(one: Sent) -> str:
+    return plain(one.time[:19].replace("T", " "))
+
+
+def _shapes(one: Sent) -> str:
+    shown = [f"{plain(name)} {_sized(shape)}" for name, shape in list(one.shapes.items())[:MOST_SHAPES]]
+    more = len(one.shapes) - MOST_SHAPES
+    return ", ".join(shown) + (f" +{more}" if more > 0 else "")
+
+
+def _sized(shape: Any) -> str:
+    return "×".join(map(str, shape)) or "one"
+
+
+def _range(values: Any) -> list[str]:
+    if not values.size:
+        return ["", "", ""]
+    return [f"{number:.4g}" for number in (values.min(), values.mean(), values.max())]

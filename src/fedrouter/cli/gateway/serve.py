@@ -1,0 +1,144 @@
+"""`fedrouter serve` and `fedrouter bundle`: the gateway, and which router it serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, open_store, shown_time
+from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.errors import BadInput, MissingExtra
+
+bundle = typer.Typer(help="Which router every gateway on a store serves.", no_args_is_help=True)
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", help="The gateway's YAML file.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on; default: the config's.")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0 for any free port.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Simulated models on loopback; no key and no config.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Say what is wrong with the config, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put the router in front of your models: an OpenAI-compatible gateway."""
+    voice = Voice(as_json)
+    if demo == (config is not None):
+        raise BadInput("serve: expected --config FILE or --demo")
+    try:
+        import aiohttp  # noqa: F401
+        import orjson  # noqa: F401
+        import sqlalchemy  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise MissingExtra("The gateway", "serve") from None
+    if check:
+        _check(voice, config)
+    elif config is not None:
+        _serve_config(voice, config, host, port)
+    else:
+        _serve_demo(voice, host, port)
+
+
+def _check(voice: Voice, config: Path | None) -> None:
+    from fedrouter.gateway.config import read_config
+    from fedrouter.gateway.fields import BadConfig
+
+    if config is None:
+        raise BadInput("--check: expected --config FILE")
+    try:
+        found = read_config(config)
+    except BadConfig as error:
+        voice.say(str(error))
+        wrong = [{"line": p.line, "field": p.field, "message": p.message} for p in error.problems]
+        voice.result({"config": str(config), "ok": False, "problems": wrong})
+        raise typer.Exit(2) from None
+    voice.say(f"{config}: fine; {len(found.models)} models, default {found.routing.default_model}")
+    voice.result({"config": str(config), "ok": True, "problems": []})
+
+
+def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None) -> None:
+    from dataclasses import replace
+
+    from fedrouter.gateway.config import read_config
+    from fedrouter.gateway.server import serve as run
+
+    config = read_config(path)
+    door = config.door
+    door = replace(door, host=host or door.host, port=door.port if port is None else port)
+    run(replace(config, door=door), lambda url, key: _ready(voice, url, key))
+
+
+def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:
+    from fedrouter.gateway.config import Door
+    from fedrouter.gateway.demo import open_demo, placeholder
+    from fedrouter.gateway.server import serve as run
+
+    door = Door(host=host or "127.0.0.1", port=8080 if port is None else port)
+    with tempfile.TemporaryDirectory(prefix="fedrouter-demo-") as folder:
+        voice.say("[yellow]Simulated:[/] fictional models that answer without meaning. Learning a router …")
+        store = f"sqlite:///{Path(folder) / 'log.db'}"
+        run(
+            placeholder(door),
+            lambda url, key: _ready(voice, url, key, store),
+            lambda: open_demo(Path(folder), door),
+        )
+
+
+def _ready(voice: Voice, url: str, key: str | None, store: str | None = None) -> None:
+    """One line for a machine; for a person how to try it. The key is shown this once."""
+    if voice.as_json:
+        sys.stdout.write(json.dumps({"url": url, "key": key}) + "\n")
+        sys.stdout.flush()
+        return
+    voice.say(f"[bold]Ready:[/] {url}/v1   (Ctrl+C stops it)")
+    if key is not None:
+        voice.say(f"[bold]Key:[/] {key}   shown this once")
+    shown = key or "$FEDROUTER_KEY"
+    commands = [
+        f"curl -i {url}/v1/chat/completions -H 'Authorization: Bearer {shown}' -H 'Content-Type: application/json' "
+        """-d '{"model": "auto", "messages": [{"role": "user", "content": "Write a SQL query that counts orders."}]}'"""
+    ]
+    if store is not None:
+        commands.append(f"fedrouter usage --store {store}")
+    voice.next(*commands)
+
+
+@bundle.command()
+def use(path: BundlePath, store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
+    """Make a bundle the one in service; gateways verify it and swap within seconds."""
+    from fedrouter.bundle import load
+
+    voice = Voice(as_json)
+    saved = load(path)
+    with open_store(store, config) as opened:
+        row = opened.set_current(saved.manifest["digest"], os.path.abspath(path))
+    voice.say(f"{path}: version {saved.version}, {saved.router.family}; gateways on this store swap to it now")
+    voice.next("fedrouter bundle rollback")
+    voice.result(row.to_json())
+
+
+@bundle.command()
+def rollback(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
+    """Go back to the bundle before."""
+    voice = Voice(as_json)
+    with open_store(store, config) as opened:
+        row = opened.roll_back()
+    voice.say(f"back to {row.path}, in service since {shown_time(row.at)}")
+    voice.result(row.to_json())
+
+
+@bundle.command()
+def show(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
+    """Which bundle is in service, and which a rollback goes back to."""
+    voice = Voice(as_json)
+    with open_store(store, config) as opened:
+        rows = {"current": opened.current(), "previous": opened.previous()}
+    for name, row in rows.items():
+        voice.say(f"{name}: {row.path if row else 'none'}")
+    voice.result({name: row.to_json() if row else None for name, row in rows.items()})

@@ -1,0 +1,61 @@
+"""`fedrouter usage`: what requests cost, and what routing saved against the baseline model."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, moment, open_store, plain
+from fedrouter.cli.output import Json, Voice
+
+
+class By(StrEnum):
+    """What usage is summed by."""
+
+    day = "day"
+    key = "key"
+    model = "model"
+
+
+def usage(
+    by: Annotated[By, typer.Option("--by", help="Sum by day (UTC), API key, or model.")] = By.day,
+    since: Since = None,
+    store: StoreUrl = None,
+    config: ConfigPath = None,
+    as_json: Json = False,
+) -> None:
+    """Requests, tokens, cost, and savings against the baseline model."""
+    voice = Voice(as_json)
+    with open_store(store, config) as log:
+        rows = log.usage(by.value, moment(since, "--since") or 0.0)
+        names = {key.id: key.name for key in log.all_keys()}
+    table = [
+        [
+            plain(f"{row.group} ({names[row.group]})" if by is By.key and row.group in names else row.group),
+            f"{row.requests:,}",
+            f"{row.errors:,}",
+            f"{row.input_tokens:,}",
+            f"{row.output_tokens:,}",
+            f"{row.cost:.4f}",
+            f"{row.saved:.4f}",
+            f"{row.saved / row.baseline_cost:.0%}" if row.baseline_cost else "-",
+            "-" if row.mean_score is None else f"{row.mean_score:.2f}",
+        ]
+        for row in rows
+    ]
+    voice.table(
+        [by.value, "requests", "errors", "tokens in", "tokens out", "cost $", "saved $", "saved", "mean score"], table
+    )
+    total = {
+        "requests": sum(row.requests for row in rows),
+        "cost": sum(row.cost for row in rows),
+        "baseline_cost": sum(row.baseline_cost for row in rows),
+        "saved": sum(row.saved for row in rows),
+    }
+    if rows:
+        voice.say(f"\n{total['requests']:,} requests, ${total['cost']:.4f}, saved ${total['saved']:.4f}")
+    else:
+        voice.say("No request yet.")
+    voice.result({"by": by.value, "rows": [row.to_json() for row in rows], "total": total})

@@ -1,0 +1,60 @@
+"""`fedrouter calibrate`: the λ that meets a target."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.router.saved import open_with_data
+from fedrouter.errors import BadInput
+
+
+def calibrate(
+    bundle: BundlePath,
+    data: Annotated[Path, typer.Option("--data", help="Queries like those to be routed.")],
+    max_cost: Annotated[float | None, typer.Option("--max-cost", help="Mean US dollars a query may cost.")] = None,
+    min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Mean accuracy to keep.")] = None,
+    share: Annotated[str | None, typer.Option("--share", help="MODEL=SHARE, such as large=0.3.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the λ for a target mean cost, accuracy, or model share on a data file."""
+    import fedrouter.calibration
+
+    voice = Voice(as_json)
+    saved, dataset = open_with_data(bundle, data)
+    found = fedrouter.calibration.calibrate(
+        saved.router.estimate(dataset.evaluations.embeddings),
+        dataset.evaluations.grid(),
+        max_cost=max_cost,
+        min_accuracy=min_accuracy,
+        share=None if share is None else _share(share),
+    )
+    voice.say(
+        f"λ = [bold]{found.tradeoff:.6g}[/]: mean accuracy {found.accuracy:.3f}, cost {found.cost:.6g} USD a query "
+        f"({found.basis} on {dataset.evaluations.queries:,} queries)"
+    )
+    served = sorted(((part, name) for name, part in found.shares.items() if part > 0), reverse=True)
+    voice.table(["model", "share"], [[name, f"{part:.1%}"] for part, name in served])
+    voice.next(f'fedrouter route {bundle} "your query" --tradeoff {found.tradeoff:.6g} --explain')
+    voice.result(
+        {
+            "bundle": str(bundle),
+            "data": dataset.name,
+            "target": {"max_cost": max_cost, "min_accuracy": min_accuracy, "share": share},
+            **asdict(found),
+        }
+    )
+
+
+def _share(text: str) -> tuple[str, float]:
+    model, equals, part = text.rpartition("=")
+    try:
+        if not equals:
+            raise ValueError
+        return model, float(part)
+    except ValueError:
+        raise BadInput(f"--share: expected MODEL=SHARE such as large=0.3, got {text!r}") from None

@@ -1,0 +1,225 @@
+"""`fedrouter model add`, `client join`, `client leave`: a saved router grows, or lets a client go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedrouter.cli.output import BundlePath, Json, Voice, bars
+from fedrouter.cli.router.saved import areas_before_and_after, read_for
+from fedrouter.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedrouter.bundle import Bundle
+    from fedrouter.engines.local import LocalFederation
+    from fedrouter.evaluations import Evaluations
+    from fedrouter.federation.families.family import Family
+    from fedrouter.pool import ModelPool
+    from fedrouter.routers.base import Router
+
+model = typer.Typer(help="Models of a router's pool.", no_args_is_help=True)
+client = typer.Typer(help="Clients of a router.", no_args_is_help=True)
+
+Logs = Annotated[list[str], typer.Option("--client", metavar="NAME=FILE", help="A client and its log; repeatable.")]
+Out = Annotated[Path, typer.Option("--out", help="Where to write the new bundle; the old one stays as it is.")]
+Test = Annotated[
+    Path | None, typer.Option("--test", help="Table with every model's answers: areas before and after on it.")
+]
+Rounds = Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
+
+
+@model.command()
+def add(
+    bundle: BundlePath,
+    models: Annotated[list[str], typer.Argument(help="Names of the new models, as the logs have them.")],
+    clients: Logs,
+    out: Out,
+    input_price: Annotated[
+        float | None, typer.Option(help="US dollars per million tokens in, if one is added.")
+    ] = None,
+    output_price: Annotated[float | None, typer.Option(help="US dollars per million tokens out.")] = None,
+    context: Annotated[int | None, typer.Option(help="Context length in tokens.")] = None,
+    rounds: Rounds = 20,
+    seed: Seed = 0,
+    test: Test = None,
+    as_json: Json = False,
+) -> None:
+    """Add models to a router; clients need evaluations of them on about a tenth of their prompts.
+
+    What the router knows of the models it has does not change by a bit.
+    """
+    from fedrouter.pool import Model, ModelPool
+
+    voice = Voice(as_json)
+    if len(models) > 1 and (input_price, output_price, context) != (None, None, None):
+        raise BadInput("prices and context are one model's: add models that have them one by one")
+    new = ModelPool([Model(name, input_price, output_price, context) for name in models])
+    saved, family, logs = _open(bundle, clients, out)
+    saved.router.pool.with_models(new)  # refuses models that are there already
+    strangers = [name for name in logs if name not in saved.clients]
+    if strangers:
+        raise BadInput(f"{', '.join(strangers)}: not among the router's clients; let them join first (client join)")
+    rows = {name: len(log.over(new)) for name, log in logs.items()}
+    for name in new.names:
+        if not any(name in log.pool and (log.model == log.pool.index(name)).any() for log in logs.values()):
+            raise BadInput(f"model {name!r}: none of the logs has an evaluation of it")
+    grown = _learn("extend", saved, family, logs, new, rounds=rounds, seed=seed)
+    entries = [
+        {**entry, "rows": entry["rows"] + rows.get(name, 0)} if rows.get(name) else entry
+        for name, entry in saved.clients.items()
+    ]
+    change = {"verb": "model add", "models": list(new.names), "clients": sorted(logs), "seed": seed}
+    done = f"Added {', '.join(new.names)} from {sum(rows.values()):,} evaluations of {len(logs)} clients."
+    _conclude(voice, saved, grown, entries, change, rows, done, out, test)
+
+
+@client.command()
+def join(
+    bundle: BundlePath,
+    clients: Logs,
+    out: Out,
+    rounds: Rounds = 5,
+    distillation: Annotated[
+        float, typer.Option(help="MLP, MF: weight of staying near the router that is joined, beside the new rows.")
+    ] = 1.0,
+    seed: Seed = 0,
+    test: Test = None,
+    as_json: Json = False,
+) -> None:
+    """Let new clients join a router; the clients it has take no part."""
+    voice = Voice(as_json)
+    saved, family, logs = _open(bundle, clients, out)
+    twice = [name for name in logs if name in saved.clients]
+    if twice:
+        raise BadInput(f"{', '.join(twice)}: already a client of this router; its evaluations would count twice")
+    rows = {name: len(log.over(saved.router.pool)) for name, log in logs.items()}
+    for name, log in logs.items():
+        unknown = [known for known in log.pool.names if known not in saved.router.pool]
+        if unknown:
+            voice.warn(f"{name}: {', '.join(unknown)} not in the pool, its rows are left out (see model add)")
+        if not rows[name]:
+            raise BadInput(f"{name}: no evaluation of any model of the router's pool")
+    grown = _learn("absorb", saved, family, logs, None, rounds=rounds, seed=seed, distillation=distillation)
+    version = saved.version + 1
+    entries = [*saved.clients.values(), *({"name": n, "rows": rows[n], "joined": version} for n in sorted(rows))]
+    change = {"verb": "client join", "clients": sorted(logs), "seed": seed}
+    done = f"{', '.join(sorted(logs))} joined with {sum(rows.values()):,} evaluations; nobody else was asked."
+    _conclude(voice, saved, grown, entries, change, rows, done, out, test)
+
+
+@client.command()
+def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_json: Json = False) -> None:
+    """Take clients out of a router by subtraction, exactly; their logs must hold what they contributed."""
+    from fedrouter.federation.families.family import not_a_sum
+
+    voice = Voice(as_json)
+    saved, family, logs = _open(bundle, clients, out)
+    if family.release is None:
+        raise not_a_sum(family.name)
+    rows = {name: len(log.over(saved.router.pool)) for name, log in logs.items()}
+    for name in rows:
+        if name not in saved.clients:
+            raise BadInput(f"{name}: not a client of this router, which has {', '.join(saved.clients)}")
+        expected = saved.clients[name]["rows"]
+        if rows[name] != expected:
+            raise BadInput(f"{name}: expected the {expected:,} evaluations it contributed, its log has {rows[name]:,}")
+    left = family.release(saved.router, _federation(logs))
+    entries = [entry for name, entry in saved.clients.items() if name not in rows]
+    change = {"verb": "client leave", "clients": sorted(logs)}
+    done = f"{', '.join(sorted(logs))} left: {sum(rows.values()):,} evaluations subtracted, exactly."
+    founders = [name for name in rows if "joined" not in saved.clients[name]]
+    if founders:
+        voice.warn(
+            f"{', '.join(founders)} took part when the router was first learned: its sums are gone, but regions, "
+            "directions and weights of a blend were found with its help and stay"
+        )
+    _conclude(voice, saved, left, entries, change, rows, done, out, test)
+
+
+def _open(bundle: Path, clients: list[str], out: Path) -> tuple[Bundle, Family, Mapping[str, Evaluations]]:
+    """The bundle, its family, and the clients' logs as its encoder embeds them."""
+    from fedrouter.bundle import load, refuse_existing
+    from fedrouter.federation.families.registry import family
+
+    refuse_existing(out)
+    saved = load(bundle)
+    if saved.router.family == "personal":
+        raise BadInput(f"{bundle}: a personal router does not grow; grow the federated one and personalize it again")
+    logs: dict[str, Evaluations] = {}
+    for entry in clients:
+        name, _, path = entry.partition("=")
+        if not name or not path:
+            raise BadInput(f"--client: expected NAME=FILE, got {entry!r}")
+        if name in logs:
+            raise BadInput(f"--client: {name} is named twice")
+        logs[name] = read_for(saved, Path(path)).evaluations
+    return saved, family(saved.router.family), logs
+
+
+def _federation(logs: Mapping[str, Evaluations]) -> LocalFederation:
+    from fedrouter.engines.local import LocalFederation
+    from fedrouter.federation.client import Client
+    from fedrouter.federation.privacy.policy import OPEN
+
+    return LocalFederation(Client(name, log, OPEN) for name, log in logs.items())
+
+
+def _learn(
+    verb: str,
+    saved: Bundle,
+    family: Family,
+    logs: Mapping[str, Evaluations],
+    models: ModelPool | None,
+    seed: int,
+    **changes: Any,
+) -> Router:
+    from fedrouter.federation.families.registry import settings_of
+
+    settings = settings_of(family.name, saved.manifest["hyperparameters"], **changes)
+    with bars() as shown:
+
+        def follow(progress: Any) -> None:
+            shown.move(progress.stage, progress.step, progress.steps)
+
+        if models is None:
+            return family.absorb(saved.router, _federation(logs), settings, seed, follow)
+        return family.extend(saved.router, _federation(logs), models, settings, seed, follow)
+
+
+def _conclude(
+    voice: Voice,
+    saved: Bundle,
+    router: Router,
+    clients: list[Mapping[str, Any]],
+    change: Mapping[str, Any],
+    rows: Mapping[str, int],
+    done: str,
+    out: Path,
+    test: Path | None,
+) -> None:
+    """The new version, what changed, and with a test set the areas before and after."""
+    from fedrouter.bundle import save
+
+    areas = areas_before_and_after(voice, saved, router, test)
+    provenance = saved.child(clients, change)
+    save(out, router, saved.encoder, provenance)
+    voice.say(done)
+    voice.say(f"Version {provenance.version} in {out}; its parent is {saved.path}.")
+    judge = f"fedrouter evaluate {out} --data {test or 'FILE'}"
+    voice.next(judge, f"fedrouter personalize {out} --data LOG --out {out}-personal")
+    voice.result(
+        {
+            "bundle": str(out),
+            "version": provenance.version,
+            "parent": provenance.parent,
+            "change": change,
+            "rows": dict(rows),
+            "models": list(router.pool.names),
+            "clients": [entry["name"] for entry in clients],
+            **({"areas": areas} if areas else {}),
+        }
+    )

@@ -1,0 +1,73 @@
+"""`fedrouter personalize`: a client weighs the federated router against its own, alone on its own data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.router.grow import Out, Seed, Test
+from fedrouter.cli.router.saved import areas_before_and_after, read_for
+from fedrouter.errors import BadInput
+
+
+def personalize(
+    bundle: BundlePath,
+    data: Annotated[Path, typer.Option("--data", help="The client's own evaluation log; it stays here.")],
+    out: Out,
+    router: Annotated[str | None, typer.Option("--router", help="Family of the local half; default: the same.")] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's weights: by errors on the training rows themselves.")
+    ] = False,
+    seed: Seed = 0,
+    test: Test = None,
+    as_json: Json = False,
+) -> None:
+    """Make a router of one's own from a federated one: per model, whichever errs less counts more."""
+    from fedrouter.bundle import load, refuse_existing, save
+    from fedrouter.federation.families.registry import settings_of
+    from fedrouter.personalization import personalize
+
+    voice = Voice(as_json)
+    refuse_existing(out)
+    saved = load(bundle)
+    if saved.router.family == "personal":
+        raise BadInput(f"{bundle}: already a personal router; personalize the federated one it was made from")
+    log = read_for(saved, data)
+    family = router or saved.router.family
+    settings = settings_of(family, saved.manifest["hyperparameters"] if family == saved.router.family else {})
+    personal = personalize(saved.router, log.evaluations, family, settings, seed, paper=paper)
+    areas = areas_before_and_after(voice, saved, personal, test)
+    rows = log.evaluations.over(personal.pool)
+    counts = [int((rows.model == place).sum()) for place in range(len(personal.pool))]
+    voice.table(
+        ["model", "own rows", "weight of own accuracy", "of own cost"],
+        [
+            [name, f"{count:,}", f"{accuracy:.2f}", f"{cost:.2f}"]
+            for name, count, accuracy, cost in zip(
+                personal.pool.names, counts, personal.accuracy_weight, personal.cost_weight, strict=True
+            )
+        ],
+    )
+    change = {"verb": "personalize", "family": family, "paper": paper, "rows": len(rows), "seed": seed}
+    provenance = saved.child(saved.manifest["clients"], change)
+    save(out, personal, saved.encoder, provenance)
+    voice.say(f"\nPersonal router in {out}; its parent is {bundle}. Keep it private: half of it comes from your log.")
+    voice.next(f'fedrouter route {out} "TEXT" --tradeoff 100 --explain', f"fedrouter evaluate {out} --data FILE")
+    voice.result(
+        {
+            "bundle": str(out),
+            "version": provenance.version,
+            "parent": provenance.parent,
+            "change": change,
+            "weights": {
+                name: {"rows": count, "accuracy": float(accuracy), "cost": float(cost)}
+                for name, count, accuracy, cost in zip(
+                    personal.pool.names, counts, personal.accuracy_weight, personal.cost_weight, strict=True
+                )
+            },
+            **({"areas": areas} if areas else {}),
+        }
+    )

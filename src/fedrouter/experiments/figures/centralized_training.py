@@ -1,0 +1,78 @@
+"""Federated against centralized training on pooled data: what keeping the data at home costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedrouter.experiments.claims import ON_PAR, Claim, on_par
+from fedrouter.experiments.comparison import COMPARISON, GLOBAL, TITLES, area_table, find, judged, mean_area, points
+from fedrouter.experiments.experiment import Document, Experiment, Runs
+from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+
+SECTION = "Federated Learning vs. Centralized Training"
+WAYS = ("centralized", "federated")
+
+
+def sheets(runs: Runs) -> Sequence[Sheet]:
+    first = runs[0]
+    panels = [
+        Panel(
+            f"{title} router",
+            [
+                frontier_line(entry, f"{way}, {entry['auc']:.3f}", way)
+                for way in WAYS
+                for entry in find(first, way=way, family=family, test=GLOBAL)
+            ],
+        )
+        for family, title in TITLES.items()
+    ]
+    caption = (
+        f"The same router learned in a federation and on all clients' data in one place (seed {first['seed']}), on the "
+        "union of all test queries. In the legends, areas under the curves."
+    )
+    return [Sheet("centralized", caption, panels)]
+
+
+def every_point(runs: Runs) -> Iterable[dict[str, Any]]:
+    return points(runs, lambda entry: entry["test"] == GLOBAL and entry["way"] in WAYS)
+
+
+def summary(runs: Runs) -> Document:
+    table = area_table(
+        {
+            f"{way} {family}": mean_area(runs, way=way, family=family, test=GLOBAL)
+            for family in TITLES
+            for way in reversed(WAYS)
+        }
+    )
+    epochs = [run["settings"]["centralized"]["mlp"]["local_epochs"] for run in runs]
+    return {**table, "epochs of the centralized mlp": epochs}
+
+
+def claims(runs: Runs) -> Sequence[Claim]:
+    return [
+        judged(
+            on_par,
+            f"centralized-{family}",
+            f"The federated {title} router matches one trained centrally on the pooled data (here: its area is at most "
+            f"{ON_PAR} lower).",
+            SECTION,
+            mean_area(runs, way="federated", family=family, test=GLOBAL),
+            mean_area(runs, way="centralized", family=family, test=GLOBAL),
+            "federated against centralized",
+        )
+        for family, title in TITLES.items()
+    ]
+
+
+EXPERIMENT = Experiment(
+    "centralized",
+    "Federated against centralized training",
+    SECTION,
+    COMPARISON,
+    sheets,
+    every_point,
+    summary,
+    claims,
+)

@@ -1,0 +1,136 @@
+"""Federated against client-local routers on everybody's test queries: the paper's first figure of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedrouter.experiments.claims import Claim, better, fact
+from fedrouter.experiments.comparison import COMPARISON, GLOBAL, TITLES, area_table, find, judged, mean_area, points
+from fedrouter.experiments.experiment import Document, Experiment, Runs
+from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+
+SECTION = "Federated Learning Improves Generalization with Better Query Distribution Coverage"
+BASELINES = ("oracle", "best_single", "query_blind", "random", "cheapest")
+
+
+def sheets(runs: Runs) -> Sequence[Sheet]:
+    first = runs[0]
+    caption = (
+        f"Accuracy against cost as λ sweeps, on the union of all clients' test queries (seed {first['seed']}). Each "
+        "grey line is a router that one client learned from its own log. In the legends, areas under the curves."
+    )
+    return [Sheet("global", caption, [_panel(first, family) for family in TITLES])]
+
+
+def _panel(run: Document, family: str) -> Panel:
+    local = find(run, way="local", family=family, test=GLOBAL)
+    mean = sum(entry["auc"] for entry in local) / len(local)
+    lines = [
+        frontier_line(entry, "" if place else f"each client alone, mean {mean:.3f}", "local")
+        for place, entry in enumerate(local)
+    ]
+    (oracle,), (blind,) = find(run, way="oracle"), find(run, way="query_blind")
+    (federated,) = find(run, way="federated", family=family, test=GLOBAL)
+    lines.append(frontier_line(oracle, f"oracle, {oracle['auc']:.3f}", "oracle"))
+    lines.append(frontier_line(blind, f"query-blind, {blind['auc']:.3f}", "query_blind"))
+    lines.append(frontier_line(federated, f"federated, {federated['auc']:.3f}", "federated"))
+    return Panel(f"{TITLES[family]} router", lines)
+
+
+def every_point(runs: Runs) -> Iterable[dict[str, Any]]:
+    return points(runs, lambda entry: entry["test"] == GLOBAL and entry["way"] != "centralized")
+
+
+def summary(runs: Runs) -> Document:
+    found = {
+        f"{way} {family}": mean_area(runs, way=way, family=family, test=GLOBAL)
+        for family in TITLES
+        for way in ("federated", "local")
+    }
+    return area_table(found | {name: mean_area(runs, way=name) for name in BASELINES})
+
+
+def claims(runs: Runs) -> Sequence[Claim]:
+    federated, local = (
+        {family: mean_area(runs, way=way, family=family, test=GLOBAL) for family in TITLES}
+        for way in ("federated", "local")
+    )
+    together = [
+        judged(
+            better,
+            f"global-{family}",
+            f"On everybody's queries, the federated {title} router has a better accuracy–cost trade-off than the "
+            "routers that clients learn alone.",
+            SECTION,
+            federated[family],
+            local[family],
+            "federated against the mean of the clients' own",
+        )
+        for family, title in TITLES.items()
+    ]
+    seeing = [
+        judged(
+            better,
+            f"extra-query-blind-{family}",
+            f"Not the paper's but ours: the federated {title} router beats one that knows each model's mean and "
+            "nothing of the query.",
+            "ours",
+            federated[family],
+            mean_area(runs, way="query_blind"),
+            "federated against query-blind",
+        )
+        for family, title in TITLES.items()
+    ]
+    return [
+        *together,
+        judged(
+            better,
+            "global-gain-kmeans-larger",
+            "What clients gain on everybody's queries is larger for K-Means than for the MLP.",
+            SECTION,
+            lambda area: federated["kmeans"](area) - local["kmeans"](area),
+            lambda area: federated["mlp"](area) - local["mlp"](area),
+            "gain of K-Means against gain of the MLP",
+        ),
+        judged(
+            better,
+            "global-mlp-over-kmeans",
+            "Learned in a federation, the MLP router is better than the K-Means router: it makes more of what the "
+            "clients cover together.",
+            "Comparison of both methods",
+            federated["mlp"],
+            federated["kmeans"],
+            "federated MLP against federated K-Means",
+        ),
+        _tradeoff(runs),
+        *seeing,
+    ]
+
+
+def _tradeoff(runs: Runs) -> Claim:
+    """True by construction: every curve is one router's. What could fail is that λ changes nothing."""
+    curves = [entry for run in runs for entry in find(run, way="federated", test=GLOBAL)]
+    swept = sorted({len(entry["points"][0]) for entry in curves})
+    distinct = [len(set(zip(*entry["points"][1:], strict=True))) for entry in curves]
+    return fact(
+        "tradeoff-at-inference",
+        "The trade-off is chosen when a query is served: one router gives the whole accuracy–cost curve without being "
+        "trained again.",
+        "Problem Formulation",
+        f"{len(curves)} federated routers, learned once and swept over {' or '.join(map(str, swept))} values of λ: "
+        f"{min(distinct)} to {max(distinct)} distinct points a curve",
+        min(distinct) > 1,
+    )
+
+
+EXPERIMENT = Experiment(
+    "global",
+    "Federated against client-local routers on the global test",
+    SECTION,
+    COMPARISON,
+    sheets,
+    every_point,
+    summary,
+    claims,
+)

@@ -1,0 +1,251 @@
+"""The paper's theory, measured: suboptimality and its split, the terms of the K-Means bound, and the fall with data.
+
+Sections "Theoretical Results" and appendix "Theory". Federated beside each client alone, on everybody's test queries
+and on the client's own. Figures are in :mod:`~fedrouter.experiments.theory.figures`, verdicts in
+:mod:`~fedrouter.experiments.theory.claims`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fedrouter.baselines import ModelMeans
+from fedrouter.data.partition import ClientData
+from fedrouter.engines.local import LocalFederation
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Evaluations, Floats
+from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World
+from fedrouter.experiments.theory.claims import claims, of, slope
+from fedrouter.experiments.theory.figures import sheets
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import family
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.seeds import derive
+from fedrouter.regret import (
+    DELTA,
+    SCALED,
+    Lipschitz,
+    lipschitz_of_answers,
+    lipschitz_of_means,
+    regret_terms,
+    split,
+    suboptimality,
+    tradeoffs,
+)
+from fedrouter.routers.base import Router
+from fedrouter.routers.kmeans import KMeansRouter
+
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+"""Of every client's training rows."""
+DRAWS = 3
+"""So often each share is drawn: one draw is noisy, and a K-Means router is cheap."""
+EVERYONE = "everyone"
+PARTS = ("suboptimality", "quantization", "estimation")
+"""Of a K-Means router's loss; the first is the sum of the others."""
+
+
+def run(world: World, watch: Watch) -> Document:
+    clients = world.clients()
+    tests = {client.name: _complete(client.test) for client in clients}
+    tests = {name: test for name, test in tests.items() if test.queries}
+    if not tests or not world.dataset.evaluations.cost.any():
+        return {"seed": world.seed, "reason": "no query has a known answer of every model, or all answers are free"}
+    test = Evaluations.concatenate(list(tests.values()))
+    train = Evaluations.concatenate([client.train for client in clients])
+    lambdas = tradeoffs(test.grid())
+    learners = [client for client in clients if len(client.train)]
+    # Every router learned moves the bar alike: both families federated, each client's, and the smaller shares.
+    steps, done = 2 * (1 + len(learners)) + (len(SHARES) - 1) * DRAWS, 0
+
+    def learn(name: str, members: Sequence[ClientData], alone: bool) -> Router:
+        nonlocal done
+        settings = world.settings()[name]
+        federation = LocalFederation(Client(member.name, member.train, OPEN) for member in members)
+        chosen = settings.alone() if alone else settings
+        router = family(name).learn(federation, train.pool, chosen, world.seed)
+        done += 1
+        watch(done / steps)
+        return router
+
+    losses = [_loss(ModelMeans.of(train).estimates(test.queries), test, lambdas, "query_blind", "federated", EVERYONE)]
+    together: dict[str, Router] = {}
+    alone: dict[str, dict[str, Router]] = {}
+    for name in world.settings():
+        together[name] = learn(name, clients, False)
+        alone[name] = {client.name: learn(name, [client], True) for client in learners}
+        losses.append(_loss(together[name], test, lambdas, name, "federated", EVERYONE))
+        losses += [_loss(router, test, lambdas, name, "local", who) for who, router in alone[name].items()]
+        for who, own in tests.items():
+            losses.append(_loss(together[name], own, lambdas, name, "federated", who, "own"))
+            if who in alone[name]:
+                losses.append(_loss(alone[name][who], own, lambdas, name, "local", who, "own"))
+    shared = together["kmeans"]
+    assert isinstance(shared, KMeansRouter)
+    # Constants of the world, not of a router: both ways are bounded with the same.
+    constants = {
+        "answers": lipschitz_of_answers(test.embeddings, test.grid(), derive(world.seed, "pairs")),
+        "means": lipschitz_of_means(test.embeddings, test.grid(), shared.centres),
+    }
+    most_cost = float(world.dataset.evaluations.cost.max())
+    terms = [_terms(shared, train, test, lambdas, constants, most_cost, "federated", EVERYONE)]
+    for client in learners:
+        router = alone["kmeans"][client.name]
+        terms.append(_terms(router, client.train, test, lambdas, constants, most_cost, "local", client.name))
+    growth = []
+    for share in SHARES:
+        drawn = [[_part(client, share, world.seed, draw) for client in clients] for draw in range(DRAWS)]
+        routers = [shared] if share == 1 else [learn("kmeans", some, False) for some in drawn]
+        found = [_loss(router, test, lambdas, "kmeans", "federated", EVERYONE) for router in routers]
+        means = {part: np.mean([one[part] for one in found], axis=0).tolist() for part in PARTS}
+        growth.append({"share": share, "rows": sum(len(client.train) for client in drawn[0]), **found[0], **means})
+    return {
+        "seed": world.seed,
+        "queries": test.queries,
+        "scaled": list(SCALED),
+        "tradeoffs": lambdas.tolist(),
+        "delta": DELTA,
+        "most_cost": most_cost,
+        "lipschitz": {name: asdict(constant) for name, constant in constants.items()},
+        "losses": losses,
+        "terms": terms,
+        "growth": growth,
+    }
+
+
+def _complete(test: Evaluations) -> Evaluations:
+    """The queries whose every answer is known."""
+    return test.of_queries(np.flatnonzero(test.grid().known.all(axis=1))) if test.queries else test
+
+
+def _part(client: ClientData, share: float, seed: int, draw: int) -> ClientData:
+    """A random share of a client's training rows; within a draw, a larger share holds the smaller ones."""
+    shuffled = np.random.default_rng(derive(seed, "share", draw, client.name)).permutation(len(client.train))
+    rows = np.sort(shuffled[: round(share * len(client.train))])
+    return ClientData(client.name, client.train.take(rows), client.test)
+
+
+def _loss(
+    router: Router | Estimates,
+    test: Evaluations,
+    lambdas: Floats,
+    name: str,
+    way: str,
+    client: str,
+    where: str = "global",
+) -> dict[str, Any]:
+    """Suboptimality at every λ, and for K-Means its two parts."""
+    truth = test.grid()
+    estimates = router if isinstance(router, Estimates) else router.estimate(test.embeddings)
+    found: dict[str, Any] = {"family": name, "way": way, "client": client, "test": where}
+    found["suboptimality"] = [suboptimality(estimates, truth, tradeoff) for tradeoff in lambdas]
+    if isinstance(router, KMeansRouter):
+        parts = [split(router, test.embeddings, truth, tradeoff) for tradeoff in lambdas]
+        found["quantization"] = [part.quantization for part in parts]
+        found["estimation"] = [part.estimation for part in parts]
+    return found
+
+
+def _terms(
+    router: Router,
+    train: Evaluations,
+    test: Evaluations,
+    lambdas: Floats,
+    constants: Mapping[str, Lipschitz],
+    most_cost: float,
+    way: str,
+    client: str,
+) -> dict[str, Any]:
+    """Every term of the bound; ``bounds`` has its three summands at each λ, with each Lipschitz constant."""
+    assert isinstance(router, KMeansRouter)
+    found = regret_terms(router, train.embeddings, test.embeddings, most_cost)
+    bounds = {name: [found.parts(value, constant) for value in lambdas] for name, constant in constants.items()}
+    return {"way": way, "client": client, "rows": len(train), **found.to_json(), "bounds": bounds}
+
+
+def points(runs: Runs) -> Iterable[Mapping[str, Any]]:
+    """One row a number; empty where a column says nothing of it."""
+    for run in runs:
+        for entry in _numbers(run):
+            blank = dict.fromkeys(("family", "way", "client", "test", "rows", "scaled", "tradeoff"), "")
+            yield {"seed": run["seed"], **blank, **entry}
+
+
+def _numbers(run: Document) -> Iterator[dict[str, Any]]:
+    if "reason" in run:
+        return
+    steps = [
+        {"scaled": scaled, "tradeoff": value} for scaled, value in zip(run["scaled"], run["tradeoffs"], strict=True)
+    ]
+    for kind, entries in (("loss", run["losses"]), ("growth", run["growth"])):
+        for entry in entries:
+            labels = {key: entry[key] for key in ("family", "way", "client", "test", "rows") if key in entry}
+            for quantity in PARTS:
+                for step, value in zip(steps, entry.get(quantity, []), strict=False):
+                    yield {"part": kind, **labels, **step, "quantity": quantity, "value": value}
+    for entry in run["terms"]:
+        labels = {"family": "kmeans", **{key: entry[key] for key in ("way", "client", "rows")}}
+        for quantity, value in entry.items():
+            if quantity not in ("way", "client", "rows", "bounds") and value is not None:
+                yield {"part": "term", **labels, "quantity": quantity, "value": value}
+        for name, rows in entry["bounds"].items():
+            for step, parts in zip(steps, rows, strict=True):
+                for summand, value in zip(("distance", "shift", "concentration"), parts, strict=True):
+                    yield {"part": f"bound, {name}", **labels, **step, "quantity": summand, "value": value}
+    for name, constant in run["lipschitz"].items():
+        for quantity, value in constant.items():
+            yield {"part": f"lipschitz, {name}", "quantity": quantity, "value": value}
+
+
+def summary(runs: Runs) -> Document:
+    """Means over seeds; suboptimality and its parts are means over λ, too."""
+    told = [run for run in runs if "reason" not in run]
+    if not told:
+        return {"reason": runs[0]["reason"]}
+    losses = {
+        f"{name} {way} {where}": {
+            part: float(np.mean([of(run, name, way, part, where) for run in told]))
+            for part in PARTS[: 3 if name == "kmeans" else 1]
+        }
+        for name in ("kmeans", "mlp")
+        for way in ("federated", "local")
+        for where in ("global", "own")
+    }
+    blind = float(np.mean([of(run, "query_blind", "federated", "suboptimality") for run in told]))
+    names = ("distance", "shift", "shift_mean", "shift_floor", "n_min", "cell_mean", "cell_median", "empty")
+    terms = {
+        way: {
+            name: _mean(entry[name] for run in told for entry in run["terms"] if entry["way"] == way) for name in names
+        }
+        for way in ("federated", "local")
+    }
+    return {
+        "losses": {**losses, "query_blind federated global": {"suboptimality": blind}},
+        "terms": terms,
+        "lipschitz": {
+            name: {key: _mean(run["lipschitz"][name][key] for run in told) for key in ("accuracy", "cost", "at_odds")}
+            for name in ("answers", "means")
+        },
+        "slopes": {part: _mean(slope(run, part) for run in told) for part in PARTS},
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+MEASUREMENT = Measurement("theory", run, effort=2.0)
+EXPERIMENT = Experiment(
+    name="theory",
+    title="Theory: suboptimality, its parts, and the K-Means bound",
+    section="Theoretical Results; appendix Theory",
+    measurement=MEASUREMENT,
+    sheets=sheets,
+    points=points,
+    summary=summary,
+    claims=claims,
+)

@@ -1,0 +1,129 @@
+"""What a client has spent of its privacy budget, ever, and the refusal to spend more.
+
+An answer is written down before it is made, so one that was cut off counts as given. Only then is everything written
+down added up: of two answers made at the same time each sees the other, and both may be refused, but never are both
+given where the budget has room for one.
+
+Epsilon follows from Rényi divergences (dp-accounting). They hold for noise on integers as they do for continuous noise,
+for Laplace noise over many sums at once, and where each question depends on the answers before it; a loss distribution
+would be some tenth tighter for Gaussian noise alone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fedrouter.errors import MissingExtra, Refused
+from fedrouter.federation.privacy.memory import Memory
+from fedrouter.federation.privacy.policy import Noise
+
+SPENT = "spent/"
+ORDERS = (*range(2, 33), *range(36, 65, 4), 80, 96, 128, 192, 256, 512, 1024)
+"""Of the Rényi divergences; whole ones, for which those of sampled rows are finite sums."""
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """Noise of so many times the sensitivity, ``times`` over, each on a random ``rate`` of the rows."""
+
+    mechanism: str
+    multiplier: float
+    times: int = 1
+    rate: float = 1.0
+
+
+def spent_epsilon(events: tuple[Event, ...], delta: float) -> float:
+    """The epsilon, at this delta, of all these together."""
+    if not events:
+        return 0.0
+    times: Counter[tuple[str, float, float]] = Counter()
+    for event in events:
+        times[event.mechanism, event.multiplier, event.rate] += event.times
+    together = np.sum([count * np.array(_divergences(*kind)) for kind, count in times.items()], axis=0)
+    return float(_accounting().rdp.compute_epsilon(ORDERS, together, delta)[0])
+
+
+@lru_cache(maxsize=1024)
+def _divergences(mechanism: str, multiplier: float, rate: float) -> tuple[float, ...]:
+    """Of each order, for noise that is drawn once; those of many draws are their sum."""
+    accounting = _accounting()
+    one = {"gaussian": accounting.GaussianDpEvent, "laplace": accounting.LaplaceDpEvent}[mechanism]
+    noise = one(multiplier)
+    accountant = accounting.rdp.RdpAccountant(ORDERS)
+    accountant.compose(accounting.PoissonSampledDpEvent(rate, noise) if rate < 1 else noise)
+    return tuple(accountant._rdp)  # dear to compute for sampled rows, and told in no other way
+
+
+def multiplier_for(epsilon: float, delta: float, answers: int, mechanism: str = "gaussian") -> float:
+    """The least noise, to one part in a hundred, with which so many answers stay within the budget."""
+
+    def over(multiplier: float) -> bool:
+        return spent_epsilon((Event(mechanism, multiplier, answers),), delta) > epsilon
+
+    return least_multiplier(over)
+
+
+def least_multiplier(over: Any) -> float:
+    """The least multiplier, rounded up to one part in a hundred, that is not ``over`` budget."""
+    low, high = 1e-2, 1e-2
+    while over(high):
+        low, high = high, 2 * high
+    while high > 1.01 * low:
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if over(middle) else (low, middle)
+    return high
+
+
+class Ledger:
+    """One client's, kept in its ``memory``."""
+
+    def __init__(self, name: str, noise: Noise, memory: Memory) -> None:
+        self._name = name
+        self._noise = noise
+        self._memory = memory
+        self._untold: list[Event] = []
+
+    def events(self) -> tuple[Event, ...]:
+        """Everything written down."""
+        found = (entry["event"].tobytes().decode() for entry in self._memory.remembered(SPENT))
+        return tuple(Event(**json.loads(text)) for text in found)
+
+    def spent(self) -> float:
+        return spent_epsilon(self.events(), self._noise.delta)
+
+    def charge(self, verb: str, event: Event) -> None:
+        """Write down what an answer will cost, or refuse it."""
+        before = self.spent()
+        place = f"{SPENT}{secrets.token_hex(16)}"
+        self._memory.remember(place, {"event": np.frombuffer(json.dumps(asdict(event)).encode(), np.uint8)})
+        after = self.spent()
+        if after > self._noise.epsilon:
+            self._memory.forget(place)  # nothing of this answer has been made, let alone sent
+            raise Refused(
+                f"{verb}: client {self._name} has a privacy budget of epsilon {self._noise.epsilon:g} at delta "
+                f"{self._noise.delta:g}, of which {before:.3f} is spent; this answer would bring it to {after:.3f}"
+            )
+        self._untold.append(event)
+
+    def told(self) -> str:
+        """What was charged since this was last asked, and the total, as JSON for the record of what was sent."""
+        if not self._untold:
+            return ""
+        events, self._untold = [asdict(event) for event in self._untold], []
+        return json.dumps({"events": events, "epsilon": round(self.spent(), 6), "delta": self._noise.delta})
+
+
+def _accounting() -> Any:
+    try:
+        import dp_accounting  # type: ignore[import-untyped]
+        import dp_accounting.rdp  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtra("Differential privacy", "privacy") from None
+    return dp_accounting

@@ -1,0 +1,117 @@
+"""From rows to the parts that get noise, and from noisy parts back to sums that some rows could have.
+
+The way back reads nothing but noisy numbers, so it costs no privacy. A mean accuracy is put back into [0, 1], squares
+between what their mean allows, and dollars follow from the logarithms as if costs were log-normal: sums of dollars
+would need noise as large as the dearest answer, and drown the cost of every cheap model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrouter.evaluations import Floats, Integers
+from fedrouter.exact import FRACTION_BITS, LIMB_BITS, ExactSums
+from fedrouter.federation.dp.mechanism import Part, deviation
+from fedrouter.federation.privacy.policy import Noise
+from fedrouter.routers.mlp import log_cost
+
+MOST_LOG_VARIANCE = 4.0
+"""Dollars read off logarithms are at most e^2 times their geometric mean: noise in a variance must not explode."""
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """The logarithms of a client's range of costs, scaled to [-1, 1] around their middle."""
+
+    middle: float
+    half: float
+
+    @classmethod
+    def of(cls, noise: Noise) -> LogRange:
+        low, high = np.log(noise.least_cost), np.log(noise.largest_cost)
+        return cls(float(low + high) / 2, float(high - low) / 2)
+
+    def scaled(self, cost: Floats) -> Floats:
+        logs = np.nan_to_num(log_cost(cost), nan=self.middle, posinf=1e6)
+        return np.asarray(np.clip((logs - self.middle) / self.half, -1, 1))
+
+    def mean(self, total: Floats, squares: Floats, count: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of log dollars behind noisy sums of scaled logarithms and of ``2 u² - 1``."""
+        u, q = centred(total, squares, count)
+        return self.middle + self.half * u, self.half**2 * (q - u**2)
+
+    def dollars(self, mean: Floats, variance: Floats) -> Floats:
+        typical = np.exp(mean + np.minimum(variance, MOST_LOG_VARIANCE) / 2)
+        return np.asarray(np.clip(typical, np.exp(mean), np.exp(self.middle + self.half)))
+
+
+def centred(total: Floats, squares: Floats, count: Floats) -> tuple[Floats, Floats]:
+    """Means of values in [-1, 1] and of their squares, from noisy sums of both, the latter of ``2 u² - 1``."""
+    u = np.clip(total / count, -1, 1)
+    return u, np.clip((squares / count + 1) / 2, u**2, 1)
+
+
+def squared(scaled: Floats) -> Floats:
+    """Squares of values in [-1, 1], moved to lie around zero."""
+    return 2 * scaled**2 - 1
+
+
+def spread(accuracy: Floats) -> Floats:
+    """``a (1 - a)``, which is 0 where an answer is right or wrong, scaled to [-1, 1]."""
+    return 8 * accuracy * (1 - accuracy) - 1
+
+
+def accuracies(total: Floats, spreads: Floats, count: Floats) -> tuple[Floats, Floats]:
+    """Means of accuracy and of its square, from noisy sums of ``2 a - 1`` and of :func:`spread`."""
+    mean = np.clip((total / count + 1) / 2, 0, 1)
+    return mean, mean - np.clip((spreads / count + 1) / 8, 0, mean * (1 - mean))
+
+
+def by_group(values: list[Floats], group: Integers, size: int, share: float) -> list[Part]:
+    """How many rows, and sums of values in [-1, 1], by group; ``share`` evenly split."""
+    columns = [np.ones(len(group)), *values]
+    return [Part.of(column, group, size, share / len(columns)) for column in columns]
+
+
+def smoothed(
+    table: list[Floats], models: list[Floats], parts: list[Part], model_parts: list[Part], noise: Noise
+) -> None:
+    """Draw noisy tables ``(K, M)`` of sums, counts first, towards what noisy sums by model ``(M,)`` would make of them.
+
+    If clusters made no difference, a cell would hold its model's sum times its cluster's share of all rows. A cell
+    keeps as much of its own as the cells differ from that by more than their noise: all of it where there is little
+    noise, and nothing where it drowns them, so that then only models are told apart.
+    """
+    clusters = np.maximum(table[0].sum(axis=1), 0)
+    share = clusters / clusters.sum() if clusters.any() else np.full(len(clusters), 1 / len(clusters))
+    for place, cells in enumerate(table):
+        cell, model = (deviation(some[place], noise) ** 2 for some in (parts, model_parts))
+        # The cells of a model add up to another reading of its sum, a noisier one the more cells there are.
+        trust = len(cells) * cell / (len(cells) * cell + model)
+        total = trust * models[place] + (1 - trust) * cells.sum(axis=0)
+        expected = share[:, None] * total
+        signal = max(0.0, float(((cells - expected) ** 2).mean()) - cell)
+        table[place] = expected + signal / (signal + cell) * (cells - expected)
+
+
+def whole(count: Floats, least: float) -> Integers:
+    """Noisy counts as whole numbers; those below ``least`` stand for nothing."""
+    rounded = np.rint(count).astype(np.int64)
+    return np.where(rounded >= max(1.0, least), rounded, 0)
+
+
+def exact(totals: Floats) -> ExactSums:
+    """Numbers as exact sums."""
+    scaled = np.ldexp(np.asarray(totals, np.float64), FRACTION_BITS - LIMB_BITS)
+    high = np.floor(scaled)
+    low = np.rint(np.ldexp(scaled - high, LIMB_BITS))
+    return ExactSums(np.stack([high, low], axis=-1).astype(np.int64)).carried()
+
+
+def nearest_gram(matrices: Floats) -> Floats:
+    """Symmetric matrices ``(..., r, r)`` without their eigenvalues below zero."""
+    values, vectors = np.linalg.eigh(matrices)
+    found = (vectors * np.maximum(values, 0)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    return np.asarray((found + np.swapaxes(found, -1, -2)) / 2)

@@ -1,0 +1,1 @@
+"""How each family of routers is learned, written once against `Federation.ask`."""

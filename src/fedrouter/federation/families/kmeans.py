@@ -1,0 +1,123 @@
+"""Algorithm 2 of the paper, "Federated K-Means Router training": one-shot federated clustering, then sums.
+
+Growing is addition, and a client leaves by subtraction: sections "When New Models are Added to the Pool" and "When New
+Clients Join the System".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Embeddings
+from fedrouter.federation.clustering import cluster
+from fedrouter.federation.families.family import Family, never_joined
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.seeds import derive
+from fedrouter.federation.verbs.messages import ClusterRequest, StatisticsRequest
+from fedrouter.pool import ModelPool
+from fedrouter.routers.kmeans import CellSums, KMeansRouter
+
+
+@dataclass(frozen=True)
+class KMeansSettings:
+    """Numbers are the paper's, section "Router and clustering hyperparameters"."""
+
+    k_local: int = 15
+    k_global: int = 20
+    restarts: int = 3
+    iterations: int = 30
+    paper: bool = False
+    """Plain means of each cell, as the paper has them, instead of partially pooled ones."""
+    soft: bool = False
+    """Let every centre speak for a query, the nearer the louder, instead of the nearest alone."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, bool) and value < 1:
+                raise BadInput(f"{name}: expected at least 1, got {value}")
+
+    def alone(self) -> KMeansSettings:
+        """One owner of all the data clusters once, with the global number of clusters."""
+        return replace(self, k_local=self.k_global)
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: KMeansSettings = KMeansSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> KMeansRouter:
+    """Learn a router from every client of a federation; line numbers are Algorithm 2's."""
+    # Lines 2-6: every client clusters its own embeddings, the server clusters the centroids.
+    centres = ask_centres(federation, settings, seed)
+    callback(Progress("cluster", 1, 2, tuple(federation.clients())))
+    # Lines 7-13: every client sums accuracy and cost around the global centres.
+    sums = ask_statistics(federation, centres, pool)
+    # Line 14: means follow from the sums.
+    router = KMeansRouter(pool, centres, sums, not settings.paper, settings.soft)
+    callback(Progress("statistics", 2, 2, tuple(federation.clients()), router=router))
+    return router
+
+
+def ask_centres(federation: Federation, settings: KMeansSettings, seed: int) -> Embeddings:
+    """Lines 2-6: local clustering, then weighted K-means over the centroids, each weighing the queries behind it."""
+    seeds = (derive(seed, "cluster", "client"), derive(seed, "cluster", "server"))
+    request = ClusterRequest(settings.k_local, settings.restarts, settings.iterations, seeds[0])
+    replies = [reply for reply in federation.ask("cluster", request).values() if len(reply.centres)]
+    if not replies:
+        raise NothingToLearn
+    centroids = np.concatenate([reply.centres for reply in replies])
+    sizes = np.concatenate([reply.sizes for reply in replies])
+    return cluster(centroids, settings.k_global, settings.restarts, settings.iterations, seeds[1], weights=sizes)
+
+
+def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:
+    """Lines 7-14: the clients' sums around these centres, added up."""
+    replies = federation.ask("statistics", StatisticsRequest(centres, pool.names))
+    if not replies:
+        raise NothingToLearn
+    return reduce(add, (reply.table(len(centres), len(pool)) for reply in replies.values()))
+
+
+def extend(
+    router: KMeansRouter,
+    federation: Federation,
+    models: ModelPool,
+    settings: Any = None,
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> KMeansRouter:
+    """New models: the clients' sums around the centres there are become further columns."""
+    added = ask_statistics(federation, router.centres, models)
+    if not added.count.any():
+        raise NothingToLearn
+    grown = replace(router, pool=router.pool.with_models(models), sums=router.sums.beside(added))
+    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def absorb(
+    router: KMeansRouter, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
+) -> KMeansRouter:
+    """New clients: their sums are added; nobody else is asked and no centre moves."""
+    grown = replace(router, sums=router.sums + ask_statistics(federation, router.centres, router.pool))
+    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def release(router: KMeansRouter, federation: Federation) -> KMeansRouter:
+    """Clients leave: their sums are subtracted, exactly. Centres they helped to find stay where they are."""
+    left = router.sums - ask_statistics(federation, router.centres, router.pool)
+    if not left.possible:
+        raise never_joined(f"{router.family} router")
+    return replace(router, sums=left)
+
+
+FAMILY = Family("kmeans", KMeansRouter, KMeansSettings, learn, extend, absorb, release)

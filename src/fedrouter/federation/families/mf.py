@@ -1,0 +1,45 @@
+"""The matrix-factorization family: federated averaging of a query projection and of the models' vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrouter.federation.families.family import Family
+from fedrouter.federation.families.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
+from fedrouter.federation.families.mlp_growth import absorb, extend
+from fedrouter.federation.federation import Callback, Federation, ignore
+from fedrouter.federation.seeds import derive
+from fedrouter.pool import ModelPool
+from fedrouter.routers.mf import MFRouter
+from fedrouter.routers.mlp import PROJECTION, Weights, head_shapes
+
+
+@dataclass(frozen=True)
+class MFSettings(MLPSettings):
+    """Those of federated averaging, and the number of factors."""
+
+    rounds: int = 20
+    factors: int = 64
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: MFSettings = MFSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> MFRouter:
+    """Learn a router from the clients of a federation."""
+    scale, dimension = ask_cost_scale(federation, pool)
+    draw = np.random.default_rng(derive(seed, "weights"))
+    # Of queries of length one, a projection with such entries has length about one.
+    projection = draw.normal(0, settings.factors**-0.5, (settings.factors, dimension)).astype(np.float32)
+    heads = {name: np.zeros(shape, np.float32) for name, shape in head_shapes(len(pool), settings.factors).items()}
+    weights: Weights = {PROJECTION: projection, **heads}
+    best = average_rounds(federation, pool, weights, scale, settings, seed, callback)
+    return MFRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
+
+
+FAMILY = Family("mf", MFRouter, MFSettings, learn, extend, absorb, None)

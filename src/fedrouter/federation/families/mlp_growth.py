@@ -1,0 +1,98 @@
+"""How an MLP router grows: heads for new models, and continued training with new clients.
+
+Paper, sections "When New Models are Added to the Pool" and "When New Clients Join the System". There is no `release`:
+what a client taught the weights cannot be taken out of them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.federation.families import mlp
+from fedrouter.federation.families.family import Family
+from fedrouter.federation.families.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
+from fedrouter.federation.federation import Callback, Federation, ignore
+from fedrouter.pool import ModelPool
+from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights
+
+AnyMLP = TypeVar("AnyMLP", bound=MLPRouter)
+
+
+def extend(
+    router: AnyMLP,
+    federation: Federation,
+    models: ModelPool,
+    settings: MLPSettings = MLPSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> AnyMLP:
+    """New models: append a head for each and train these alone; trunk and old heads keep every bit.
+
+    Only the trunk and the new heads travel. A new head starts at the mean of the old ones: a model nobody knows yet is
+    most likely one like the others.
+    """
+    pool = router.pool.with_models(models)
+    scale = _scale(router, federation, models)
+    seen = router.scale.count > 0
+    trunk = {name: array for name, array in router.weights.items() if not name.startswith(HEADS)}
+    heads = {
+        name: np.repeat(array[seen].mean(axis=0, keepdims=True), len(models), axis=0)
+        for name, array in router.weights.items()
+        if name.startswith(HEADS)
+    }
+    gently = replace(settings, participation=1.0, local_epochs=settings.head_epochs)
+    best = average_rounds(federation, models, {**trunk, **heads}, scale, gently, seed, callback, heads_only=True)
+    scale = ask_cost_correction(federation, models, best, scale)
+    grown: Weights = {
+        name: np.concatenate([array, best[name]]) if name in heads else array for name, array in router.weights.items()
+    }
+    return type(router)(pool, grown, _joined(router.scale, scale))
+
+
+def absorb(
+    router: AnyMLP,
+    federation: Federation,
+    settings: MLPSettings = MLPSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> AnyMLP:
+    """New clients: training goes on with them alone, held near the router they join by ``settings.distillation``.
+
+    The scale of cost stays, and so does its correction. A model that is new with them gets theirs, and its head is not
+    held to what nobody ever taught it.
+    """
+    pool, old = router.pool, router.scale
+    theirs = _scale(router, federation, pool)
+    seen = old.count > 0
+    scale = CostScale(
+        old.count + theirs.count,
+        np.where(seen, old.mean, theirs.mean),
+        np.where(seen, old.deviation, theirs.deviation),
+        np.where(seen, old.correction, 1.0),
+    )
+    growth = {}
+    if settings.distillation:
+        anchored = tuple(name for name, known in zip(pool.names, seen, strict=True) if known)
+        growth = {"base": router.weights, "anchored": anchored, "distillation": settings.distillation}
+    best = average_rounds(federation, pool, router.weights, scale, settings, seed, callback, **growth)
+    corrected = ask_cost_correction(federation, pool, best, scale).correction
+    return type(router)(pool, best, replace(scale, correction=np.where(seen, old.correction, corrected)))
+
+
+def _scale(router: MLPRouter, federation: Federation, pool: ModelPool) -> CostScale:
+    scale, dimension = ask_cost_scale(federation, pool)
+    if dimension != router.dimension:
+        raise BadInput(f"the clients embed with width {dimension}, the router understands {router.dimension}")
+    return scale
+
+
+def _joined(first: CostScale, second: CostScale) -> CostScale:
+    """The scales of some models, then of others."""
+    return CostScale(*(np.concatenate([getattr(part, name) for part in (first, second)]) for name in vars(first)))
+
+
+FAMILY = Family("mlp", MLPRouter, MLPSettings, mlp.learn, extend, absorb, None)

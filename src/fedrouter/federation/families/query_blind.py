@@ -1,0 +1,40 @@
+"""The query-blind family: per-model means from one question. The fallback that every other family must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrouter.federation.families.family import Family
+from fedrouter.federation.families.kmeans import absorb, ask_statistics, extend, release
+from fedrouter.federation.families.mlp import ask_cost_scale
+from fedrouter.federation.federation import Callback, Federation, Progress, ignore
+from fedrouter.pool import ModelPool
+from fedrouter.routers.query_blind import QueryBlindRouter
+
+
+@dataclass(frozen=True)
+class QueryBlindSettings:
+    """There is nothing to set."""
+
+    def alone(self) -> QueryBlindSettings:
+        return self
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: QueryBlindSettings = QueryBlindSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> QueryBlindRouter:
+    """Learn each model's mean accuracy and cost: the statistics around a single centre."""
+    _, dimension = ask_cost_scale(federation, pool)
+    centre = np.zeros((1, dimension), np.float32)
+    router = QueryBlindRouter(pool, centre, ask_statistics(federation, centre, pool))
+    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=router))
+    return router
+
+
+FAMILY = Family("query_blind", QueryBlindRouter, QueryBlindSettings, learn, extend, absorb, release)

@@ -1,0 +1,169 @@
+"""What an active client does in a round of Algorithm 1: epochs of AdamW on its own rows, in torch.
+
+This and nothing else needs the [train] extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import MissingExtra
+from fedrouter.evaluations import Embeddings, Integers
+from fedrouter.federation.verbs.messages import TrainRequest, sent_back
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, forward, hidden_sizes
+
+if TYPE_CHECKING:
+    import torch
+
+
+def train(
+    request: TrainRequest,
+    embeddings: Embeddings,
+    model: Integers,
+    accuracy: npt.NDArray[np.float64],
+    cost: npt.NDArray[np.float64],
+    seed: int,
+) -> tuple[Weights, float]:
+    """Weights after ``request.epochs`` over the rows ``(n, …)``, and the mean loss of the last epoch.
+
+    ``cost`` is normalised by the federation's scale. The loss is the paper's: squared error of accuracy plus squared
+    error of cost, each on the head of the one model that was asked.
+
+    With ``request.shared_step`` all heads of a kind also take one step in common: what a client learns from the models
+    it asks then moves those it never asks too, and a head's own step has only the difference to learn.
+
+    With ``request.heads_only`` the trunk stays as it is and only heads come back. With a ``request.base`` the loss also
+    has the paper's regularizer (section "When New Clients Join the System"): the mean over models of how far accuracy
+    and cost have moved from what the base says.
+    """
+    with seeded_torch(seed) as torch:
+        network = to_train(request)
+        moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
+        inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
+        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
+        anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
+        said = said_by(request.base, embeddings)[:, :, anchored] if request.base else None
+        loss_sum = 0.0
+        network.train()
+        for _ in range(request.epochs):
+            loss_sum = 0.0
+            for batch in torch.randperm(len(inputs)).split(request.batch_size):
+                hidden = network["trunk"](inputs[batch])
+                outputs = torch.stack([network[head](hidden) for head in HEADS], dim=1)
+                if request.shared_step:
+                    outputs = outputs + network["shared"](hidden)[:, :, None]
+                predicted = torch.stack([outputs[:, 0].sigmoid(), outputs[:, 1]], dim=1)  # (batch, 2, M)
+                own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
+                loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
+                if said is not None:
+                    moved = (predicted[:, :, anchored] - said[batch]) ** 2
+                    loss = loss + request.distillation * moved.sum(dim=1).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(moving, request.clip_norm)
+                optimizer.step()
+                loss_sum += loss.item() * len(batch)
+        return weights_of(network, request), loss_sum / len(inputs)
+
+
+def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
+    """The network as it was sent, with what is asked for set to move."""
+    network = network_of(request.weights, request.dropout)
+    if request.shared_step:
+        network["shared"] = zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
+    network["trunk"].requires_grad_(not request.heads_only)
+    return network
+
+
+def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
+    """What is sent back of a trained network."""
+    state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
+    if request.shared_step:  # a head's weights are its own and the common ones together
+        for place, head in enumerate(HEADS):
+            for kind in ("weight", "bias"):
+                state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
+    names = {name: key for key, name in torch_names(request.weights).items()}
+    return {name: state[names[name]] for name in sent_back(request)}
+
+
+def said_by(base: Weights, embeddings: Embeddings) -> torch.Tensor:
+    """What a frozen network says of these queries: accuracy and normalised cost, ``(n, 2, M)``."""
+    import torch
+
+    logits, cost = forward(base, embeddings)
+    return torch.from_numpy(np.stack([1 / (1 + np.exp(-logits)), cost], axis=1).astype(np.float32))
+
+
+def network_of(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
+    """The network of :func:`fedrouter.routers.mlp.forward` as a torch module, holding these weights."""
+    import torch
+
+    layers: list[torch.nn.Module] = []
+    first = first_layer(weights)
+    width = first.shape[1]
+    if PROJECTION in weights:
+        layers = [torch.nn.Linear(width, len(first), bias=False)]
+        width = len(first)
+    for size in () if PROJECTION in weights else hidden_sizes(weights):
+        layers += [
+            torch.nn.Linear(width, size),
+            torch.nn.LayerNorm(size, eps=NORM_EPSILON),
+            torch.nn.GELU(),
+            torch.nn.Dropout(dropout),
+        ]
+        width = size
+    heads = {head: torch.nn.Linear(width, len(weights[f"{head}.bias"])) for head in HEADS}
+    network = torch.nn.ModuleDict({"trunk": torch.nn.Sequential(*layers), **heads})
+    names = torch_names(weights)
+    network.load_state_dict({key: torch.from_numpy(weights[name].copy()) for key, name in names.items()})
+    return network
+
+
+def zero_layer(width: int, outputs: int) -> torch.nn.Module:
+    import torch
+
+    layer = torch.nn.Linear(width, outputs)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    return layer
+
+
+def torch_names(weights: Weights) -> dict[str, str]:
+    """Torch's name of each weight to ours: a layer and its norm stand at places 4i and 4i+1 of the trunk."""
+    names = {}
+    for name in weights:
+        part, kind = name.split(".")
+        if part.startswith(("layer", "norm")):
+            place = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
+            names[f"trunk.{place + part.startswith('norm')}.{kind}"] = name
+        elif name == PROJECTION:
+            names["trunk.0.weight"] = name
+        else:
+            names[name] = name
+    return names
+
+
+@contextmanager
+def seeded_torch(seed: int) -> Iterator[torch]:  # type: ignore[valid-type]
+    """Torch, seeded and on one thread, with its global state put back afterwards.
+
+    One thread, because these networks are small: with more, waiting for each other takes longer than the work.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("Training the MLP router", "train") from None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield torch
+    finally:
+        torch.set_num_threads(threads)

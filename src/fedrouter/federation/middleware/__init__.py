@@ -1,0 +1,1 @@
+"""Federations around a federation: validation, quorum, checkpoint, folds."""

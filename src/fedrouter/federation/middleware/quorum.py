@@ -1,0 +1,40 @@
+"""How few answers are too few: below the quorum a run ends, rather than learn from whoever happens to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.federation.federation import Federation
+from fedrouter.federation.message import Reply, Request
+
+
+class QuorumLost(FedrouterError):
+    """So few clients answered a question that the run ended there."""
+
+
+class Quorum:
+    """A federation that gives up when fewer than ``least`` clients answer a question.
+
+    Where fewer than that are asked, as in a round with few active clients, all of those must answer.
+    """
+
+    def __init__(self, federation: Federation, least: int) -> None:
+        if least < 1:
+            raise BadInput(f"quorum: expected at least 1, got {least}")
+        self._federation = federation
+        self._least = least
+
+    def clients(self) -> Sequence[str]:
+        return self._federation.clients()
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        asked = len(self.clients() if to is None else to)
+        replies = self._federation.ask(verb, payload, to)
+        needed = max(1, min(self._least, asked))
+        if len(replies) < needed:
+            raise QuorumLost(
+                f"{verb}: {len(replies)} of {asked} clients answered, the quorum is {needed}; what was learned so far "
+                "is kept, and the same run goes on from there when it is started again"
+            )
+        return replies

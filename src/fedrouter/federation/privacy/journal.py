@@ -1,0 +1,184 @@
+"""A client's own record of everything it has ever sent, and its lasting memory: one SQLite file that nobody else reads.
+
+Each message is written down, whole, before it leaves. Rows are only ever added: the database itself refuses to change
+or delete one, and each row's fingerprint covers the one before it, so an edit made around the database shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.federation.message import Message, Packed
+from fedrouter.federation.privacy.memory import Arrays
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS sent (
+    number INTEGER PRIMARY KEY, time TEXT NOT NULL, verb TEXT NOT NULL, bytes INTEGER NOT NULL, shapes TEXT NOT NULL,
+    spent TEXT NOT NULL, scalars TEXT NOT NULL, arrays BLOB NOT NULL, chain TEXT NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS sent_is_never_changed BEFORE UPDATE ON sent
+    BEGIN SELECT RAISE(ABORT, 'what was sent cannot be changed'); END;
+CREATE TRIGGER IF NOT EXISTS sent_is_never_deleted BEFORE DELETE ON sent
+    BEGIN SELECT RAISE(ABORT, 'what was sent cannot be deleted'); END;
+CREATE TABLE IF NOT EXISTS memory (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, arrays BLOB NOT NULL);
+"""
+COLUMNS = "number, time, verb, bytes, shapes, spent, scalars, arrays, chain"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message that left: when, what kind, how large, the shapes of its arrays, and what it spent of a budget."""
+
+    number: int
+    time: str
+    verb: str
+    bytes: int
+    shapes: dict[str, list[int]]
+    spent: str
+    chain: str
+    """Fingerprint of this message and all before it."""
+
+
+class Journal:
+    """What one client has sent and must remember; ``path`` is made, readable by its owner alone, if it is not there."""
+
+    def __init__(self, path: Path, reading: bool = False) -> None:
+        """With ``reading`` it must be there, and stays as it is."""
+        self.path = path
+        if reading and not path.is_file():
+            raise BadInput(f"{path}: no journal; a client's is made when it first answers")
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        self._connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=60, isolation_level=None
+        )
+        try:
+            if reading:
+                self._connection.execute("PRAGMA query_only = ON")
+                self._connection.execute(f"SELECT {COLUMNS} FROM sent LIMIT 1")
+            else:
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no trace on the disk
+                self._connection.executescript(TABLES)
+        except sqlite3.DatabaseError:
+            self._connection.close()
+            raise BadInput(f"{path}: expected a client's journal, found another kind of file") from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Alone, and all or nothing: another process of the same client may be answering too."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def sent(self, verb: str, message: Message, spent: str = "") -> None:
+        arrays, scalars = message.pack()
+        content = _packed(arrays)
+        shapes = json.dumps({name: list(array.shape) for name, array in arrays.items()})
+        with self._writing() as database:
+            last = database.execute("SELECT number, chain FROM sent ORDER BY number DESC LIMIT 1").fetchone() or (0, "")
+            row = (
+                last[0] + 1,
+                datetime.now(UTC).isoformat(timespec="milliseconds"),
+                verb,
+                message.size,
+                shapes,
+                spent,
+                scalars,
+                content,
+            )
+            values = (*row, _chain(last[1], row))
+            database.execute(f"INSERT INTO sent ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def entries(self) -> Iterator[Sent]:
+        """Everything sent, oldest first, without the messages themselves."""
+        parts = "number, time, verb, bytes, shapes, spent, chain"
+        for number, time, verb, size, shapes, *rest in self._connection.execute(
+            f"SELECT {parts} FROM sent ORDER BY number"
+        ):
+            yield Sent(number, time, verb, size, json.loads(shapes), *rest)
+
+    def message(self, number: int) -> tuple[str, Packed]:
+        """The verb and the whole of one message, as it left."""
+        row = self._connection.execute("SELECT verb, arrays, scalars FROM sent WHERE number = ?", (number,)).fetchone()
+        if row is None:
+            raise BadInput(f"{self.path}: no message number {number} was sent")
+        return row[0], (_unpacked(row[1]), row[2])
+
+    def verify(self) -> int:
+        """How many messages there are; an error names the first that is not as it was written."""
+        before, count = "", 0
+        for *row, chain in self._connection.execute(f"SELECT {COLUMNS} FROM sent ORDER BY number"):
+            count += 1
+            if row[0] != count or chain != _chain(before, tuple(row)):
+                raise BadInput(f"{self.path}: message {count} is missing or is not as it was written down")
+            before = chain
+        return count
+
+    def remember(self, key: str, arrays: Arrays) -> None:
+        with self._writing() as database:
+            database.execute(
+                "INSERT INTO memory (key, arrays) VALUES (?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET arrays = excluded.arrays",
+                (key, _packed(arrays)),
+            )
+
+    def recall(self, key: str) -> Arrays | None:
+        row = self._connection.execute("SELECT arrays FROM memory WHERE key = ?", (key,)).fetchone()
+        return None if row is None else _unpacked(row[0])
+
+    def forget(self, key: str) -> None:
+        with self._writing() as database:
+            database.execute("DELETE FROM memory WHERE key = ?", (key,))
+
+    def take(self, key: str) -> Arrays | None:
+        with self._writing() as database:
+            row = database.execute("DELETE FROM memory WHERE key = ? RETURNING arrays", (key,)).fetchone()
+        return None if row is None else _unpacked(row[0])
+
+    def remembered(self, prefix: str) -> Iterator[Arrays]:
+        rows = self._connection.execute(
+            "SELECT arrays FROM memory WHERE substr(key, 1, ?) = ? ORDER BY place", (len(prefix), prefix)
+        ).fetchall()
+        return (_unpacked(row[0]) for row in rows)
+
+
+def _chain(before: str, row: tuple[Any, ...]) -> str:
+    content = hashlib.sha256(before.encode())
+    for value in row:
+        part = value if isinstance(value, bytes) else str(value).encode()
+        content.update(len(part).to_bytes(8, "big") + part)
+    return content.hexdigest()
+
+
+def _packed(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
+    """Not safetensors: it has no empty names, and a group's arrays may be named anything."""
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    return content.getvalue()
+
+
+def _unpacked(content: bytes) -> Arrays:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}

@@ -1,0 +1,1 @@
+"""Robust aggregation: caps, winsorized sums, trimmed updates."""

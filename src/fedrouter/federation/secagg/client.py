@@ -1,0 +1,240 @@
+"""A client's side of secure aggregation, and the rules by which it keeps its own sums hidden from the coordinator.
+
+Bonawitz et al. (2017). A client adds to its vector one mask for every peer, agreed with that peer, which the peer
+subtracts from its own; and a mask of its own. Both secrets are shared out among the peers: the masking key so that the
+masks towards a client that drops out can be taken off the others' vectors, the seed of its own mask so that the mask
+can be taken off its vector once it is part of the total. Whoever got both could read the client's vector; so for every
+peer a client reveals one or the other, once.
+
+The rules, whatever the coordinator says:
+
+- Keys are fresh for each session, and every step is taken once: one masked vector, one reveal. A client has one session
+  at a time; a new one ends the one before, and each step forgets the secrets it was the last to need.
+- At least three clients, and a threshold above two thirds of them. A client reveals one of two secrets for each peer,
+  so with a threshold above half a coordinator that tells clients different survivors cannot get both secrets of one;
+  above two thirds not even with the help of a third of the clients. And the total it can then unmask has more than half
+  of the clients in it (exactly the threshold at least, with the signed agreement below).
+- Nothing is revealed unless the threshold are said to have survived, this client among them.
+- Who takes part, by which keys, and what is asked enter every mask. Where clients are told different things, their
+  masks do not cancel.
+
+With an identity (:mod:`~fedrouter.federation.secagg.identity`) the peers' keys must be signed by long-term keys on the
+client's roster, and before anything is revealed the threshold of clients must have signed that they were told the same
+survivors. **Without one the coordinator is trusted not to invent peers**: it could play all of them itself, and what is
+left is a protection against one that follows the protocol and reads along.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
+
+from fedrouter.errors import BadMessage, Refused
+from fedrouter.federation.message import Message
+from fedrouter.federation.privacy.memory import Memory
+from fedrouter.federation.secagg.crypto import (
+    SEED_BYTES,
+    agreed,
+    all_different,
+    as_bytes,
+    common_ground,
+    new_key,
+    pair_mask,
+    private_key,
+    public_half,
+    question,
+    seal,
+    self_mask,
+    unseal,
+)
+from fedrouter.federation.secagg.encoding import LAYOUTS
+from fedrouter.federation.secagg.identity import Identity
+from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.federation.verbs.secagg_messages import (
+    KEY_SHARE,
+    SEED_SHARE,
+    Agreement,
+    AgreeRequest,
+    KeysRequest,
+    MaskedRequest,
+    MaskedVector,
+    PublicKeys,
+    RevealedShares,
+    SealedShares,
+    SharesRequest,
+    UnmaskRequest,
+)
+
+LEAST_CLIENTS = 3
+"""With two, each could subtract its own from the total."""
+OPEN_SESSION = "secure session"
+
+
+class SecureSide:
+    """Answers the verbs of secure aggregation; ``answer`` gives the client's own reply to a plain verb."""
+
+    def __init__(
+        self,
+        name: str,
+        answer: Callable[[str, Message], Message],
+        memory: Memory,
+        identity: Identity | None = None,
+    ) -> None:
+        self._name = name
+        self._answer = answer
+        self._memory = memory
+        self._identity = identity
+        self.answers: Mapping[str, Callable[[Any], Message]] = {
+            "keys": self._keys,
+            "shares": self._shares,
+            "masked": self._masked,
+            "agree": self._agree,
+            "unmask": self._unmask,
+        }
+
+    def _keys(self, request: KeysRequest) -> PublicKeys:
+        """Step 1: fresh keys, the public halves signed if there is something to sign with."""
+        (sealing, sealing_public), (masking, masking_public) = new_key(), new_key()
+        signature = b""
+        if self._identity:
+            signature = self._identity.sign(*_signed_keys(request.session, self._name, sealing_public, masking_public))
+        self._remember(request.session, "keys", {"sealing": sealing, "masking": masking})
+        return PublicKeys(as_bytes(sealing_public), as_bytes(masking_public), as_bytes(signature))
+
+    def _shares(self, request: SharesRequest) -> SealedShares:
+        """Step 2: one share of each secret for every client, this one too, sealed so that only it can read it."""
+        own = self._take(request.session, "keys")
+        self._admit(request, own)
+        names = sorted(request.sealing)
+        ground = common_ground(request.session, request.threshold, request.sealing, request.masking)
+        seed = secrets.token_bytes(SEED_BYTES)
+        shares = [create_shares(secret, request.threshold, len(names)) for secret in (seed, own["masking"])]
+        sealing = private_key(own["sealing"])
+        sealed = [
+            seal(agreed(sealing, request.sealing[peer].tobytes()), ground, self._name, peer, first + second)
+            for peer, first, second in zip(names, *shares, strict=True)
+        ]
+        known = {"seed": seed, "ground": ground, "names": _written(names), "threshold": _written(request.threshold)}
+        public = {f"sealing/{peer}": key.tobytes() for peer, key in request.sealing.items()}
+        public |= {f"masking/{peer}": key.tobytes() for peer, key in request.masking.items()}
+        self._remember(request.session, "shares", {**own, **known, **public})
+        return SealedShares(np.stack([as_bytes(part) for part in sealed]))
+
+    def _admit(self, request: SharesRequest, own: Mapping[str, bytes]) -> None:
+        """Refuse a company in which one's own sums would not be hidden."""
+        size = len(request.sealing)
+        if size < LEAST_CLIENTS:
+            raise self._refuse(f"{size} clients take part: expected at least {LEAST_CLIENTS}")
+        if not 2 * size < 3 * request.threshold <= 3 * size:
+            raise self._refuse(f"a threshold of {request.threshold} among {size}: expected more than two thirds")
+        for kind, keys in (("sealing", request.sealing), ("masking", request.masking)):
+            if self._name not in keys or keys[self._name].tobytes() != public_half(own[kind]):
+                raise self._refuse("its own keys are not among those sent")
+        if not all_different(request.sealing, request.masking):
+            raise self._refuse("a key is there twice")
+        if not self._identity:
+            return
+        for name, signature in request.signatures.items():
+            pair = (request.sealing[name].tobytes(), request.masking[name].tobytes())
+            if not self._identity.signed(name, signature.tobytes(), *_signed_keys(request.session, name, *pair)):
+                raise self._refuse(f"the keys of {name!r} are not signed by a client of that name on the roster")
+
+    def _masked(self, request: MaskedRequest) -> MaskedVector:
+        """Step 3: the shares held for others are kept, and the own sums leave under masks."""
+        known = self._take(request.session, "shares")
+        names, threshold, ground = json.loads(known["names"]), json.loads(known["threshold"]), known["ground"]
+        senders = sorted(request.sealed)
+        self._enough(senders, names, threshold)
+        if request.verb not in LAYOUTS:
+            raise self._refuse(f"{request.verb!r} does not ask for sums")
+        sealing, masking = private_key(known["sealing"]), private_key(known["masking"])
+        held = {}
+        place = names.index(self._name)
+        for peer in senders:
+            if len(request.sealed[peer]) != len(names):
+                raise BadMessage("sealed shares of another number of clients")
+            secret, sealed = agreed(sealing, known[f"sealing/{peer}"]), request.sealed[peer][place].tobytes()
+            held[f"held/{peer}"] = unseal(secret, ground, peer, self._name, sealed)
+            if len(held[f"held/{peer}"]) != SEED_SHARE + KEY_SHARE:
+                raise BadMessage("sealed shares of another length")
+        packed = (dict(request.arrays), request.scalars)
+        asked = question(request.verb, packed)
+        plain = VERBS[request.verb][0].unpack(packed)
+        vector = LAYOUTS[request.verb].lay(plain, self._answer(request.verb, plain), len(names)).copy()
+        vector += self_mask(known["seed"], ground, asked, len(vector))
+        for peer in senders:
+            if peer != self._name:
+                secret = agreed(masking, known[f"masking/{peer}"])
+                vector += pair_mask(self._name, peer, secret, ground, asked, len(vector))
+        kept = {"senders": _written(senders), "threshold": known["threshold"], "ground": ground, **held}
+        self._remember(request.session, "masked", kept)
+        return MaskedVector(vector)
+
+    def _agree(self, request: AgreeRequest) -> Agreement:
+        """Sign whom one was told to have survived, once."""
+        if not self._identity:
+            raise self._refuse("it has no key to sign with")
+        known = self._take(request.session, "masked")
+        self._enough(request.survivors, json.loads(known["senders"]), json.loads(known["threshold"]))
+        self._remember(request.session, "agreed", known)
+        what = _signed_survivors(known["ground"], sorted(request.survivors))
+        return Agreement(as_bytes(self._identity.sign(*what)))
+
+    def _unmask(self, request: UnmaskRequest) -> RevealedShares:
+        """Step 4: of each peer one share, that of its seed if it survived, that of its masking key if not."""
+        known = self._take(request.session, "agreed" if self._identity else "masked")
+        senders, threshold = json.loads(known["senders"]), json.loads(known["threshold"])
+        self._enough(request.survivors, senders, threshold)
+        if self._identity:
+            what = _signed_survivors(known["ground"], sorted(request.survivors))
+            given = [(name, part.tobytes()) for name, part in request.signatures.items() if name in senders]
+            valid = [name for name, signature in given if self._identity.signed(name, signature, *what)]
+            # Each signs once, so of two different sets of survivors only one can have so many names under it.
+            if len(valid) < threshold:
+                raise self._refuse("too few have signed that they were told the same survivors")
+        shares = {name: as_bytes(known[f"held/{name}"]) for name in senders}
+        return RevealedShares(
+            {name: shares[name][:SEED_SHARE] for name in senders if name in request.survivors},
+            {name: shares[name][SEED_SHARE:] for name in senders if name not in request.survivors},
+        )
+
+    def _enough(self, left: Any, before: Any, threshold: int) -> None:
+        """Refuse if fewer than the threshold are left, or others than were there before, or not oneself."""
+        if len(left) < threshold:
+            raise self._refuse(f"{len(left)} clients are left, the threshold is {threshold}")
+        if self._name not in left or not set(left) <= set(before):
+            raise self._refuse("those said to be left are not those who began")
+
+    def _remember(self, session: str, step: str, content: Mapping[str, bytes]) -> None:
+        whole = {**content, "session": session.encode(), "step": step.encode()}
+        self._memory.remember(OPEN_SESSION, {name: as_bytes(part) for name, part in whole.items()})
+
+    def _take(self, session: str, step: str) -> dict[str, bytes]:
+        """What a step needs to go on from the one before, taken out of memory: no step can be done over."""
+        found = self._memory.take(OPEN_SESSION) or {}
+        known = {name: array.tobytes() for name, array in found.items()}
+        if (known.get("session"), known.get("step")) != (session.encode(), step.encode()):
+            if found:  # another session's, which goes on
+                self._memory.remember(OPEN_SESSION, found)
+            raise self._refuse("no session is open at this step")
+        return {name: part for name, part in known.items() if name not in ("session", "step")}
+
+    def _refuse(self, why: str) -> Refused:
+        return Refused(f"client {self._name} refuses to take part in secure aggregation: {why}")
+
+
+def _written(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _signed_keys(session: str, name: str, sealing: bytes, masking: bytes) -> tuple[str, ...]:
+    return ("keys", session, name, sealing.hex(), masking.hex())
+
+
+def _signed_survivors(ground: bytes, survivors: list[str]) -> tuple[str, ...]:
+    return ("survivors", ground.hex(), *survivors)

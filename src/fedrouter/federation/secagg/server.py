@@ -1,0 +1,169 @@
+"""The coordinator's side of secure aggregation: it gets the total of the clients' sums, and of no client its own.
+
+Bonawitz et al. (2017); the clients' side, with the rules that make it so, is
+:mod:`~fedrouter.federation.secagg.client`. A question costs four steps over the federation instead of one (five where
+clients sign what they were told), and clients may drop out at each, as long as the threshold remains.
+
+What it cannot do: vectors are only seen in their total, so one that is rubbish cannot be told from the others. A total
+that no evaluations have is refused; a poisoned one that looks plausible is not.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from flwr.common.secure_aggregation.crypto.shamir import combine_shares
+
+from fedrouter.errors import BadInput, BadMessage, FedrouterError
+from fedrouter.federation.federation import Federation
+from fedrouter.federation.message import Named, Reply, Request
+from fedrouter.federation.middleware.validation import fault
+from fedrouter.federation.secagg.client import LEAST_CLIENTS
+from fedrouter.federation.secagg.crypto import (
+    agreed,
+    common_ground,
+    pair_mask,
+    private_key,
+    public_half,
+    question,
+    self_mask,
+)
+from fedrouter.federation.secagg.encoding import LAYOUTS, Vector
+from fedrouter.federation.verbs.secagg_messages import (
+    AgreeRequest,
+    KeysRequest,
+    MaskedRequest,
+    RevealedShares,
+    SharesRequest,
+    UnmaskRequest,
+)
+
+EVERYONE = "everyone"
+
+
+class TooFewLeft(FedrouterError):
+    """So many clients dropped out of a secure aggregation that nothing can be unmasked."""
+
+
+class Secure:
+    """A federation that answers a question for sums with one reply, their total, under the name ``everyone``.
+
+    More than ``threshold`` of the clients asked must see a question through, else :class:`TooFewLeft`. Clients refuse
+    two thirds or less. What is no sum, such as centroids, is asked as it is. ``answered`` are those whose sums are in
+    the last total.
+    """
+
+    def __init__(self, federation: Federation, threshold: float = 2 / 3) -> None:
+        if not 2 / 3 <= threshold < 1:
+            raise BadInput(f"threshold: expected a share from 2/3 to below 1, got {threshold}")
+        self._federation = federation
+        self._share = threshold
+        self.answered: tuple[str, ...] = ()
+
+    def clients(self) -> Sequence[str]:
+        return self._federation.clients()
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        if verb not in LAYOUTS:
+            return self._federation.ask(verb, payload, to)
+        asked = sorted(self.clients() if to is None else to)
+        if len(asked) < LEAST_CLIENTS:
+            raise BadInput(
+                f"{verb}: secure aggregation needs at least {LEAST_CLIENTS} clients, {len(asked)} would be asked; "
+                "enroll more, or let more of them take part in a round"
+            )
+        session = _Session(self._federation, verb, payload, int(self._share * len(asked) + 1e-9) + 1)
+        vector, self.answered = session.run(asked)
+        total = LAYOUTS[verb].read(payload, vector, len(self.answered))
+        wrong = fault(verb, payload, total)
+        if wrong:
+            raise BadMessage(f"{verb}: the total of {len(self.answered)} clients cannot be right: {wrong}")
+        return {EVERYONE: cast(Reply, total)}
+
+
+class _Session:
+    """One question, from keys to total."""
+
+    def __init__(self, federation: Federation, verb: str, payload: Request[Any], threshold: int) -> None:
+        self._federation = federation
+        self._verb = verb
+        self._packed = payload.pack()
+        self._threshold = threshold
+        self._id = secrets.token_hex(16)
+
+    def run(self, asked: Sequence[str]) -> tuple[Vector, tuple[str, ...]]:
+        """The sum ``(m,)`` of the vectors of those who saw it through, and who they are."""
+        keys = self._step("keys", KeysRequest(self._id), asked)
+        sealing = {name: reply.sealing for name, reply in keys.items()}
+        masking = {name: reply.masking for name, reply in keys.items()}
+        signatures = {name: reply.signature for name, reply in keys.items()}
+        names = sorted(keys)
+        shares = self._step("shares", SharesRequest(self._id, self._threshold, sealing, masking, signatures), names)
+        sealed = {name: reply.sealed for name, reply in shares.items() if len(reply.sealed) == len(names)}
+        masked = self._step("masked", MaskedRequest(self._id, sealed, self._verb, *self._packed), sorted(sealed))
+        vectors = _of_one_length({name: reply.vector for name, reply in masked.items()})
+        self._require("masked", len(vectors))
+        survivors, gone = tuple(sorted(vectors)), sorted(set(sealed) - set(vectors))
+        agreement: Named = {}
+        if all(len(signature) for signature in signatures.values()):
+            agreed_on = self._step("agree", AgreeRequest(self._id, survivors), survivors)
+            agreement = {name: reply.signature for name, reply in agreed_on.items()}
+        replies = self._step("unmask", UnmaskRequest(self._id, survivors, agreement), sorted(agreement) or survivors)
+        revealed = [
+            reply for name, reply in replies.items() if _fits(reply, names.index(name) + 1, set(survivors), set(gone))
+        ]
+        self._require("unmask", len(revealed))
+        total: Vector = np.zeros_like(vectors[survivors[0]])
+        for vector in vectors.values():
+            total += vector
+        ground, wanted = common_ground(self._id, self._threshold, sealing, masking), question(self._verb, self._packed)
+        for name in survivors:
+            seed = self._recovered([reply.seeds[name].tobytes() for reply in revealed])
+            total -= self_mask(seed, ground, wanted, len(total))
+        for lost in gone:
+            number = self._recovered([reply.keys[lost].tobytes() for reply in revealed])
+            if public_half(number) != masking[lost].tobytes():
+                raise _do_not_combine()
+            for name in survivors:
+                secret = agreed(private_key(number), masking[name].tobytes())
+                total -= pair_mask(name, lost, secret, ground, wanted, len(total))
+        return total, survivors
+
+    def _step(self, step: str, request: Request[Reply], to: Sequence[str]) -> Mapping[str, Reply]:
+        replies = self._federation.ask(step, request, to)
+        self._require(step, len(replies))
+        return replies
+
+    def _require(self, step: str, left: int) -> None:
+        if left < self._threshold:
+            raise TooFewLeft(
+                f"{self._verb}: {left} clients were left at the step {step!r} of secure aggregation, which needs "
+                f"{self._threshold}; nothing of what they sent can be read"
+            )
+
+    def _recovered(self, shares: list[bytes]) -> bytes:
+        try:
+            return combine_shares(shares[: self._threshold])
+        except ValueError:
+            raise _do_not_combine() from None
+
+
+def _do_not_combine() -> BadMessage:
+    return BadMessage("shares of a secret do not combine: a client has sent wrong ones")
+
+
+def _of_one_length(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
+    """Those as long as most are: others cannot be added, and their clients count as gone."""
+    common = Counter(map(len, vectors.values())).most_common(1)[0][0]
+    return {name: vector for name, vector in vectors.items() if len(vector) == common}
+
+
+def _fits(reply: RevealedShares, place: int, survivors: set[str], gone: set[str]) -> bool:
+    """Whether a client revealed what it was asked for, from its own shares; each begins with its holder's place."""
+    whole = [*reply.seeds.values(), *reply.keys.values()]
+    own = all(int.from_bytes(share[:4].tobytes(), "little") == place for share in whole)
+    return own and set(reply.seeds) == survivors and set(reply.keys) == gone

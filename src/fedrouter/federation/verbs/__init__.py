@@ -1,0 +1,1 @@
+"""The verbs: everything a server may ask a client, one file each."""

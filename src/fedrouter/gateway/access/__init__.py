@@ -1,0 +1,1 @@
+"""Who may send requests, how many, and what they may spend."""

@@ -1,0 +1,1 @@
+"""Metrics, and judges that score answers in the background."""

@@ -1,0 +1,1 @@
+"""The models' own servers: attempts, streams, health."""
