@@ -24,7 +24,7 @@ from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.privacy.policy import OPEN, Floors, Noise, Privacy
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.secagg.encoding import LAYOUTS
 from fedrouter.frontier import sweep
 
@@ -47,8 +47,8 @@ from hostile import CRAFTED, STOPPED  # noqa: E402
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("mmlu_pro", "routerbench_subset")
 SEEDS = 2
-FLOORS, LOOSE = Privacy(), Privacy(Floors(span=False))
-NOISY = Privacy(noise=Noise(epsilon=100.0, multiplier=2.0, rows=60))
+FLOORS, LOOSE = PrivacyPolicy(), PrivacyPolicy(MinimumGroupSizes(span=False))
+NOISY = PrivacyPolicy(noise=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60))
 SMALL = {
     "mlp": MLPSettings(rounds=3, hidden=(32,), participation=1.0),
     "auto": AutoSettings(candidates=("query_blind", "linear")),
@@ -147,7 +147,9 @@ def hostile() -> list[str]:
     return lines
 
 
-def area(family: str, clients: list[ClientData], test: Evaluations, seed: int, privacy: Privacy, kind: Any) -> float:
+def area(
+    family: str, clients: list[ClientData], test: Evaluations, seed: int, privacy: PrivacyPolicy, kind: Any
+) -> float:
     federation = kind(Client(client.name, client.train, privacy) for client in clients)
     router = FAMILIES[family].learn(federation, test.pool, FAMILIES[family].settings(), seed)
     estimates = router.estimate(test.embeddings)

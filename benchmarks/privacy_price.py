@@ -22,7 +22,7 @@ from fedrouter.federation.dp.accountant import Event, least_multiplier, spent_ep
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import Noise, Privacy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.frontier import sweep
 from fedrouter.report import style
 
@@ -57,9 +57,9 @@ def multiplier(router: str, epsilon: float) -> float:
 
 
 def area(router: str, clients: list[ClientData], test: Evaluations, seed: int, epsilon: float | None) -> float:
-    noise = Noise(epsilon, DELTA, multiplier(router, epsilon), rows=ROWS) if epsilon else None
+    noise = DifferentialPrivacy(epsilon, DELTA, multiplier(router, epsilon), rows=ROWS) if epsilon else None
     family, settings = ROUTERS[router]
-    federation = LocalFederation(Client(client.name, client.train, Privacy(noise=noise)) for client in clients)
+    federation = LocalFederation(Client(client.name, client.train, PrivacyPolicy(noise=noise)) for client in clients)
     learned = FAMILIES[family].learn(federation, test.pool, settings, seed)
     return sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common
 
@@ -68,7 +68,7 @@ def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
     """K-Means of each client on its own rows, which leave nowhere; the mean over clients."""
     found = []
     for client in clients:
-        own = LocalFederation([Client(client.name, client.train, Privacy(floors=None))])
+        own = LocalFederation([Client(client.name, client.train, PrivacyPolicy(floors=None))])
         learned = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().alone(), seed)
         found.append(sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common)
     return float(np.mean(found))

@@ -23,7 +23,6 @@ from typing import Annotated, Any
 
 import aiohttp
 import typer
-from loop_parts.organizations import World, make_world
 from rich.markup import escape
 
 from fedrouter.bundle import Bundle, Provenance, load, save
@@ -35,14 +34,15 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import family
-from fedrouter.federation.privacy.policy import Floors, Privacy
+from fedrouter.federation.privacy.policy import MinimumGroupSizes, PrivacyPolicy
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 from loop_parts.gateways import Gateway, command, start, stop_all
 from loop_parts.measured import Difference, Pass, accuracy, cost, not_better
+from loop_parts.organizations import World, make_world
 from loop_parts.picture import PER, write_page
 from loop_parts.traffic import keep_asking, send
 
-PRIVACY = Privacy(Floors(cell=2))
+PRIVACY = PrivacyPolicy(MinimumGroupSizes(cell=2))
 """No centroid of fewer than 5 queries and no sum of one leaves. The usual floor of 5 for sums makes cells coarser where
 logs are this small; docs/loop.md says what that costs."""
 DELAY = 0.005

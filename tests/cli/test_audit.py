@@ -13,7 +13,7 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import Noise, Privacy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, HelloRequest, StatisticsRequest
 
 COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "audit"]
@@ -101,7 +101,7 @@ def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
     pytest.importorskip("opendp")
     pytest.importorskip("dp_accounting")
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client("one", drawn_evaluations(), Privacy(noise=Noise(epsilon=10.0)), journal)
+    client = Client("one", drawn_evaluations(), PrivacyPolicy(noise=DifferentialPrivacy(epsilon=10.0)), journal)
     client.answer("hello", HelloRequest())
     for _ in range(2):
         client.answer("cost_scale", CostScaleRequest(MODELS))

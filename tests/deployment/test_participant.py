@@ -12,7 +12,7 @@ from fedrouter.deployment.homes import make_client_home, make_coordinator_home
 from fedrouter.deployment.participant import client_of
 from fedrouter.errors import BadInput
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import OPEN, Floors, Noise, Privacy
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.messages import ClusterRequest, HelloRequest
 from fedrouter.store.store import Store
 from learning.logs import records_of
@@ -71,10 +71,10 @@ def test_a_client_without_evaluations_to_read_says_so(home):
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ({}, Privacy()),
+        ({}, PrivacyPolicy()),
         ({"floors": None}, OPEN),
-        ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, Privacy(Floors(9, 7), True)),
-        ({"noise": {"epsilon": 2.0, "models": ["m"]}}, Privacy(noise=Noise(2.0, models=("m",)))),
+        ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, PrivacyPolicy(MinimumGroupSizes(9, 7), True)),
+        ({"noise": {"epsilon": 2.0, "models": ["m"]}}, PrivacyPolicy(noise=DifferentialPrivacy(2.0, models=("m",)))),
     ],
 )
 def test_the_clients_privacy_is_what_its_home_says(home, tmp_path, given, meant):

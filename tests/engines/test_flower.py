@@ -18,7 +18,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mf import MFSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, HelloRequest
 from fedrouter.pool import ModelPool
 
@@ -225,7 +225,7 @@ def test_hello_names_only_models_with_enough_rows():
     rows = rows.take(np.sort(np.concatenate([few, np.flatnonzero(rows.model == 1)[:4]])))
     hello = Client("alpha", rows, encoder="mine").answer("hello", HelloRequest())
     assert (hello.name, hello.encoder, hello.dimension, hello.models) == ("alpha", "mine", 8, ("model-0", "model-2"))
-    assert Client("alpha", rows, Privacy(floors=None)).answer("hello", HelloRequest()).models == POOL.names
+    assert Client("alpha", rows, PrivacyPolicy(floors=None)).answer("hello", HelloRequest()).models == POOL.names
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.disclosure import Guard
+from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import OPEN, Floors, Privacy
+from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.messages import (
     ClusterRequest,
     CostScaleRequest,
@@ -34,7 +34,7 @@ def keys(*values):
 
 
 def guard():
-    return Guard(Floors(), ShortMemory())
+    return DisclosureControl(MinimumGroupSizes(), ShortMemory())
 
 
 @pytest.mark.parametrize("queries", [3, 30, 100, 300])
@@ -150,7 +150,7 @@ def test_products_of_fewer_than_five_queries_a_feature_are_withheld():
     unit = np.ones(3)
     assert (client.answer("moments", MomentsRequest(MODELS, narrow.arrays(), unit)).count == 30).all()
     assert not client.answer("moments", MomentsRequest(MODELS, wide.arrays(), unit)).count.any()
-    loose = Client("one", rows, Privacy(Floors(span=False)))
+    loose = Client("one", rows, PrivacyPolicy(MinimumGroupSizes(span=False)))
     assert loose.answer("second_moment", SecondMomentRequest()).count == 30
 
 
@@ -179,7 +179,7 @@ def test_no_two_answers_differ_by_few_rows(first, others):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_learns_from_clients_with_floors(name):
     # So few rows are enough for products of features only where nobody minds, or among others'.
-    privacy = Privacy(Floors(span=name not in ("linear", "kernel")))
+    privacy = PrivacyPolicy(MinimumGroupSizes(span=name not in ("linear", "kernel")))
     logs = {f"client-{seed}": drawn_evaluations(queries=60, dimension=6, seed=seed) for seed in range(3)}
     clients = [Client(name, log, privacy) for name, log in logs.items()]
     pool = drawn_evaluations().pool
@@ -201,4 +201,4 @@ def test_a_model_whose_cost_scale_was_withheld_is_not_trained_on():
 
 def test_a_floor_below_two_is_refused():
     with pytest.raises(BadInput, match="floor cell: expected at least 2"):
-        Floors(cell=1)
+        MinimumGroupSizes(cell=1)

@@ -13,10 +13,10 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.dp.accountant import ORDERS, Event, Ledger, multiplier_for, spent_epsilon
+from fedrouter.federation.dp.accountant import ORDERS, Event, PrivacyAccountant, multiplier_for, spent_epsilon
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import Noise, Privacy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, TrainRequest
 from fedrouter.routers.mlp import CostScale, initial_weights
 
@@ -26,7 +26,7 @@ DELTA = 1e-5
 
 
 def noisy_client(noise, memory=None, rows=60):
-    return Client("one", drawn_evaluations(rows), Privacy(noise=noise), memory)
+    return Client("one", drawn_evaluations(rows), PrivacyPolicy(noise=noise), memory)
 
 
 def spent(client):
@@ -73,7 +73,7 @@ def test_a_multiplier_for_a_budget_uses_it_up_and_no_more():
 
 
 def test_what_would_go_over_budget_is_refused_before_it_is_made_and_says_why():
-    noise = Noise(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
+    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
     client = noisy_client(noise)
     for _ in range(2):
         client.answer("cost_scale", COST_SCALE)
@@ -87,7 +87,7 @@ def test_what_would_go_over_budget_is_refused_before_it_is_made_and_says_why():
 
 
 def test_the_budget_survives_a_restart(tmp_path):
-    noise = Noise(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
+    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
     for _ in range(2):
         journal = Journal(tmp_path / "journal.sqlite")
         noisy_client(noise, journal).answer("cost_scale", COST_SCALE)
@@ -98,7 +98,7 @@ def test_the_budget_survives_a_restart(tmp_path):
 
 def test_the_record_of_what_was_sent_says_what_it_cost(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    client = noisy_client(Noise(9.0, multiplier=3.0), journal)
+    client = noisy_client(DifferentialPrivacy(9.0, multiplier=3.0), journal)
     client.answer("cost_scale", COST_SCALE)
     client.answer("cluster", ClusterRequest(3, 1, 5, seed=1))
     client.answer("cluster", ClusterRequest(3, 1, 5, seed=1))
@@ -110,7 +110,7 @@ def test_the_record_of_what_was_sent_says_what_it_cost(tmp_path):
 
 def test_an_answer_that_was_cut_off_counts_as_given(tmp_path, monkeypatch):
     memory = ShortMemory()
-    client = noisy_client(Noise(9.0, multiplier=3.0), memory)
+    client = noisy_client(DifferentialPrivacy(9.0, multiplier=3.0), memory)
 
     def power_cut(*parts):
         raise KeyboardInterrupt
@@ -118,11 +118,11 @@ def test_an_answer_that_was_cut_off_counts_as_given(tmp_path, monkeypatch):
     monkeypatch.setattr("fedrouter.federation.dp.client.noised", power_cut)
     with pytest.raises(KeyboardInterrupt):
         client.answer("cost_scale", COST_SCALE)
-    assert Ledger("one", Noise(9.0), memory).events() == (Event("gaussian", 3.0),)
+    assert PrivacyAccountant("one", DifferentialPrivacy(9.0), memory).events() == (Event("gaussian", 3.0),)
 
 
 def test_two_processes_of_a_client_share_one_budget(tmp_path):
-    noise = Noise(2.0, multiplier=multiplier_for(2.0, DELTA, 1))
+    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 1))
     first, second = (noisy_client(noise, Journal(tmp_path / "journal.sqlite")) for _ in range(2))
     first.answer("cost_scale", COST_SCALE)
     with pytest.raises(Refused, match="privacy budget"):
@@ -130,13 +130,13 @@ def test_two_processes_of_a_client_share_one_budget(tmp_path):
 
 
 def test_what_leaves_under_masks_is_paid_for_too():
-    client = noisy_client(Noise(9.0, multiplier=3.0))
+    client = noisy_client(DifferentialPrivacy(9.0, multiplier=3.0))
     client.answer("cost_scale", COST_SCALE, hidden=True)
     assert spent(client) == spent_epsilon((Event("gaussian", 3.0),), DELTA)
 
 
 def test_training_costs_its_steps_on_sampled_rows():
-    client = noisy_client(Noise(99.0, multiplier=3.0, rows=100))
+    client = noisy_client(DifferentialPrivacy(99.0, multiplier=3.0, rows=100))
     scale = CostScale(*np.ones((4, 3)))
     request = TrainRequest(MODELS, initial_weights(8, (4,), 3, 0), scale, 2, 32, 1e-3, 0.0, 1.0, 0.0, 0)
     client.answer("train", request)
@@ -148,4 +148,4 @@ def test_training_costs_its_steps_on_sampled_rows():
 )
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(BadInput, match=f"noise .*{next(iter(wrong))}"):
-        Noise(**({"epsilon": 1.0} | wrong))
+        DifferentialPrivacy(**({"epsilon": 1.0} | wrong))

@@ -21,7 +21,7 @@ from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.validation import Checked, fault
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import OPEN, Noise, Privacy
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.messages import (
     ClusterRequest,
     CostScaleRequest,
@@ -69,7 +69,7 @@ OTHERS = {
 }
 
 
-def side(rows, noise=Noise(1e9)):
+def side(rows, noise=DifferentialPrivacy(1e9)):
     return NoisySide("one", rows, noise, None, ShortMemory())
 
 
@@ -135,7 +135,7 @@ def test_one_query_moves_a_clusters_sums_no_further_than_stated(embedding):
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_noise_is_as_large_as_stated(mechanism):
-    noise = Noise(1.0, multiplier=3.0, mechanism=mechanism)
+    noise = DifferentialPrivacy(1.0, multiplier=3.0, mechanism=mechanism)
     part = Part(np.zeros(4000, np.int64), 20, l2=0.5, l1=2.0, share=0.25)
     (drawn,) = noised([part], noise)
     stated = {"gaussian": 3.0 * 0.5 / 0.5, "laplace": 3.0 * 2.0 / 0.25}[mechanism]
@@ -148,19 +148,19 @@ def test_noise_is_as_large_as_stated(mechanism):
 
 def test_noise_is_different_each_time():
     part = Part(np.zeros(20, np.int64), 20, 1.0, 1.0, 1.0)
-    first, second = (noised([part], Noise(1.0))[0] for _ in range(2))
+    first, second = (noised([part], DifferentialPrivacy(1.0))[0] for _ in range(2))
     assert not np.array_equal(first, second)
 
 
 def test_parts_cannot_share_more_than_there_is():
     part = Part(np.zeros(1, np.int64), 20, 1.0, 1.0, 0.6)
     with pytest.raises(ValueError, match="share more"):
-        noised([part, part], Noise(1.0))
+        noised([part, part], DifferentialPrivacy(1.0))
 
 
 def test_with_hardly_any_noise_answers_are_the_exact_ones():
     rows = drawn_evaluations(200)
-    noisy = Client("one", rows, Privacy(floors=None, noise=Noise(1e12, multiplier=1e-4)))
+    noisy = Client("one", rows, PrivacyPolicy(floors=None, noise=DifferentialPrivacy(1e12, multiplier=1e-4)))
     plain = Client("one", rows, OPEN)
     found, exact = (client.answer("statistics", REQUESTS["statistics"]) for client in (noisy, plain))
     assert np.array_equal(found.cell, exact.cell)
@@ -182,9 +182,9 @@ def test_with_hardly_any_noise_answers_are_the_exact_ones():
 @pytest.mark.parametrize("rows", [1, 60])
 def test_a_server_believes_every_noisy_answer(mechanism, rows):
     for multiplier in (0.1, 1.0, 10.0, 100.0):
-        noise = Noise(1e9, multiplier=multiplier, mechanism=mechanism, rows=rows)
-        for floors in (Privacy().floors, None):
-            client = Client("one", drawn_evaluations(rows), Privacy(floors=floors, noise=noise))
+        noise = DifferentialPrivacy(1e9, multiplier=multiplier, mechanism=mechanism, rows=rows)
+        for floors in (PrivacyPolicy().floors, None):
+            client = Client("one", drawn_evaluations(rows), PrivacyPolicy(floors=floors, noise=noise))
             for verb, request in (REQUESTS | OTHERS).items():
                 assert fault(verb, request, client.answer(verb, request)) is None, (verb, multiplier)
 
@@ -193,24 +193,26 @@ def test_features_around_landmarks_make_believable_moments():
     features = Landmarks.at(CENTRES)
     request = MomentsRequest(MODELS, features.arrays(), np.array([1e-5, 1e-4, 1e-3]))
     for multiplier in (0.1, 3.0, 30.0):
-        client = Client("one", drawn_evaluations(60), Privacy(noise=Noise(1e9, multiplier=multiplier)))
+        client = Client(
+            "one", drawn_evaluations(60), PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=multiplier))
+        )
         assert fault("moments", request, client.answer("moments", request)) is None
 
 
 def test_empty_cells_get_noise_too():
     none = drawn_evaluations(40).take([])
-    client = Client("one", none, Privacy(floors=None, noise=Noise(1e9, multiplier=20.0)))
+    client = Client("one", none, PrivacyPolicy(floors=None, noise=DifferentialPrivacy(1e9, multiplier=20.0)))
     sent = {len(client.answer("statistics", REQUESTS["statistics"]).cell) for _ in range(8)}
     assert max(sent) > 0
 
 
 def test_cells_with_a_noisy_count_below_the_floor_are_not_sent():
-    client = Client("one", drawn_evaluations(60), Privacy(noise=Noise(1e9, multiplier=1.0)))
+    client = Client("one", drawn_evaluations(60), PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=1.0)))
     assert client.answer("statistics", REQUESTS["statistics"]).count.min(initial=99) >= 5
 
 
 def test_centroids_are_released_once_for_a_training():
-    client = Client("one", drawn_evaluations(200), Privacy(noise=Noise(1e9, multiplier=0.3)))
+    client = Client("one", drawn_evaluations(200), PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=0.3)))
     request = ClusterRequest(4, 1, 5, seed=3)
     first, second = (client.answer("cluster", request) for _ in range(2))
     assert np.array_equal(first.centres, second.centres)
@@ -222,14 +224,16 @@ def test_centroids_are_released_once_for_a_training():
 def test_centroids_find_what_is_far_apart_when_there_are_many_queries():
     queries = np.repeat(np.eye(WIDTH, dtype=np.float32)[:2], 2000, axis=0)
     rows = Evaluations(POOL, queries, np.arange(4000), np.zeros(4000, int), np.ones(4000), np.ones(4000))
-    found = Client("one", rows, Privacy(noise=Noise(9.0, multiplier=2.0))).answer("cluster", ClusterRequest(4, 1, 5, 0))
+    found = Client("one", rows, PrivacyPolicy(noise=DifferentialPrivacy(9.0, multiplier=2.0))).answer(
+        "cluster", ClusterRequest(4, 1, 5, 0)
+    )
     near = found.centres @ np.eye(WIDTH)[:, :2]
     assert (near.max(axis=0) > 0.9).all()
 
 
 def test_hello_tells_what_the_client_chose_to_tell():
     rows = drawn_evaluations(60)
-    telling = Client("one", rows, Privacy(noise=Noise(1.0, models=("model-0",))))
+    telling = Client("one", rows, PrivacyPolicy(noise=DifferentialPrivacy(1.0, models=("model-0",))))
     assert telling.answer("hello", HelloRequest()).models == ("model-0",)
     assert telling._noisy.ledger.spent() == 0
 
@@ -279,7 +283,7 @@ def test_a_gradient_that_is_no_number_counts_as_none():
 
 
 def clients(multiplier=1.0, rows=240):
-    privacy = Privacy(noise=Noise(1e9, multiplier=multiplier, rows=rows))
+    privacy = PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=multiplier, rows=rows))
     return [Client(f"client-{place}", drawn_evaluations(rows, seed=place), privacy) for place in range(3)]
 
 
@@ -319,6 +323,9 @@ def test_training_with_little_noise_learns_what_training_without_learns():
         accuracy = router.estimate(test.embeddings).accuracy[test.query, test.model]
         return float(((accuracy - test.accuracy) ** 2).mean())
 
-    plain, noisy = error(OPEN), error(Privacy(floors=None, noise=Noise(1e9, multiplier=0.02, rows=1500)))
+    plain, noisy = (
+        error(OPEN),
+        error(PrivacyPolicy(floors=None, noise=DifferentialPrivacy(1e9, multiplier=0.02, rows=1500))),
+    )
     assert plain < 0.17
     assert noisy < 0.19  # guessing the mean has 0.25

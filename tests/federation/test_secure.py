@@ -19,7 +19,7 @@ from fedrouter.federation.families.mlp import MLPSettings, ask_cost_scale, avera
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import OPEN, Privacy
+from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.secagg.client import OPEN_SESSION
 from fedrouter.federation.secagg.crypto import common_ground, new_key, pair_mask, question, self_mask
 from fedrouter.federation.secagg.encoding import LAYOUTS, WEIGHT_BITS
@@ -91,8 +91,8 @@ def test_a_family_learns_the_same_router_from_totals_as_from_replies(name):
 
 
 def test_floors_hold_under_masks_as_they_do_without():
-    plain = LocalFederation(clients(Privacy())).ask("statistics", STATISTICS)
-    secure = Secure(LocalFederation(clients(Privacy()))).ask("statistics", STATISTICS)
+    plain = LocalFederation(clients(PrivacyPolicy())).ask("statistics", STATISTICS)
+    secure = Secure(LocalFederation(clients(PrivacyPolicy()))).ask("statistics", STATISTICS)
     assert table(secure) == table(plain)
     assert table(plain) != table(LocalFederation(clients(OPEN)).ask("statistics", STATISTICS))
 
@@ -504,7 +504,7 @@ def test_secrets_are_forgotten_as_soon_as_they_have_served():
 
 @pytest.mark.parametrize("verb", ["statistics", "cost_scale"])
 def test_a_client_may_insist_on_secure_aggregation(verb):
-    insisting = Privacy(floors=None, secure_only=True)
+    insisting = PrivacyPolicy(floors=None, secure_only=True)
     request = {"statistics": STATISTICS, "cost_scale": CostScaleRequest(POOL.names)}[verb]
     with pytest.raises(Refused, match=rf"{verb}: .* under secure aggregation only"):
         LocalFederation(clients(insisting)).ask(verb, request)

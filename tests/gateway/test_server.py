@@ -110,7 +110,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):
             "  - {model_name: m, params: {api_base: 'http://127.0.0.1:9/v1'}, input_price: 0, output_price: 0}\n"
         )
         program = (
-            "import sys; from fedrouter.cli import serve\nfrom fedrouter.errors import FedrouterError\n"
+            "import sys; from fedrouter.cli.gateway import serve\nfrom fedrouter.errors import FedrouterError\n"
             "from pathlib import Path\n"
             "try: serve.serve(Path(sys.argv[1]))\nexcept FedrouterError as error: print(error); sys.exit(2)"
         )

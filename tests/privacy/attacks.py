@@ -19,7 +19,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message, Request
-from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.messages import CellStatistics, Centroids, ModelMoments, SecondMoment, Update
 from fedrouter.pool import ModelPool
@@ -75,7 +75,7 @@ def one_model_each(evaluations: Evaluations, queries: Any, seed: int) -> Evaluat
 
 
 def overhear(
-    family: str, logs: Mapping[str, Evaluations], privacy: Privacy, settings: Any = None, secure: bool = False
+    family: str, logs: Mapping[str, Evaluations], privacy: PrivacyPolicy, settings: Any = None, secure: bool = False
 ) -> list[Heard]:
     """Everything the coordinator hears while it learns a router; under secure aggregation that is totals."""
     federation: Federation = LocalFederation(Client(name, log, privacy) for name, log in logs.items())

@@ -16,7 +16,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import FOLDS, Client
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.messages import (
     ClusterRequest,
     MomentsRequest,
@@ -68,7 +68,7 @@ def reads_one(first: CellSums, second: CellSums, cells: Any, rows: Evaluations) 
     return found
 
 
-def moved_centres(privacy: Privacy, trials: int = 10) -> Rate:
+def moved_centres(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Two centres, and then the same moved so little that one query changes sides."""
     won = 0
     for seed in range(trials):
@@ -85,7 +85,7 @@ def moved_centres(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def with_and_without_fold(privacy: Privacy, trials: int = 10) -> Rate:
+def with_and_without_fold(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """All rows, and all but a fold, where a fold has one row of a model."""
     tried = won = 0
     for seed in range(trials):
@@ -93,7 +93,7 @@ def with_and_without_fold(privacy: Privacy, trials: int = 10) -> Rate:
         rows = evaluations(seed, queries=21).take(np.arange(21) * 3 + np.arange(21) % 3)
         client, origin = Client("one", rows, privacy), np.zeros((1, rows.dimension))
         whole = table(client, rows, origin)
-        open_client = Client("one", rows, Privacy(floors=None))
+        open_client = Client("one", rows, PrivacyPolicy(floors=None))
         for fold in range(FOLDS):
             single = table(open_client, rows, origin).count - table(open_client, rows, origin, fold).count == 1
             cells = [((0, m), (0, m)) for m in np.flatnonzero(single[0])]
@@ -102,20 +102,20 @@ def with_and_without_fold(privacy: Privacy, trials: int = 10) -> Rate:
     return tried, won
 
 
-def _two_days(privacy: Privacy, today: Evaluations, tomorrow: Evaluations) -> int:
+def _two_days(privacy: PrivacyPolicy, today: Evaluations, tomorrow: Evaluations) -> int:
     memory, origin = ShortMemory(), np.zeros((1, today.dimension))
     first = table(Client("one", today, privacy, memory), today, origin)
     second = table(Client("one", tomorrow, privacy, memory), tomorrow, origin)
     return int(bool(reads_one(second, first, [((0, m), (0, m)) for m in range(len(today.pool))], tomorrow)))
 
 
-def one_new_row(privacy: Privacy, trials: int = 10) -> Rate:
+def one_new_row(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """The same sum today and tomorrow, after one new query."""
     days = [evaluations(seed) for seed in range(trials)]
     return trials, sum(_two_days(privacy, rows.take(np.arange(len(rows) - 1)), rows) for rows in days)
 
 
-def asked_again(privacy: Privacy, trials: int = 10) -> Rate:
+def asked_again(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """The same, after an old query was asked again of the same model: no new query, but a new row."""
     won = 0
     for seed in range(trials):
@@ -128,7 +128,7 @@ def asked_again(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def new_models_first_query(privacy: Privacy, trials: int = 10) -> Rate:
+def new_models_first_query(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Products of all queries today and tomorrow, after the first query of a model not asked before."""
     won = 0
     for seed in range(trials):
@@ -148,7 +148,7 @@ def new_models_first_query(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def only_right_answer(privacy: Privacy, trials: int = 10) -> Rate:
+def only_right_answer(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Features times accuracy, summed over a model's rows of which one alone was right: that query's features."""
     won = 0
     for seed in range(trials):
@@ -165,7 +165,7 @@ def only_right_answer(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def one_query_many_times(privacy: Privacy, trials: int = 10) -> Rate:
+def one_query_many_times(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """A centroid of a cluster that is one query asked a thousand times, and few others."""
     won = 0
     for seed in range(trials):
@@ -184,7 +184,7 @@ def one_query_many_times(privacy: Privacy, trials: int = 10) -> Rate:
 # --- What floors do not stop ----------------------------------------------------------------------------------------
 
 
-def three_questions(privacy: Privacy, trials: int = 10) -> Rate:
+def three_questions(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Sums over P and x, R and x, P and R: none of two is near another, yet of three the row x is half of what is left.
 
     The attacker draws the boundaries, so it must know all embeddings, and they must be wider than the rows are many.
@@ -206,7 +206,7 @@ def three_questions(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def sharp_features(privacy: Privacy, trials: int = 10) -> Rate:
+def sharp_features(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """A feature that is 1 at one query and 0 at all others, so that products with it are that query's row."""
     won = 0
     for seed in range(trials):
@@ -222,7 +222,7 @@ def sharp_features(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def crafted_routers(privacy: Privacy, trials: int = 10) -> Rate:
+def crafted_routers(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Two routers to score that differ at one query alone: their errors differ by what that query says."""
     won = 0
     for seed in range(trials):
@@ -249,7 +249,7 @@ def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
     return KMeansRouter(pool, centres, CellSums(ones, *map(ExactSums, sums)), False)
 
 
-def crafted_weights(privacy: Privacy, trials: int = 10) -> Rate:
+def crafted_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Weights to train on under which one query alone has a gradient that counts: the update is its embedding.
 
     Its gradient is also so small that Adam passes it on in proportion. Which bias brings it about is tried out.
@@ -257,7 +257,7 @@ def crafted_weights(privacy: Privacy, trials: int = 10) -> Rate:
     return trials, sum(any(_trapped(privacy, seed, height) for height in range(12)) for seed in range(trials))
 
 
-def _trapped(privacy: Privacy, seed: int, height: int) -> bool:
+def _trapped(privacy: PrivacyPolicy, seed: int, height: int) -> bool:
     rows = evaluations(seed, models=1)
     along = np.random.default_rng(seed).normal(size=rows.dimension)
     along *= 500 / np.linalg.norm(along)

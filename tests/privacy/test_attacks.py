@@ -19,13 +19,13 @@ from fedrouter.federation.families.mf import MFSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Request
-from fedrouter.federation.privacy.policy import OPEN, Noise, Privacy
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.messages import VERBS, StatisticsRequest
 from fedrouter.frontier import sweep
 from privacy.attacks import MEMBERSHIP, SIZES, VICTIM, match, membership, one_model_each, overhear, vectors_sent
 from privacy.hostile import CRAFTED, STOPPED, evaluations
 
-FLOORS = Privacy()
+FLOORS = PrivacyPolicy()
 SMALL = {
     "mlp": MLPSettings(rounds=2, hidden=(16,), participation=1.0),
     "mf": MFSettings(rounds=2, participation=1.0),
@@ -43,7 +43,7 @@ def company(log: Evaluations, rows: int, seed: int = 0):
     return logs, one_model_each(log, rest[-700:], seed)
 
 
-def matched(log: Evaluations, rows: int, family: str, privacy: Privacy):
+def matched(log: Evaluations, rows: int, family: str, privacy: PrivacyPolicy):
     logs, _ = company(log, rows)
     heard = overhear(family, logs, privacy, SMALL.get(family))
     return match(vectors_sent(heard, VICTIM, log.dimension), logs[VICTIM].embeddings)
@@ -136,7 +136,7 @@ def test_crafted_questions_pass_the_floors_but_not_the_noise(name):
     tries, won = CRAFTED[name](FLOORS, 3)
     assert won == tries
     pytest.importorskip("opendp")
-    tries, won = CRAFTED[name](Privacy(noise=Noise(epsilon=100.0, multiplier=2.0, rows=60)), 3)
+    tries, won = CRAFTED[name](PrivacyPolicy(noise=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)), 3)
     assert won == 0
 
 

@@ -141,7 +141,7 @@ def _claim(out: Path, overwrite: bool) -> None:
 def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, floors: bool = False) -> Comparison:
     from fedrouter.experiments.protocol import compare
     from fedrouter.federation.federation import Callback, Progress
-    from fedrouter.federation.privacy.policy import OPEN, Floors, Privacy
+    from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
 
     def watch(way: str, name: str) -> Callback:
         runs = sum(1 for client in split if len(client.train)) if way == "local" else 1
@@ -156,7 +156,7 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
 
     follow: Watch = watch
     # A federation asks for products of features under secure aggregation, which is what `span` waits for.
-    return compare(split, settings, seed, follow, Privacy(Floors(span=False)) if floors else OPEN)
+    return compare(split, settings, seed, follow, PrivacyPolicy(MinimumGroupSizes(span=False)) if floors else OPEN)
 
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:

@@ -10,7 +10,7 @@ from fedrouter.deployment.peers import identity_of
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import Floors, Noise, Privacy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
 
 if TYPE_CHECKING:
     from fedrouter.deployment.settings import ClientSettings
@@ -34,17 +34,17 @@ def client_of(path: Path) -> Client:
     )
 
 
-def privacy_of(settings: ClientSettings) -> Privacy:
+def privacy_of(settings: ClientSettings) -> PrivacyPolicy:
     """What the client insists on, as its settings name it; what they do not name is at its default."""
     given = dict(settings.privacy)
     try:
-        for name, kind in (("floors", Floors), ("noise", Noise)):
+        for name, kind in (("floors", MinimumGroupSizes), ("noise", DifferentialPrivacy)):
             if given.get(name) is not None:
                 parts: dict[str, Any] = {
                     part: tuple(value) if isinstance(value, list) else value for part, value in given[name].items()
                 }
                 given[name] = kind(**parts)
-        return Privacy(**given)
+        return PrivacyPolicy(**given)
     except (TypeError, AttributeError):
         raise BadInput("client.json, privacy: names a setting that is not there") from None
 

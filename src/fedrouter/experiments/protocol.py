@@ -17,7 +17,7 @@ from fedrouter.experiments.centralized import centralized_settings
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import Settings, family
 from fedrouter.federation.federation import Callback, ignore
-from fedrouter.federation.privacy.policy import OPEN, Privacy
+from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.frontier import Areas, Frontier, sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -88,7 +88,7 @@ def compare(
     settings: Mapping[str, Settings],
     seed: int = 0,
     watch: Watch = lambda way, name: ignore,
-    privacy: Privacy = OPEN,
+    privacy: PrivacyPolicy = OPEN,
 ) -> Comparison:
     """Learn every family of ``settings`` in all three ways, and sweep each on the test sets.
 

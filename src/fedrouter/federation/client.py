@@ -15,9 +15,9 @@ from fedrouter.evaluations import Embeddings, Evaluations, Integers
 from fedrouter.exact import ExactSums
 from fedrouter.federation.clustering import cluster
 from fedrouter.federation.message import Message, Request
-from fedrouter.federation.privacy.disclosure import Guard, Keys, Mask, evaluation_keys, query_keys, row_keys
+from fedrouter.federation.privacy.disclosure import DisclosureControl, Keys, Mask, evaluation_keys, query_keys, row_keys
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
-from fedrouter.federation.privacy.policy import Privacy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.encoding import LAYOUTS
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.messages import (
@@ -71,7 +71,7 @@ class Client:
         self,
         name: str,
         evaluations: Evaluations,
-        privacy: Privacy = Privacy(),
+        privacy: PrivacyPolicy = PrivacyPolicy(),
         memory: Memory | None = None,
         encoder: str = "unnamed",
         normalised: bool = True,
@@ -87,7 +87,7 @@ class Client:
         self._memory = memory or ShortMemory()
         self._hidden = False
         # Floors choose rows by what other rows there are; under noise nothing may, and they apply to noisy counts.
-        self._guard = Guard(privacy.floors, self._memory) if privacy.floors and not privacy.noise else None
+        self._guard = DisclosureControl(privacy.floors, self._memory) if privacy.floors and not privacy.noise else None
         self._evaluations = self._guard.admitted(evaluations) if self._guard else evaluations
         self._answers: dict[str, Callable[[Any], Message]] = {
             "hello": self._hello,

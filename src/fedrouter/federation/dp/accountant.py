@@ -22,7 +22,7 @@ import numpy as np
 
 from fedrouter.errors import MissingExtra, Refused
 from fedrouter.federation.privacy.memory import Memory
-from fedrouter.federation.privacy.policy import Noise
+from fedrouter.federation.privacy.policy import DifferentialPrivacy
 
 SPENT = "spent/"
 ORDERS = (*range(2, 33), *range(36, 65, 4), 80, 96, 128, 192, 256, 512, 1024)
@@ -81,10 +81,10 @@ def least_multiplier(over: Any) -> float:
     return high
 
 
-class Ledger:
+class PrivacyAccountant:
     """One client's, kept in its ``memory``."""
 
-    def __init__(self, name: str, noise: Noise, memory: Memory) -> None:
+    def __init__(self, name: str, noise: DifferentialPrivacy, memory: Memory) -> None:
         self._name = name
         self._noise = noise
         self._memory = memory

@@ -16,7 +16,7 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats
 from fedrouter.federation.client import FOLDS
-from fedrouter.federation.dp.accountant import Event, Ledger
+from fedrouter.federation.dp.accountant import Event, PrivacyAccountant
 from fedrouter.federation.dp.clusters import noisy_centroids
 from fedrouter.federation.dp.mechanism import Part, clipped, noised, opendp
 from fedrouter.federation.dp.moments import moment_parts, moments_of
@@ -34,7 +34,7 @@ from fedrouter.federation.dp.sums import (
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.privacy.disclosure import query_keys
 from fedrouter.federation.privacy.memory import Memory
-from fedrouter.federation.privacy.policy import Floors, Noise
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes
 from fedrouter.federation.verbs.messages import (
     CellStatistics,
     Centroids,
@@ -68,7 +68,9 @@ HELD_BITS = 16
 class NoisySide:
     """Answers about rows with noise, each charged to the ``ledger`` before it is made."""
 
-    def __init__(self, name: str, rows: Evaluations, noise: Noise, floors: Floors | None, memory: Memory) -> None:
+    def __init__(
+        self, name: str, rows: Evaluations, noise: DifferentialPrivacy, floors: MinimumGroupSizes | None, memory: Memory
+    ) -> None:
         opendp()  # says what is missing now, not at the first question
         self._name = name
         self._rows = rows
@@ -76,7 +78,7 @@ class NoisySide:
         self._least = (floors.cell, floors.cluster) if floors else (1, 1)
         self._memory = memory
         self._range = LogRange.of(noise)
-        self.ledger = Ledger(name, noise, memory)
+        self.ledger = PrivacyAccountant(name, noise, memory)
         self.answers: Mapping[str, Callable[[Any], Message]] = {
             "cluster": self._cluster,
             "statistics": self._statistics,

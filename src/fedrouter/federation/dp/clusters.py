@@ -13,7 +13,7 @@ import numpy as np
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.federation.dp.mechanism import Part, clipped, deviation, noised
 from fedrouter.federation.dp.sums import whole
-from fedrouter.federation.privacy.policy import Noise
+from fedrouter.federation.privacy.policy import DifferentialPrivacy
 from fedrouter.federation.verbs.messages import Centroids, ClusterRequest
 from fedrouter.routers.kmeans import nearest_centre
 
@@ -25,7 +25,9 @@ TYPICAL_LENGTH = 0.5
 COUNT_SHARE, STEP_SHARE, LAST_SHARE = 0.1, 0.15, 0.6
 
 
-def noisy_centroids(queries: Embeddings, request: ClusterRequest, noise: Noise, least: float) -> Centroids:
+def noisy_centroids(
+    queries: Embeddings, request: ClusterRequest, noise: DifferentialPrivacy, least: float
+) -> Centroids:
     """Centres and sizes with noise, which together cost one answer; clusters of fewer than ``least`` are left out."""
     dimension = queries.shape[1]
     points = clipped(queries.astype(np.float64), 1.0)
@@ -57,7 +59,7 @@ def _parts(low: Floats, places: Floats, points: Floats, share: float) -> list[Pa
     ]
 
 
-def _affordable(rows: float, wanted: int, dimension: int, noise: Noise) -> int:
+def _affordable(rows: float, wanted: int, dimension: int, noise: DifferentialPrivacy) -> int:
     """So few clusters that their sums are about as long as the noise on them."""
     full = Part(np.zeros(0, np.int64), 0, 1.0, float(np.sqrt(dimension)), 0.8 * LAST_SHARE)
     length = deviation(full, noise) * np.sqrt(dimension)

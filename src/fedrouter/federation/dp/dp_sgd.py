@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedrouter.errors import BadMessage, MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.local_training import said_by, seeded_torch, to_train, weights_of
-from fedrouter.federation.privacy.policy import Noise
+from fedrouter.federation.privacy.policy import DifferentialPrivacy
 from fedrouter.federation.verbs.messages import TrainRequest
 from fedrouter.routers.mlp import HEADS, Weights
 
@@ -44,7 +44,7 @@ class PrivateSteps:
     multiplier: float
 
     @classmethod
-    def of(cls, request: TrainRequest, noise: Noise) -> PrivateSteps:
+    def of(cls, request: TrainRequest, noise: DifferentialPrivacy) -> PrivateSteps:
         rate = min(1.0, request.batch_size / noise.rows)
         steps = request.epochs * int(np.ceil(noise.rows / request.batch_size))
         if not 0 < request.clip_norm < np.inf or steps > MOST_STEPS:

@@ -46,7 +46,7 @@ import numpy as np
 from fedrouter.errors import BadInput, MissingExtra
 from fedrouter.evaluations import Floats, Integers
 from fedrouter.exact import LIMB_BITS, ExactSums
-from fedrouter.federation.privacy.policy import Noise
+from fedrouter.federation.privacy.policy import DifferentialPrivacy
 
 GRAIN_BITS = 20
 MOST_ROWS = 2**21
@@ -102,26 +102,26 @@ def _countable(rows: Floats) -> None:
         raise BadInput(f"noise: expected at most {MOST_ROWS:,} rows at a time, got {len(rows):,}")
 
 
-def scale(part: Part, noise: Noise) -> float:
+def scale(part: Part, noise: DifferentialPrivacy) -> float:
     """The deviation (Gaussian) or scale (Laplace) of the noise on each of a part's sums."""
     if noise.mechanism == "gaussian":
         return float(noise.multiplier * part.l2 / np.sqrt(part.share))
     return noise.multiplier * part.l1 / part.share
 
 
-def deviation(part: Part, noise: Noise) -> float:
+def deviation(part: Part, noise: DifferentialPrivacy) -> float:
     """The standard deviation of that noise."""
     return scale(part, noise) * (1.0 if noise.mechanism == "gaussian" else float(np.sqrt(2)))
 
 
-def noised(parts: Sequence[Part], noise: Noise) -> list[Floats]:
+def noised(parts: Sequence[Part], noise: DifferentialPrivacy) -> list[Floats]:
     """The parts' sums with noise, as numbers; together they cost one answer."""
     if sum(part.share for part in parts) > 1 + 1e-9:
         raise ValueError("the parts of an answer share more than there is")
     return [_drawn(part, noise) for part in parts]
 
 
-def _drawn(part: Part, noise: Noise) -> Floats:
+def _drawn(part: Part, noise: DifferentialPrivacy) -> Floats:
     dp = opendp()
     units = 2.0**part.bits
     space = dp.vector_domain(dp.atom_domain(T="i64"))

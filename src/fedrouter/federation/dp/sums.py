@@ -14,7 +14,7 @@ import numpy as np
 from fedrouter.evaluations import Floats, Integers
 from fedrouter.exact import FRACTION_BITS, LIMB_BITS, ExactSums
 from fedrouter.federation.dp.mechanism import Part, deviation
-from fedrouter.federation.privacy.policy import Noise
+from fedrouter.federation.privacy.policy import DifferentialPrivacy
 from fedrouter.routers.mlp import log_cost
 
 MOST_LOG_VARIANCE = 4.0
@@ -29,7 +29,7 @@ class LogRange:
     half: float
 
     @classmethod
-    def of(cls, noise: Noise) -> LogRange:
+    def of(cls, noise: DifferentialPrivacy) -> LogRange:
         low, high = np.log(noise.least_cost), np.log(noise.largest_cost)
         return cls(float(low + high) / 2, float(high - low) / 2)
 
@@ -76,7 +76,7 @@ def by_group(values: list[Floats], group: Integers, size: int, share: float) -> 
 
 
 def smoothed(
-    table: list[Floats], models: list[Floats], parts: list[Part], model_parts: list[Part], noise: Noise
+    table: list[Floats], models: list[Floats], parts: list[Part], model_parts: list[Part], noise: DifferentialPrivacy
 ) -> None:
     """Draw noisy tables ``(K, M)`` of sums, counts first, towards what noisy sums by model ``(M,)`` would make of them.
 

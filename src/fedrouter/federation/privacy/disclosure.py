@@ -14,17 +14,17 @@ import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.privacy.memory import Arrays, Memory
-from fedrouter.federation.privacy.policy import Floors
+from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.routers.kmeans import nearest_centre
 
 Keys = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 
-class Guard:
+class DisclosureControl:
     """Decides what may leave; knows what has left before from its ``memory``."""
 
-    def __init__(self, floors: Floors, memory: Memory) -> None:
+    def __init__(self, floors: MinimumGroupSizes, memory: Memory) -> None:
         self.floors = floors
         self._memory = memory
 

@@ -14,7 +14,7 @@ MOST_CLIPPED_COST = 1000.0
 
 
 @dataclass(frozen=True)
-class Floors:
+class MinimumGroupSizes:
     """How many different queries must stand behind what is sent.
 
     Parameters
@@ -38,7 +38,7 @@ class Floors:
 
 
 @dataclass(frozen=True)
-class Noise:
+class DifferentialPrivacy:
     """Differential privacy of the single evaluation, as strong as the client wants it; see :mod:`.noise`.
 
     Parameters
@@ -79,16 +79,16 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Privacy:
+class PrivacyPolicy:
     """``floors`` of None sends sums of single rows as they are; ``noise`` of None sends them exactly.
 
     ``secure_only`` refuses to send a sum that is not hidden by secure aggregation.
     """
 
-    floors: Floors | None = Floors()
+    floors: MinimumGroupSizes | None = MinimumGroupSizes()
     secure_only: bool = False
-    noise: Noise | None = None
+    noise: DifferentialPrivacy | None = None
 
 
-OPEN = Privacy(floors=None)
+OPEN = PrivacyPolicy(floors=None)
 """For rows that go nowhere: a router learned by the owner of all of them, or an experiment in one process."""

@@ -1,0 +1,80 @@
+"""Files written whole or not at all, private files, and locks between processes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from fedrouter.errors import BadInput
+
+PRIVATE, PUBLIC = 0o600, 0o644
+"""Permissions of a file that only its owner may read, and of one that everyone may."""
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder that only its owner may enter; an existing one keeps its content and loses others' access."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(path, 0o700)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be made a private folder ({error.strerror})") from None
+
+
+def write_new(path: Path, content: bytes, mode: int = PRIVATE) -> None:
+    """Create a file that must not exist yet; its permissions hold from its first byte on."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    except FileExistsError:
+        raise BadInput(f"{path}: already exists and is not overwritten") from None
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        _flush(file)
+
+
+def replace_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
+    """Replace a file's content atomically: a reader sees the old or the new, and a crash leaves one of them."""
+    with replacing(path, mode) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
+    """A binary file to write to, which takes the place of ``path`` when the block ends without an error."""
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            _flush(file)
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file exclusively; the operating system releases it when the process ends."""
+    from filelock import FileLock
+
+    with FileLock(path, mode=PRIVATE):
+        yield
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    """Write a rename to disk, so that it survives a power failure."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
