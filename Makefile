@@ -1,14 +1,22 @@
-# Every target sets up .venv first; nothing else is needed than Python 3.11 and make.
+# Every target sets up what it needs; nothing else is required than Python 3.11 or newer and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help demo test test-all bench bench-quality bench-claims bench-poison bench-privacy lint format clean
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
+# Where `make install` puts fedrouter, and with which extras.
+PREFIX ?= /opt/fedrouter
+EXTRAS ?= serve,encoder,onnx,postgres,flower
+
+.PHONY: help demo test test-all coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
+	bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
-help: ## what there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedrouter needs Python 3.11 or newer")'
@@ -16,41 +24,64 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
+$(DOCS_READY): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
 demo: $(READY) ## ten clients learn a router together in the simulated world; report in out/demo
 	$(BIN)/fedrouter demo --out out/demo --overwrite
 
-test: lint ## what CI runs
+test: lint ## what CI runs: style, types, fast tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-all: lint ## and the slow checks: real data, load
+test-all: lint ## everything, with the slow tests: real data, load, processes
 	$(BIN)/python -m pytest -m ''
 
-bench: $(READY) ## the numbers in docs/results
+coverage: $(READY) ## the share of lines that the fast tests run, subprocesses included
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
+
+docs: $(DOCS_READY) ## build the documentation site in out/site; a broken link or reference is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+docs-serve: $(DOCS_READY) ## the documentation site on localhost, rebuilt when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+wheel: ## build the wheel in dist
+	rm -rf build # setuptools would pack modules that are gone from src
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@echo $(WHEEL)
+
+install: wheel ## install the wheel with EXTRAS into a new environment at PREFIX
+	$(PYTHON) -m venv $(PREFIX)
+	$(PREFIX)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '$(WHEEL)[$(EXTRAS)]'
+
+bench: $(READY) ## measure the numbers in docs/results
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/core.py
 
-bench-quality: $(READY) ## every family on four real sets; under half an hour
+bench-quality: $(READY) ## every family on four real data sets; under half an hour
 	$(BIN)/python benchmarks/quality.py
 
-bench-claims: $(READY) ## every claim of the paper on four real sets; an hour, resumable
+bench-claims: $(READY) ## every claim of the paper on four real data sets; an hour, resumable
 	$(BIN)/python benchmarks/claims.py
 
-bench-poison: $(READY) ## one lying client of ten, with and without the defence; twenty minutes
+bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes
 	$(BIN)/python benchmarks/poison.py
 
-bench-privacy: $(READY) ## attacks with and without floors, the price of floors, noise and secure sums
+bench-privacy: $(READY) ## attacks with and without minimum group sizes; what privacy costs
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/privacy_price.py
 	$(BIN)/python benchmarks/secure.py
 
-lint: $(READY) ## style and types
+lint: $(READY) ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY) ## put the style right
+format: $(READY) ## fix the style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## remove what was built and made
-	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove everything that was built
+	rm -rf $(VENV) out build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
