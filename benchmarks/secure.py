@@ -129,7 +129,7 @@ the mean; the coordinator's seconds are all that is not spent in clients.
 
 "Apart" is the largest difference of an estimate (accuracy or dollars) between the two routers over 500 queries.
 Each question is one round over the network: the secure way has four for each one that asks for sums.
-Of the bytes a client receives in the secure way, every client gets every sealed share (248 bytes for each pair of
+Of the bytes a client receives in the secure way, every client gets every sealed share (148 bytes for each pair of
 clients), so this part grows with the square of their number; the coordinator's time to combine shares, with the cube.
 """
     (PROJECT / "docs" / "results" / "secure.md").write_text(page)

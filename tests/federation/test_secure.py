@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
-from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
@@ -21,9 +19,10 @@ from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.secagg.client import OPEN_SESSION
-from fedrouter.federation.secagg.crypto import common_ground, new_key, pair_mask, question, self_mask
+from fedrouter.federation.secagg.crypto import new_key, pair_mask, request_digest, self_mask, transcript
 from fedrouter.federation.secagg.encoding import LAYOUTS, WEIGHT_BITS
 from fedrouter.federation.secagg.identity import Identity
+from fedrouter.federation.secagg.secret_sharing import combine
 from fedrouter.federation.secagg.server import Secure, TooFewLeft
 from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, StatisticsRequest, TrainRequest
 from fedrouter.federation.verbs.secagg_messages import (
@@ -311,13 +310,13 @@ def test_taking_off_what_was_revealed_unmasks_the_total_alone():
     wire, plain = Wire(clients()), own_vectors()
     masked = seen(wire)
     told = wire.asked["shares"]
-    ground = common_ground(told.session, told.threshold, told.sealing, told.masking)
-    asked = question("statistics", STATISTICS.pack())
+    context = transcript(told.session, told.threshold, told.sealing, told.masking)
+    asked = request_digest("statistics", STATISTICS.pack())
     revealed = list(wire.sent["unmask"].values())
     bare = {}
     for name in NAMES:
-        seed = combine_shares([reply.seeds[name].tobytes() for reply in revealed[:THRESHOLD]])
-        bare[name] = masked[name] - self_mask(seed, ground, asked, len(masked[name]))
+        seed = combine([reply.seeds[name].tobytes() for reply in revealed[:THRESHOLD]])
+        bare[name] = masked[name] - self_mask(seed, context, asked, len(masked[name]))
         assert not (bare[name] == plain[name]).any()
     assert np.array_equal(sum(bare.values()), sum(plain.values()))
 
@@ -343,8 +342,9 @@ def test_masks_of_a_pair_cancel_and_depend_on_the_whole_secret():
     secret, same_fold = bytes(32), b"\1\0\0\0" * 2 + bytes(24)
     ours = pair_mask("a", "b", secret, b"ground", b"asked", length)
     assert not (ours + pair_mask("b", "a", secret, b"ground", b"asked", length)).any()
-    # Flower's own generator cannot tell these two secrets apart.
-    assert np.array_equal(*(pseudo_rand_gen(s, 2**31, [(length,)])[0] for s in (secret, same_fold)))
+    # A generator that folds its seed to 32 bits could not tell these two secrets apart.
+    fold = [np.bitwise_xor.reduce(np.frombuffer(each, "<u4")) for each in (secret, same_fold)]
+    assert fold[0] == fold[1]
     for other in (
         pair_mask("a", "b", same_fold, b"ground", b"asked", length),
         pair_mask("a", "b", secret, b"another", b"asked", length),

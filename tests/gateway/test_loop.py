@@ -15,9 +15,8 @@ from fedrouter.store import Record
 from fedrouter.store.store import Store
 
 sys.path.insert(0, str(PROJECT / "scripts"))
-from loop_parts.organizations import make_world
-
 from loop_parts.measured import Pass, not_better
+from loop_parts.organizations import make_world
 
 WIN = Record(
     id="a", time=0.0, key="k", bundle="b", version=1, family="f", tradeoff=1.0, chosen="m", reason="best",

@@ -32,28 +32,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.common.secure_aggregation.crypto.shamir import create_shares
 
 from fedrouter.errors import BadMessage, Refused
 from fedrouter.federation.message import Message
 from fedrouter.federation.privacy.memory import Memory
 from fedrouter.federation.secagg.crypto import (
     SEED_BYTES,
-    agreed,
     all_different,
     as_bytes,
-    common_ground,
     new_key,
     pair_mask,
     private_key,
-    public_half,
-    question,
+    public_key,
+    request_digest,
     seal,
     self_mask,
+    shared_secret,
+    transcript,
     unseal,
 )
 from fedrouter.federation.secagg.encoding import LAYOUTS
 from fedrouter.federation.secagg.identity import Identity
+from fedrouter.federation.secagg.secret_sharing import split
 from fedrouter.federation.verbs.messages import VERBS
 from fedrouter.federation.verbs.secagg_messages import (
     KEY_SHARE,
@@ -111,15 +111,15 @@ class SecureSide:
         own = self._take(request.session, "keys")
         self._admit(request, own)
         names = sorted(request.sealing)
-        ground = common_ground(request.session, request.threshold, request.sealing, request.masking)
+        context = transcript(request.session, request.threshold, request.sealing, request.masking)
         seed = secrets.token_bytes(SEED_BYTES)
-        shares = [create_shares(secret, request.threshold, len(names)) for secret in (seed, own["masking"])]
+        shares = [split(secret, request.threshold, len(names)) for secret in (seed, own["masking"])]
         sealing = private_key(own["sealing"])
         sealed = [
-            seal(agreed(sealing, request.sealing[peer].tobytes()), ground, self._name, peer, first + second)
+            seal(shared_secret(sealing, request.sealing[peer].tobytes()), context, self._name, peer, first + second)
             for peer, first, second in zip(names, *shares, strict=True)
         ]
-        known = {"seed": seed, "ground": ground, "names": _written(names), "threshold": _written(request.threshold)}
+        known = {"seed": seed, "context": context, "names": _written(names), "threshold": _written(request.threshold)}
         public = {f"sealing/{peer}": key.tobytes() for peer, key in request.sealing.items()}
         public |= {f"masking/{peer}": key.tobytes() for peer, key in request.masking.items()}
         self._remember(request.session, "shares", {**own, **known, **public})
@@ -133,7 +133,7 @@ class SecureSide:
         if not 2 * size < 3 * request.threshold <= 3 * size:
             raise self._refuse(f"a threshold of {request.threshold} among {size}: expected more than two thirds")
         for kind, keys in (("sealing", request.sealing), ("masking", request.masking)):
-            if self._name not in keys or keys[self._name].tobytes() != public_half(own[kind]):
+            if self._name not in keys or keys[self._name].tobytes() != public_key(own[kind]):
                 raise self._refuse("its own keys are not among those sent")
         if not all_different(request.sealing, request.masking):
             raise self._refuse("a key is there twice")
@@ -147,7 +147,7 @@ class SecureSide:
     def _masked(self, request: MaskedRequest) -> MaskedVector:
         """Step 3: the shares held for others are kept, and the own sums leave under masks."""
         known = self._take(request.session, "shares")
-        names, threshold, ground = json.loads(known["names"]), json.loads(known["threshold"]), known["ground"]
+        names, threshold, context = json.loads(known["names"]), json.loads(known["threshold"]), known["context"]
         senders = sorted(request.sealed)
         self._enough(senders, names, threshold)
         if request.verb not in LAYOUTS:
@@ -158,20 +158,20 @@ class SecureSide:
         for peer in senders:
             if len(request.sealed[peer]) != len(names):
                 raise BadMessage("sealed shares of another number of clients")
-            secret, sealed = agreed(sealing, known[f"sealing/{peer}"]), request.sealed[peer][place].tobytes()
-            held[f"held/{peer}"] = unseal(secret, ground, peer, self._name, sealed)
+            secret, sealed = shared_secret(sealing, known[f"sealing/{peer}"]), request.sealed[peer][place].tobytes()
+            held[f"held/{peer}"] = unseal(secret, context, peer, self._name, sealed)
             if len(held[f"held/{peer}"]) != SEED_SHARE + KEY_SHARE:
                 raise BadMessage("sealed shares of another length")
         packed = (dict(request.arrays), request.scalars)
-        asked = question(request.verb, packed)
+        asked = request_digest(request.verb, packed)
         plain = VERBS[request.verb][0].unpack(packed)
         vector = LAYOUTS[request.verb].lay(plain, self._answer(request.verb, plain), len(names)).copy()
-        vector += self_mask(known["seed"], ground, asked, len(vector))
+        vector += self_mask(known["seed"], context, asked, len(vector))
         for peer in senders:
             if peer != self._name:
-                secret = agreed(masking, known[f"masking/{peer}"])
-                vector += pair_mask(self._name, peer, secret, ground, asked, len(vector))
-        kept = {"senders": _written(senders), "threshold": known["threshold"], "ground": ground, **held}
+                secret = shared_secret(masking, known[f"masking/{peer}"])
+                vector += pair_mask(self._name, peer, secret, context, asked, len(vector))
+        kept = {"senders": _written(senders), "threshold": known["threshold"], "context": context, **held}
         self._remember(request.session, "masked", kept)
         return MaskedVector(vector)
 
@@ -182,7 +182,7 @@ class SecureSide:
         known = self._take(request.session, "masked")
         self._enough(request.survivors, json.loads(known["senders"]), json.loads(known["threshold"]))
         self._remember(request.session, "agreed", known)
-        what = _signed_survivors(known["ground"], sorted(request.survivors))
+        what = _signed_survivors(known["context"], sorted(request.survivors))
         return Agreement(as_bytes(self._identity.sign(*what)))
 
     def _unmask(self, request: UnmaskRequest) -> RevealedShares:
@@ -191,7 +191,7 @@ class SecureSide:
         senders, threshold = json.loads(known["senders"]), json.loads(known["threshold"])
         self._enough(request.survivors, senders, threshold)
         if self._identity:
-            what = _signed_survivors(known["ground"], sorted(request.survivors))
+            what = _signed_survivors(known["context"], sorted(request.survivors))
             given = [(name, part.tobytes()) for name, part in request.signatures.items() if name in senders]
             valid = [name for name, signature in given if self._identity.signed(name, signature, *what)]
             # Each signs once, so of two different sets of survivors only one can have so many names under it.
@@ -236,5 +236,5 @@ def _signed_keys(session: str, name: str, sealing: bytes, masking: bytes) -> tup
     return ("keys", session, name, sealing.hex(), masking.hex())
 
 
-def _signed_survivors(ground: bytes, survivors: list[str]) -> tuple[str, ...]:
-    return ("survivors", ground.hex(), *survivors)
+def _signed_survivors(context: bytes, survivors: list[str]) -> tuple[str, ...]:
+    return ("survivors", context.hex(), *survivors)

@@ -1,16 +1,15 @@
-"""The cryptography of secure aggregation: from keys to masks, and shares sealed for one reader.
+"""Cryptography of secure aggregation: key agreement, masks, and encryption of shares for one recipient.
 
-All primitives are Flower's (P-384 key pairs, key agreement, Fernet, Shamir's shares) or those of `cryptography`. One of
-Flower's is not used: its `pseudo_rand_gen` folds a seed to 32 bits and feeds numpy's Mersenne Twister, so whoever knows
-a few numbers of a mask can try all seeds. Masks here are the key stream of AES-256 in counter mode, under a key derived
-by HKDF from the whole secret. Each such key serves one mask, so the counter may start at zero.
+Every primitive comes from the package `cryptography`: ECDH on P-384, HKDF-SHA256, AES-256. A mask is the key stream of
+AES-256 in counter mode under a key derived by HKDF from the whole secret. Each such key serves one mask, so the counter
+may start at zero. Randomness comes from the operating system.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,57 +19,68 @@ from fedrouter.federation.message import Named, Packed
 from fedrouter.federation.secagg.encoding import Vector
 
 try:
-    from cryptography.fernet import InvalidToken
+    from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-    from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
-    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, generate_key_pairs, public_key_to_bytes
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 except ImportError:
-    raise MissingExtra("Secure aggregation", "flower") from None
+    raise MissingExtra("Secure aggregation", "secure") from None
 
 PrivateKey = ec.EllipticCurvePrivateKey
 CURVE = ec.SECP384R1()
 KEY_BYTES, SEED_BYTES = 48, 32
+NONCE_BYTES = 12
 
 
 def new_key() -> tuple[bytes, bytes]:
-    """A fresh key pair: the private number, and the public key as PEM."""
-    private, public = generate_key_pairs()
-    return private.private_numbers().private_value.to_bytes(KEY_BYTES, "big"), public_key_to_bytes(public)
+    """Generate a key pair: the private number, and the public key as PEM."""
+    private = ec.generate_private_key(CURVE)
+    return private.private_numbers().private_value.to_bytes(KEY_BYTES, "big"), _pem(private.public_key())
 
 
 def private_key(number: bytes) -> PrivateKey:
-    return ec.derive_private_key(int.from_bytes(number, "big"), CURVE)
-
-
-def public_half(number: bytes) -> bytes:
-    return public_key_to_bytes(private_key(number).public_key())
-
-
-def agreed(private: PrivateKey, public: bytes) -> bytes:
-    """The secret that the owners of two keys share, and nobody else."""
+    """The private key of a number from :func:`new_key`."""
     try:
-        return generate_shared_key(private, bytes_to_public_key(public))
-    except (AttributeError, TypeError, ValueError):
-        raise BadMessage("a public key that is none on the curve P-384") from None
+        return ec.derive_private_key(int.from_bytes(number, "big"), CURVE)
+    except ValueError:
+        raise BadMessage("a private key that is not on the curve P-384") from None
 
 
-def common_ground(session: str, threshold: int, sealing: Named, masking: Named) -> bytes:
-    """A digest of what all clients of a session must have been told alike: who takes part, by which keys.
+def public_key(number: bytes) -> bytes:
+    """The public key, as PEM, that belongs to a private number."""
+    return _pem(private_key(number).public_key())
 
-    It enters every key that is derived. So masks and seals of clients that were told different things do not match, and
-    the coordinator gains noise by telling them.
+
+def shared_secret(private: PrivateKey, public: bytes) -> bytes:
+    """ECDH: the secret that only the owners of two key pairs can compute."""
+    try:
+        other = load_pem_public_key(public)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        other = None
+    if not isinstance(other, ec.EllipticCurvePublicKey) or other.curve.name != CURVE.name:
+        raise BadMessage("a public key that is not on the curve P-384")
+    if _pem(other) != public:  # one key has one spelling, so that a key cannot stand in twice unnoticed
+        raise BadMessage("a public key that is not in its usual form")
+    return private.exchange(ec.ECDH(), other)
+
+
+def transcript(session: str, threshold: int, sealing: Named, masking: Named) -> bytes:
+    """Digest of what all clients of a session must have received alike: who takes part, with which keys.
+
+    It enters every derived key. If the coordinator sends clients different lists, their masks do not cancel and their
+    shares cannot be decrypted, so it learns nothing by doing so.
     """
     keys = [[name, sealing[name].tobytes().hex(), masking[name].tobytes().hex()] for name in sorted(sealing)]
     return hashlib.sha256(json.dumps([session, threshold, keys]).encode()).digest()
 
 
-def question(verb: str, packed: Packed) -> bytes:
-    """A digest of what is asked, which enters every mask.
+def request_digest(verb: str, packed: Packed) -> bytes:
+    """Digest of a request, which enters every mask.
 
-    Otherwise the coordinator could ask one client about all its rows and the others about none, and read the total.
+    Without it the coordinator could ask one client about all its rows and the others about none, and read the total.
     """
     arrays, scalars = packed
     found = hashlib.sha256(json.dumps([verb, scalars]).encode())
@@ -80,41 +90,30 @@ def question(verb: str, packed: Packed) -> bytes:
     return found.digest()
 
 
-def _derive(secret: bytes, ground: bytes, *purpose: str) -> bytes:
-    info = ground + json.dumps(purpose).encode()
-    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
+def self_mask(seed: bytes, context: bytes, request: bytes, length: int) -> Vector:
+    """A client's own mask, which is removed once enough clients confirm that its vector has arrived."""
+    return _stream(_derive(seed, context, "self", request.hex()), length)
 
 
-def _stream(key: bytes, length: int) -> Vector:
-    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-    return np.frombuffer(cipher.update(bytes(8 * length)), "<u8").astype(np.uint64)
-
-
-def self_mask(seed: bytes, ground: bytes, asked: bytes, length: int) -> Vector:
-    """The mask of a client's own, which stays on until enough clients say that its vector has arrived."""
-    return _stream(_derive(seed, ground, "self", asked.hex()), length)
-
-
-def pair_mask(own: str, peer: str, secret: bytes, ground: bytes, asked: bytes, length: int) -> Vector:
-    """The mask that ``own`` adds for ``peer``; the one that ``peer`` adds for ``own`` is its negative."""
-    mask = _stream(_derive(secret, ground, "pair", asked.hex(), *sorted((own, peer))), length)
+def pair_mask(own: str, peer: str, secret: bytes, context: bytes, request: bytes, length: int) -> Vector:
+    """The mask that ``own`` adds for ``peer``; it is the negative of the one that ``peer`` adds for ``own``."""
+    mask = _stream(_derive(secret, context, "pair", request.hex(), *sorted((own, peer))), length)
     return mask if own < peer else np.negative(mask)
 
 
-def seal(secret: bytes, ground: bytes, sender: str, receiver: str, content: bytes) -> bytes:
-    """Content for one reader; the direction is part of the key, so nothing can be sent back to who sealed it."""
-    return encrypt(_sealing_key(secret, ground, sender, receiver), content)
+def seal(secret: bytes, context: bytes, sender: str, receiver: str, content: bytes) -> bytes:
+    """Encrypt for one recipient (AES-256-GCM); the key depends on the direction, so nothing can be sent back."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return nonce + AESGCM(_derive(secret, context, "seal", sender, receiver)).encrypt(nonce, content, context)
 
 
-def unseal(secret: bytes, ground: bytes, sender: str, receiver: str, sealed: bytes) -> bytes:
+def unseal(secret: bytes, context: bytes, sender: str, receiver: str, sealed: bytes) -> bytes:
+    """Decrypt what :func:`seal` encrypted for ``receiver`` in the same session."""
+    cipher = AESGCM(_derive(secret, context, "seal", sender, receiver))
     try:
-        return decrypt(_sealing_key(secret, ground, sender, receiver), sealed)
-    except InvalidToken:
+        return cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
+    except (InvalidTag, ValueError):
         raise BadMessage("shares that were not sealed for this client in this session") from None
-
-
-def _sealing_key(secret: bytes, ground: bytes, sender: str, receiver: str) -> bytes:
-    return base64.urlsafe_b64encode(_derive(secret, ground, "seal", sender, receiver))
 
 
 def as_bytes(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -123,6 +122,20 @@ def as_bytes(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 def all_different(*groups: Mapping[str, np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> bool:
-    """Whether no key stands in for two."""
+    """Whether no key occurs twice."""
     keys = [array.tobytes() for group in groups for array in group.values()]
     return len(set(keys)) == len(keys)
+
+
+def _derive(secret: bytes, context: bytes, *purpose: str) -> bytes:
+    info = context + json.dumps(purpose).encode()
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
+
+
+def _stream(key: bytes, length: int) -> Vector:
+    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(cipher.update(bytes(8 * length)), "<u8").astype(np.uint64)
+
+
+def _pem(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

@@ -1,7 +1,7 @@
-"""A client's long-term key, and those of its peers: how clients know each other without trusting who stands between.
+"""A client's long-term signing key and those of its peers, so that clients authenticate each other directly.
 
-The key is the one by which the client's node is enrolled (ECDSA P-384, in OpenSSH's form), the roster what the clients
-have told each other on another way than through the coordinator. Otherwise it could put its own keys in their place.
+The key is the one with which the client is enrolled (ECDSA P-384, OpenSSH format). The roster holds the public keys
+that the clients exchanged without the coordinator; otherwise the coordinator could substitute its own keys.
 """
 
 from __future__ import annotations
@@ -10,44 +10,54 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
-from flwr.supercore.primitives.asymmetric import sign_message, verify_signature
-
-from fedrouter.errors import BadInput
+from fedrouter.errors import BadInput, MissingExtra
 from fedrouter.federation.secagg.crypto import CURVE
+
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+except ImportError:
+    raise MissingExtra("Secure aggregation", "secure") from None
 
 
 @dataclass(frozen=True)
 class Identity:
-    """``key`` signs for this client; ``roster`` holds the public keys by which others' signatures are verified."""
+    """``key`` signs for this client; ``roster`` holds the public keys that verify the signatures of others."""
 
     key: ec.EllipticCurvePrivateKey
     roster: Mapping[str, ec.EllipticCurvePublicKey]
 
     @classmethod
     def read(cls, key: bytes, roster: Mapping[str, str]) -> Identity:
-        """From a private key file's content and lines ``ecdsa-sha2-nistp384 …`` by client name."""
+        """Load the content of a private key file, and lines ``ecdsa-sha2-nistp384 …`` by client name."""
         try:
             private = load_ssh_private_key(key, None)
         except (ValueError, UnsupportedAlgorithm):
             private = None
         if not isinstance(private, ec.EllipticCurvePrivateKey) or private.curve.name != CURVE.name:
-            raise BadInput("client key: expected a private key of ECDSA P-384 in OpenSSH's form")
+            raise BadInput("client key: expected a private key of ECDSA P-384 in OpenSSH format")
         return cls(private, {name: _public(name, line) for name, line in roster.items()})
 
-    def sign(self, *what: str) -> bytes:
-        return sign_message(self.key, _message(what))
+    def sign(self, *statement: str) -> bytes:
+        """Sign a statement with this client's key (ECDSA with SHA-256)."""
+        return self.key.sign(_message(statement), ec.ECDSA(hashes.SHA256()))
 
-    def signed(self, name: str, signature: bytes, *what: str) -> bool:
-        """Whether this client, who must be on the roster, has signed this."""
-        return name in self.roster and verify_signature(self.roster[name], _message(what), signature)
+    def signed(self, name: str, signature: bytes, *statement: str) -> bool:
+        """Whether the client ``name``, which must be on the roster, has signed this statement."""
+        if name not in self.roster:
+            return False
+        try:
+            self.roster[name].verify(signature, _message(statement), ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            return False
+        return True
 
 
-def _message(what: tuple[str, ...]) -> bytes:
-    # The same key signs in to the coordinator: what is signed for one purpose must not pass for the other.
-    return json.dumps(["fedrouter secure aggregation", *what]).encode()
+def _message(statement: tuple[str, ...]) -> bytes:
+    # The same key authenticates to the coordinator: a signature for one purpose must not be valid for the other.
+    return json.dumps(["fedrouter secure aggregation", *statement]).encode()
 
 
 def _public(name: str, line: str) -> ec.EllipticCurvePublicKey:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 
 from fedrouter.errors import BadInput, BadMessage, FedrouterError
 from fedrouter.federation.federation import Federation
@@ -24,15 +23,16 @@ from fedrouter.federation.message import Named, Reply, Request
 from fedrouter.federation.middleware.validation import fault
 from fedrouter.federation.secagg.client import LEAST_CLIENTS
 from fedrouter.federation.secagg.crypto import (
-    agreed,
-    common_ground,
     pair_mask,
     private_key,
-    public_half,
-    question,
+    public_key,
+    request_digest,
     self_mask,
+    shared_secret,
+    transcript,
 )
 from fedrouter.federation.secagg.encoding import LAYOUTS, Vector
+from fedrouter.federation.secagg.secret_sharing import combine, holder
 from fedrouter.federation.verbs.secagg_messages import (
     AgreeRequest,
     KeysRequest,
@@ -120,17 +120,18 @@ class _Session:
         total: Vector = np.zeros_like(vectors[survivors[0]])
         for vector in vectors.values():
             total += vector
-        ground, wanted = common_ground(self._id, self._threshold, sealing, masking), question(self._verb, self._packed)
+        context = transcript(self._id, self._threshold, sealing, masking)
+        request = request_digest(self._verb, self._packed)
         for name in survivors:
-            seed = self._recovered([reply.seeds[name].tobytes() for reply in revealed])
-            total -= self_mask(seed, ground, wanted, len(total))
+            seed = combine([reply.seeds[name].tobytes() for reply in revealed[: self._threshold]])
+            total -= self_mask(seed, context, request, len(total))
         for lost in gone:
-            number = self._recovered([reply.keys[lost].tobytes() for reply in revealed])
-            if public_half(number) != masking[lost].tobytes():
-                raise _do_not_combine()
+            number = combine([reply.keys[lost].tobytes() for reply in revealed[: self._threshold]])
+            if public_key(number) != masking[lost].tobytes():
+                raise BadMessage(f"the shares of {lost!r} recover a key that is not its own")
             for name in survivors:
-                secret = agreed(private_key(number), masking[name].tobytes())
-                total -= pair_mask(name, lost, secret, ground, wanted, len(total))
+                secret = shared_secret(private_key(number), masking[name].tobytes())
+                total -= pair_mask(name, lost, secret, context, request, len(total))
         return total, survivors
 
     def _step(self, step: str, request: Request[Reply], to: Sequence[str]) -> Mapping[str, Reply]:
@@ -145,16 +146,6 @@ class _Session:
                 f"{self._threshold}; nothing of what they sent can be read"
             )
 
-    def _recovered(self, shares: list[bytes]) -> bytes:
-        try:
-            return combine_shares(shares[: self._threshold])
-        except ValueError:
-            raise _do_not_combine() from None
-
-
-def _do_not_combine() -> BadMessage:
-    return BadMessage("shares of a secret do not combine: a client has sent wrong ones")
-
 
 def _of_one_length(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
     """Those as long as most are: others cannot be added, and their clients count as gone."""
@@ -162,8 +153,7 @@ def _of_one_length(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
     return {name: vector for name, vector in vectors.items() if len(vector) == common}
 
 
-def _fits(reply: RevealedShares, place: int, survivors: set[str], gone: set[str]) -> bool:
-    """Whether a client revealed what it was asked for, from its own shares; each begins with its holder's place."""
-    whole = [*reply.seeds.values(), *reply.keys.values()]
-    own = all(int.from_bytes(share[:4].tobytes(), "little") == place for share in whole)
+def _fits(reply: RevealedShares, index: int, survivors: set[str], gone: set[str]) -> bool:
+    """Whether a client revealed what it was asked for, and from the shares that were made for it."""
+    own = all(holder(share.tobytes()) == index for share in (*reply.seeds.values(), *reply.keys.values()))
     return own and set(reply.seeds) == survivors and set(reply.keys) == gone

@@ -15,7 +15,7 @@ from fedrouter.federation.message import Message, Named, Request
 
 Bytes = npt.NDArray[np.uint8]
 
-SEED_SHARE, KEY_SHARE, SEALED = 52, 68, 248
+SEED_SHARE, KEY_SHARE, SEALED = 52, 68, 148
 """Bytes of a share of a 32-byte seed, of one of a 48-byte key, and of both together when sealed."""
 MOST_KEY = 512
 """Bytes of a public key or signature at most."""
@@ -75,7 +75,7 @@ class SharesRequest(Request["SealedShares"]):
 
 @dataclass(frozen=True, eq=False)
 class SealedShares(Message):
-    """Shares of this client's two secrets ``(n, 248)``, a row for each client by sorted name, each sealed for it."""
+    """Shares of this client's two secrets ``(n, 148)``, a row for each client by sorted name, each sealed for it."""
 
     sealed: Bytes
 
