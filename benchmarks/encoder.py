@@ -80,7 +80,7 @@ def choices(evaluations: Evaluations, test: np.ndarray, embeddings: dict[str, np
     lines = []
     for family in FAMILIES_TRIED:
         federation = LocalFederation([Client("all", evaluations.of_queries(rest), OPEN)])
-        router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().alone(), 0)
+        router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), 0)
         torch, onnx = (router.estimate(found) for found in embeddings.values())
         equal = [np.mean(torch.choose(each / dearest) == onnx.choose(each / dearest)) for each in SCALED]
         areas = [sweep(each, truth).areas.auc_common for each in (torch, onnx)]

@@ -69,7 +69,7 @@ def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
     found = []
     for client in clients:
         own = LocalFederation([Client(client.name, client.train, PrivacyPolicy(floors=None))])
-        learned = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().alone(), seed)
+        learned = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().single_client(), seed)
         found.append(sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common)
     return float(np.mean(found))
 

@@ -62,7 +62,7 @@ class Run:
 
 def learned(evaluations: Evaluations, family: str, seed: int) -> Router:
     federation = LocalFederation([Client("log", evaluations, OPEN)])
-    return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().alone(), seed)
+    return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), seed)
 
 
 def only(evaluations: Evaluations, queries: Integers, model: Integers) -> Evaluations:

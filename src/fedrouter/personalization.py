@@ -80,11 +80,13 @@ def local_weight(federated: Floats, local: Floats, rows: Integers | None = None)
 
 def _learn(rows: Evaluations, name: str, settings: Settings, seed: int, paper: bool = False) -> Router:
     """A router of these rows alone. But for the paper's form, networks stop before they know them by heart."""
-    used = settings.alone()
+    used = settings.single_client()
     if isinstance(settings, MLPSettings) and not paper:
         turns = max(1, settings.rounds * settings.local_epochs // JUDGED_AFTER)
-        held_out = settings.held_out or MLPSettings.held_out
-        used = replace(settings, rounds=turns, local_epochs=JUDGED_AFTER, participation=1.0, held_out=held_out)
+        fraction = settings.validation_fraction or MLPSettings.validation_fraction
+        used = replace(
+            settings, rounds=turns, local_epochs=JUDGED_AFTER, participation=1.0, validation_fraction=fraction
+        )
     return family(name).learn(LocalFederation([Client("local", rows, OPEN)]), rows.pool, used, seed)
 
 

@@ -79,10 +79,10 @@ def test_growing_resumes_too(tmp_path):
     family = FAMILIES["mlp"]
     base = family.learn(federation(), ModelPool(POOL.names[:2]), settings("mlp"))
     new = ModelPool(POOL.names[2:])
-    expected = arrays(family.extend(base, federation(), new, settings("mlp")))
+    expected = arrays(family.add_models(base, federation(), new, settings("mlp")))
     with pytest.raises(Killed):
-        family.extend(base, Checkpointed(Dying(federation(), 3), tmp_path), new, settings("mlp"))
-    assert arrays(family.extend(base, Checkpointed(federation(), tmp_path), new, settings("mlp"))) == expected
+        family.add_models(base, Checkpointed(Dying(federation(), 3), tmp_path), new, settings("mlp"))
+    assert arrays(family.add_models(base, Checkpointed(federation(), tmp_path), new, settings("mlp"))) == expected
 
 
 def test_who_took_part_is_who_takes_part_after_a_kill(tmp_path):

@@ -40,12 +40,12 @@ def router(family):
 
 @pytest.fixture(scope="module")
 def extended(family, router):
-    return family.extend(router, federation(*FOUNDERS), NEW, family.settings())
+    return family.add_models(router, federation(*FOUNDERS), NEW, family.settings())
 
 
 @pytest.fixture(scope="module")
 def joined(family, router):
-    return family.absorb(router, federation(*NEWCOMERS), family.settings())
+    return family.add_clients(router, federation(*NEWCOMERS), family.settings())
 
 
 def same(one, other):
@@ -66,19 +66,19 @@ def test_a_new_model_gets_estimates_and_its_place_after_the_others(extended):
 
 def test_a_new_model_that_nobody_has_asked_is_refused(family, router):
     with pytest.raises(NothingToLearn):
-        family.extend(router, federation(*FOUNDERS), ModelPool(["model-9"]), family.settings())
+        family.add_models(router, federation(*FOUNDERS), ModelPool(["model-9"]), family.settings())
 
 
 def test_a_model_that_is_there_cannot_be_added(family, router):
     with pytest.raises(BadInput, match="already in the pool: model-1"):
-        family.extend(router, federation(*FOUNDERS), ModelPool(["model-1"]), family.settings())
+        family.add_models(router, federation(*FOUNDERS), ModelPool(["model-1"]), family.settings())
 
 
 @pytest.mark.parametrize("name", ["mlp", "mf"])
 def test_trunk_and_old_heads_keep_every_bit_when_a_model_is_added(name):
     family = FAMILIES[name]
     router = family.learn(federation(*FOUNDERS), OLD, family.settings())
-    grown = family.extend(router, federation(*FOUNDERS), NEW, family.settings())
+    grown = family.add_models(router, federation(*FOUNDERS), NEW, family.settings())
     for key, before in router.weights.items():
         after = grown.weights[key][: len(before)] if key.startswith(HEADS) else grown.weights[key]
         assert after.tobytes() == before.tobytes(), key
@@ -100,7 +100,9 @@ def test_only_heads_of_the_new_models_travel_back():
 
     family = FAMILIES["mlp"]
     router = family.learn(federation(*FOUNDERS), OLD, MLPSettings(rounds=1))
-    family.extend(router, Listening(Client(name, PARTS[name], OPEN) for name in FOUNDERS), NEW, MLPSettings(rounds=1))
+    family.add_models(
+        router, Listening(Client(name, PARTS[name], OPEN) for name in FOUNDERS), NEW, MLPSettings(rounds=1)
+    )
     updates = [(payload, reply) for verb, payload, reply in sent if verb == "train"]
     assert updates
     for payload, reply in updates:
@@ -113,14 +115,14 @@ def test_only_heads_of_the_new_models_travel_back():
 def test_old_cells_and_centres_keep_every_bit_when_a_model_is_added():
     family = FAMILIES["kmeans"]
     router = family.learn(federation(*FOUNDERS), OLD, KMeansSettings(paper=True))
-    grown = family.extend(router, federation(*FOUNDERS), NEW, KMeansSettings())
+    grown = family.add_models(router, federation(*FOUNDERS), NEW, KMeansSettings())
     assert np.array_equal(grown.centres, router.centres)
     assert np.array_equal(grown.sums.count[:, :3], router.sums.count)
     old, new = router.estimate(QUERIES), grown.estimate(QUERIES)
     assert np.array_equal(new.accuracy[:, :3], old.accuracy)
     assert np.array_equal(new.cost[:, :3], old.cost)
     # what was learned in two steps is what would have been learned in one, around the same centres
-    whole = family.absorb(
+    whole = family.add_clients(
         dataclasses.replace(grown, sums=grown.sums - grown.sums), federation(*FOUNDERS), KMeansSettings()
     )
     assert whole.sums == grown.sums
@@ -133,27 +135,27 @@ def test_a_new_client_is_learnt_from_and_nobody_else_is_asked(router, joined):
 
 
 def test_a_client_that_joins_and_leaves_restores_the_router_exactly(family, router, joined):
-    if family.release is None:
+    if family.remove_clients is None:
         pytest.skip(f"{family.name}: its state is no sum")
     assert not same(joined, router)
-    assert same(family.release(joined, federation(*NEWCOMERS)), router)
+    assert same(family.remove_clients(joined, federation(*NEWCOMERS)), router)
 
 
 def test_joining_and_leaving_in_any_order_is_as_if_the_leaver_never_came(family, router, joined):
-    if family.release is None:
+    if family.remove_clients is None:
         pytest.skip(f"{family.name}: its state is no sum")
     one, other = drawn_evaluations(queries=80, seed=21), drawn_evaluations(queries=90, seed=22)
     first, second = (LocalFederation([Client("x", rows, OPEN)]) for rows in (one, other))
-    both = family.absorb(family.absorb(router, first, family.settings()), second, family.settings())
-    assert same(family.release(both, first), family.absorb(router, second, family.settings()))
+    both = family.add_clients(family.add_clients(router, first, family.settings()), second, family.settings())
+    assert same(family.remove_clients(both, first), family.add_clients(router, second, family.settings()))
 
 
 def test_who_never_joined_cannot_leave(family, router):
-    if family.release is None:
+    if family.remove_clients is None:
         pytest.skip(f"{family.name}: its state is no sum")
     stranger = LocalFederation([Client("stranger", drawn_evaluations(queries=400, seed=77), OPEN)])
     with pytest.raises(BadInput, match="not part of this router"):
-        family.release(router, stranger)
+        family.remove_clients(router, stranger)
 
 
 def test_a_model_that_comes_with_a_client_goes_with_it():
@@ -162,9 +164,9 @@ def test_a_model_that_comes_with_a_client_goes_with_it():
     without = {name: part.over(OLD) for name, part in PARTS.items()}
     router = linear.learn(LocalFederation(Client(n, without[n], OPEN) for n in FOUNDERS), pool, linear.settings())
     assert router.estimate(QUERIES).unavailable[3]
-    joined = linear.absorb(router, federation(*NEWCOMERS), linear.settings())
+    joined = linear.add_clients(router, federation(*NEWCOMERS), linear.settings())
     assert joined.estimate(QUERIES).unavailable[3] is None
-    assert same(linear.release(joined, federation(*NEWCOMERS)), router)
+    assert same(linear.remove_clients(joined, federation(*NEWCOMERS)), router)
 
 
 def test_distillation_keeps_the_router_nearer_to_the_one_that_is_joined():
@@ -173,7 +175,7 @@ def test_distillation_keeps_the_router_nearer_to_the_one_that_is_joined():
     router = mlp.learn(federation(*FOUNDERS), OLD, settings)
     moved = []
     for weight in (0.0, 1.0, 30.0):
-        joined = mlp.absorb(router, federation(*NEWCOMERS), dataclasses.replace(settings, distillation=weight))
+        joined = mlp.add_clients(router, federation(*NEWCOMERS), dataclasses.replace(settings, distillation=weight))
         moved.append(np.abs(joined.estimate(QUERIES).accuracy - router.estimate(QUERIES).accuracy).mean())
     assert moved[0] > moved[1] > moved[2] > 0
 
@@ -204,7 +206,7 @@ def test_the_regulariser_is_the_papers():
 def test_a_client_of_another_width_is_refused(family, router):
     narrow = LocalFederation([Client("narrow", drawn_evaluations(dimension=5), OPEN)])
     with pytest.raises(BadInput, match="width"):
-        family.absorb(router, narrow, family.settings())
+        family.add_clients(router, narrow, family.settings())
 
 
 def test_settings_come_back_from_a_manifest():

@@ -159,9 +159,9 @@ def test_clients_who_embed_with_different_widths_are_refused():
         {"participation": 0},
         {"participation": 1.5},
         {"batch_size": 0},
-        {"smoothing": 1},
-        {"held_out": 1},
-        {"held_out": -0.1},
+        {"ema_decay": 1},
+        {"validation_fraction": 1},
+        {"validation_fraction": -0.1},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong):
@@ -246,7 +246,7 @@ def test_the_papers_settings_ask_nothing_new_of_a_client():
     assert all(sum(update.rows for update in replies.values()) == 400 for _, replies in members.of("train"))
 
 
-@pytest.mark.parametrize("addition", [{"even_heads": True}, {"shared_step": True}, {"smoothing": 0.5}])
+@pytest.mark.parametrize("addition", [{"zero_init_heads": True}, {"shared_step": True}, {"ema_decay": 0.5}])
 def test_each_addition_can_be_had_alone_and_repeats_itself(addition):
     settings = replace(PAPER, rounds=3, **addition)
     routers = [learn(recorder(), POOL, settings).weights for _ in range(2)]
@@ -257,7 +257,7 @@ def test_each_addition_can_be_had_alone_and_repeats_itself(addition):
 def test_the_best_round_is_kept_and_not_the_last():
     # So few rows and so large steps that it overfits within the run.
     members = recorder(queries=60)
-    settings = replace(SMALL, rounds=15, local_epochs=20, learning_rate=3e-3, held_out=0.3)
+    settings = replace(SMALL, rounds=15, local_epochs=20, learning_rate=3e-3, validation_fraction=0.3)
     seen = []
     router = learn(members, POOL, settings, callback=seen.append)
     errors = [progress.metrics["held-out error"] for progress in seen]
@@ -345,7 +345,7 @@ def test_the_shared_step_also_moves_heads_of_models_a_client_does_not_ask():
     rows = rows.take(np.flatnonzero(rows.model != 2))
     for shared in (False, True):
         members = Recorder([Client("one", rows, OPEN)])
-        settings = replace(PAPER, rounds=1, even_heads=True, shared_step=shared, weight_decay=0.0)
+        settings = replace(PAPER, rounds=1, zero_init_heads=True, shared_step=shared, weight_decay=0.0)
         weights = learn(members, POOL, settings).weights
         for head in HEADS:
             assert weights[f"{head}.weight"][2].any() == shared
@@ -353,7 +353,7 @@ def test_the_shared_step_also_moves_heads_of_models_a_client_does_not_ask():
 
 def test_smoothing_keeps_a_share_of_the_round_before():
     members = recorder()
-    learn(members, POOL, replace(SMALL, rounds=2, smoothing=0.75))
+    learn(members, POOL, replace(SMALL, rounds=2, ema_decay=0.75))
     (first, _), (second, _) = members.of("validate")
     updates = list(members.of("train")[1][1].values())
     for name, weight in average(updates, updates[0].weights).items():
@@ -361,7 +361,9 @@ def test_smoothing_keeps_a_share_of_the_round_before():
 
 
 def test_alone_holds_nothing_out():
-    assert MLPSettings(rounds=8).alone() == MLPSettings(rounds=1, local_epochs=8, participation=1.0, held_out=0.0)
+    assert MLPSettings(rounds=8).single_client() == MLPSettings(
+        rounds=1, local_epochs=8, participation=1.0, validation_fraction=0.0
+    )
 
 
 @pytest.mark.parametrize(

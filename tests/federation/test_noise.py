@@ -309,13 +309,15 @@ def test_trained_families_grow_under_noise(name):
     family, chosen = FAMILIES[name], SMALL[name]
     federation = LocalFederation(clients())
     router = family.learn(federation, ModelPool(MODELS[:2]), chosen, 0)
-    grown = family.absorb(family.extend(router, federation, ModelPool(MODELS[2:]), chosen, 0), federation, chosen, 0)
+    grown = family.add_clients(
+        family.add_models(router, federation, ModelPool(MODELS[2:]), chosen, 0), federation, chosen, 0
+    )
     assert np.isfinite(grown.estimate(drawn_evaluations(5).embeddings).accuracy).all()
 
 
 def test_training_with_little_noise_learns_what_training_without_learns():
     rows = drawn_evaluations(1500)
-    chosen = MLPSettings(rounds=4, hidden=(16,), participation=1.0, held_out=0.0, learning_rate=1e-2)
+    chosen = MLPSettings(rounds=4, hidden=(16,), participation=1.0, validation_fraction=0.0, learning_rate=1e-2)
     test = drawn_evaluations(400, seed=5)
 
     def error(privacy):

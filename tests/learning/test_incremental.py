@@ -72,7 +72,7 @@ def test_it_holds_for_models_that_the_router_has_never_seen(name, size, log):
 def test_folding_is_what_a_federation_does_when_a_client_joins(name, log):
     base = learned(drawn_evaluations(120, 4, seed=1), name)
     family = FAMILIES[name]
-    joined = family.absorb(base, LocalFederation([Client("new", log, OPEN)]), family.settings())
+    joined = family.add_clients(base, LocalFederation([Client("new", log, OPEN)]), family.settings())
     assert same(folded(base, [log]), joined)
 
 

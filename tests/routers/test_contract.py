@@ -165,7 +165,7 @@ def test_it_learns_what_is_there_to_learn(family):
 
 
 def test_learning_alone_is_learning_from_one_client(family):
-    settings = family.settings().alone()
+    settings = family.settings().single_client()
     pool = ModelPool(["model-0", "model-1", "model-2"])
     rows = Evaluations.concatenate([client._evaluations for client in clients()])
     router = family.learn(LocalFederation([Client("all", rows, OPEN)]), pool, settings)

@@ -126,10 +126,10 @@ def _learn(
         strangers = [name for name in federation.clients() if name not in base.clients]
         if strangers:
             raise BadInput(f"{', '.join(strangers)}: not among the router's clients; let them join first")
-        return kind.extend(base.router, federation, pool, settings, job.seed, log.step)
+        return kind.add_models(base.router, federation, pool, settings, job.seed, log.step)
     if there:
         raise BadInput(f"{', '.join(there)}: already a client of this router; its evaluations would count twice")
-    return kind.absorb(base.router, federation, settings, job.seed, log.step)
+    return kind.add_clients(base.router, federation, settings, job.seed, log.step)
 
 
 def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> Provenance:

@@ -27,8 +27,8 @@ HELD_OUT = 0.1
 def centralized_settings(settings: Settings, train: Evaluations, seed: int) -> Settings:
     """The settings to train with on pooled data."""
     if not isinstance(settings, mlp.MLPSettings):
-        return settings.alone()
-    return replace(settings.alone(), local_epochs=_best_epochs(settings, train, seed))
+        return settings.single_client()
+    return replace(settings.single_client(), local_epochs=_best_epochs(settings, train, seed))
 
 
 def _best_epochs(settings: mlp.MLPSettings, train: Evaluations, seed: int) -> int:
@@ -45,7 +45,7 @@ def _best_epochs(settings: mlp.MLPSettings, train: Evaluations, seed: int) -> in
         errors.append(_error(progress.router, held))
 
     # Every epoch's own weights are judged here, on rows of our own: no choice or mean of rounds in between.
-    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0, held_out=0.0, smoothing=0.0)
+    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0, validation_fraction=0.0, ema_decay=0.0)
     mlp.learn(LocalFederation([Client("held-out", rest, OPEN)]), train.pool, trial, seed, measure)
     return int(np.nanargmin(errors)) + 1
 

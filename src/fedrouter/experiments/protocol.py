@@ -127,7 +127,11 @@ def compare(
             follow = watch("local", name)
             alone = {
                 client.name: learn(
-                    LocalFederation([Client(client.name, client.train, OPEN)]), pool, chosen.alone(), seed, follow
+                    LocalFederation([Client(client.name, client.train, OPEN)]),
+                    pool,
+                    chosen.single_client(),
+                    seed,
+                    follow,
                 )
                 for client in clients
                 if len(client.train)
@@ -136,7 +140,7 @@ def compare(
             pooled = LocalFederation([Client("centralized", train, OPEN)])
             settled = centralized_settings(chosen, train, seed)
             central = learn(pooled, pool, settled, seed, watch("centralized", name))
-        for way, used in zip(WAYS, (chosen, chosen.alone(), settled), strict=True):
+        for way, used in zip(WAYS, (chosen, chosen.single_client(), settled), strict=True):
             spent[way][name] = asdict(used)  # type: ignore[call-overload]
         with clock.of("evaluation"):
             for way, shared in (("federated", routers[name]), ("centralized", central)):

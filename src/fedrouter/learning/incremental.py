@@ -1,8 +1,8 @@
 """Folding the log into a router: where its state is sums, every scored request is one more row, in any batches.
 
-The gateway's log is one more client of the federation: its rows go through the same client and the same `absorb`, and
-come out by the same `release`. Sums are exact: a router that learns request by request equals one that learns from all
-of them at once, to the bit.
+The gateway's log is one more client of the federation: its rows go through the same client and the same `add_clients`,
+and come out by the same `remove_clients`. Sums are exact: a router that learns request by request equals one that
+learns from all of them at once, to the bit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Learner:
         router = self.router
         for part in (first, rest):
             if len(part):
-                router = _kind(router).absorb(router, _client(rows.take(part)), _kind(router).settings())
+                router = _kind(router).add_clients(router, _client(rows.take(part)), _kind(router).settings())
         waiting = rows.take(wait) if len(wait) else None
         return Learner(router, self.rows + len(first) + len(rest), waiting)
 
@@ -64,16 +64,16 @@ class Learner:
         rows = evaluations.over(self.router.pool)
         if not len(rows):
             return self
-        release = _kind(self.router).release
-        assert release is not None  # it adds up
-        return replace(self, router=release(self.router, _client(rows)), rows=self.rows - len(rows))
+        remove = _kind(self.router).remove_clients
+        assert remove is not None  # it adds up
+        return replace(self, router=remove(self.router, _client(rows)), rows=self.rows - len(rows))
 
 
 def adds_up(router: Router) -> bool:
     """Whether a router's state is sums."""
     if isinstance(router, BlendRouter):
         return all(adds_up(part) for part in router.parts)
-    return router.family != "personal" and _kind(router).release is not None
+    return router.family != "personal" and _kind(router).remove_clients is not None
 
 
 def _of_unseen(router: Router, rows: Evaluations) -> tuple[Integers, Integers]:

@@ -118,7 +118,7 @@ def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_jso
 
     voice = Voice(as_json)
     saved, family, logs = _open(bundle, clients, out)
-    if family.release is None:
+    if family.remove_clients is None:
         raise not_a_sum(family.name)
     rows = {name: len(log.over(saved.router.pool)) for name, log in logs.items()}
     for name in rows:
@@ -127,7 +127,7 @@ def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_jso
         expected = saved.clients[name]["rows"]
         if rows[name] != expected:
             raise BadInput(f"{name}: expected the {expected:,} evaluations it contributed, its log has {rows[name]:,}")
-    left = family.release(saved.router, _federation(logs))
+    left = family.remove_clients(saved.router, _federation(logs))
     entries = [entry for name, entry in saved.clients.items() if name not in rows]
     change = {"verb": "client leave", "clients": sorted(logs)}
     done = f"{', '.join(sorted(logs))} left: {sum(rows.values()):,} evaluations subtracted, exactly."
@@ -186,8 +186,8 @@ def _learn(
             shown.move(progress.stage, progress.step, progress.steps)
 
         if models is None:
-            return family.absorb(saved.router, _federation(logs), settings, seed, follow)
-        return family.extend(saved.router, _federation(logs), models, settings, seed, follow)
+            return family.add_clients(saved.router, _federation(logs), settings, seed, follow)
+        return family.add_models(saved.router, _federation(logs), models, settings, seed, follow)
 
 
 def _conclude(

@@ -78,7 +78,7 @@ def run(world: World, watch: Watch) -> Document:
         watch((place + 0.6) / 2)
         learning = old.asked.copy()
         joining = replace(settings, rounds=JOIN_ROUNDS) if isinstance(settings, MLPSettings) else settings
-        routers[AFTER] = family.absorb(routers[BEFORE], new, joining, world.seed)
+        routers[AFTER] = family.add_clients(routers[BEFORE], new, joining, world.seed)
         asked[name] = {
             "old clients, learning": learning.total(),
             "old clients, joining": old.asked.total() - learning.total(),
@@ -86,7 +86,7 @@ def run(world: World, watch: Watch) -> Document:
         }
         if isinstance(joining, MLPSettings):
             unheld = replace(joining, distillation=0.0)
-            routers[UNHELD] = family.absorb(routers[BEFORE], new, unheld, world.seed)
+            routers[UNHELD] = family.add_clients(routers[BEFORE], new, unheld, world.seed)
         for way, router in routers.items():
             for test in tests:
                 frontier = sweep(router.estimate(tests[test].embeddings), truths[test])

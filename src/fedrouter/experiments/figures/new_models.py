@@ -59,7 +59,7 @@ def run(world: World, watch: Watch) -> Document:
         family = FAMILIES[name]
         router = family.learn(without, old, settings, world.seed)
         watch((place + 0.3) / 2)
-        grown = family.extend(router, calibrating, new, settings, world.seed)
+        grown = family.add_models(router, calibrating, new, settings, world.seed)
         watch((place + 0.9) / 2)
         unchanged[name] = kept(router.arrays(), grown.arrays())
         ways = {BEFORE: _old_alone(router.estimate(test.embeddings), full.pool), AFTER: grown.estimate(test.embeddings)}

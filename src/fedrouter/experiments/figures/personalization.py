@@ -47,7 +47,7 @@ def run(world: World, watch: Watch) -> Document:
         for turn, client in enumerate(able):
             watch((place + (turn + 1) / (len(able) + 1)) / len(families))
             alone = LocalFederation([Client(client.name, client.train, OPEN)])
-            local = learn(alone, client.train.pool, settings.alone(), world.seed)
+            local = learn(alone, client.train.pool, settings.single_client(), world.seed)
             ways, truth = {FEDERATED: federated, LOCAL: local}, client.test.grid()
             ways[PAPERS] = personalize(federated, client.train, name, settings, world.seed, paper=True, local=local)
             ways[OURS] = personalize(federated, client.train, name, settings, world.seed)

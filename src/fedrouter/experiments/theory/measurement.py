@@ -65,7 +65,7 @@ def run(world: World, watch: Watch) -> Document:
         nonlocal done
         settings = world.settings()[name]
         federation = LocalFederation(Client(member.name, member.train, OPEN) for member in members)
-        chosen = settings.alone() if alone else settings
+        chosen = settings.single_client() if alone else settings
         router = family(name).learn(federation, train.pool, chosen, world.seed)
         done += 1
         watch(done / steps)

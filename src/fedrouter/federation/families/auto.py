@@ -55,8 +55,8 @@ class AutoSettings:
     def of(self, name: str) -> Any:
         return self.settings.get(name) or CANDIDATES[name].settings()
 
-    def alone(self) -> AutoSettings:
-        return replace(self, settings={name: self.of(name).alone() for name in self.candidates})
+    def single_client(self) -> AutoSettings:
+        return replace(self, settings={name: self.of(name).single_client() for name in self.candidates})
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def blend(errors: Floats) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def extend(
+def add_models(
     router: BlendRouter,
     federation: Federation,
     models: ModelPool,
@@ -141,7 +141,7 @@ def extend(
 ) -> BlendRouter:
     """New models: every part learns them; what the parts weigh stays."""
     parts = tuple(
-        CANDIDATES[part.family].extend(part, federation, models, settings.of(part.family), seed)
+        CANDIDATES[part.family].add_models(part, federation, models, settings.of(part.family), seed)
         for part in router.parts
     )
     grown = BlendRouter(router.pool.with_models(models), parts, router.weights)
@@ -149,7 +149,7 @@ def extend(
     return grown
 
 
-def absorb(
+def add_clients(
     router: BlendRouter,
     federation: Federation,
     settings: AutoSettings = AutoSettings(),
@@ -158,22 +158,22 @@ def absorb(
 ) -> BlendRouter:
     """New clients: every part learns from them; what the parts weigh stays."""
     parts = tuple(
-        CANDIDATES[part.family].absorb(part, federation, settings.of(part.family), seed) for part in router.parts
+        CANDIDATES[part.family].add_clients(part, federation, settings.of(part.family), seed) for part in router.parts
     )
     grown = BlendRouter(router.pool, parts, router.weights)
     callback(Progress("learning", 1, 1, tuple(federation.clients()), router=grown))
     return grown
 
 
-def release(router: BlendRouter, federation: Federation) -> BlendRouter:
+def remove_clients(router: BlendRouter, federation: Federation) -> BlendRouter:
     """Clients leave every part; a part that is no sum cannot let them go."""
     parts = []
     for part in router.parts:
-        verb = CANDIDATES[part.family].release
+        verb = CANDIDATES[part.family].remove_clients
         if verb is None:
             raise not_a_sum(part.family)
         parts.append(verb(part, federation))
     return BlendRouter(router.pool, tuple(parts), router.weights)
 
 
-FAMILY = Family("auto", BlendRouter, AutoSettings, learn, extend, absorb, release)
+FAMILY = Family("auto", BlendRouter, AutoSettings, learn, add_models, add_clients, remove_clients)

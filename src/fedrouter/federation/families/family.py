@@ -15,7 +15,7 @@ from fedrouter.routers.base import Router
 class Settings(Protocol):
     """A family's settings: a frozen dataclass; its defaults are the paper's, but for additions that it names."""
 
-    def alone(self) -> Self:
+    def single_client(self) -> Self:
         """The same settings for one owner of all the data: client-local and centralized baselines."""
         ...
 
@@ -28,7 +28,7 @@ class Learn(Protocol):
     ) -> Router: ...
 
 
-class Extend(Protocol):
+class AddModels(Protocol):
     """A router that also knows these new models, from what the clients know of them; the old ones stay as they are."""
 
     def __call__(
@@ -42,7 +42,7 @@ class Extend(Protocol):
     ) -> Router: ...
 
 
-class Absorb(Protocol):
+class AddClients(Protocol):
     """A router that has also learned from the clients of this federation, who are new; nobody else is asked."""
 
     def __call__(
@@ -50,21 +50,21 @@ class Absorb(Protocol):
     ) -> Router: ...
 
 
-Release = Callable[[Any, Federation], Router]
+RemoveClients = Callable[[Any, Federation], Router]
 """A router without the clients of this federation, who leave."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """One family. ``release`` is None where the state is no sum, so that nobody can be taken out of it."""
+    """One family. ``remove_clients`` is None where the state is no sum, so that nobody can be taken out of it."""
 
     name: str
     router: type[Router]
     settings: type[Settings]
     learn: Learn
-    extend: Extend
-    absorb: Absorb
-    release: Release | None
+    add_models: AddModels
+    add_clients: AddClients
+    remove_clients: RemoveClients | None
 
 
 def never_joined(what: str) -> BadInput:

@@ -42,7 +42,7 @@ class KMeansSettings:
             if not isinstance(value, bool) and value < 1:
                 raise BadInput(f"{name}: expected at least 1, got {value}")
 
-    def alone(self) -> KMeansSettings:
+    def single_client(self) -> KMeansSettings:
         """One owner of all the data clusters once, with the global number of clusters."""
         return replace(self, k_local=self.k_global)
 
@@ -86,7 +86,7 @@ def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool)
     return reduce(add, (reply.table(len(centres), len(pool)) for reply in replies.values()))
 
 
-def extend(
+def add_models(
     router: KMeansRouter,
     federation: Federation,
     models: ModelPool,
@@ -103,7 +103,7 @@ def extend(
     return grown
 
 
-def absorb(
+def add_clients(
     router: KMeansRouter, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
 ) -> KMeansRouter:
     """New clients: their sums are added; nobody else is asked and no centre moves."""
@@ -112,7 +112,7 @@ def absorb(
     return grown
 
 
-def release(router: KMeansRouter, federation: Federation) -> KMeansRouter:
+def remove_clients(router: KMeansRouter, federation: Federation) -> KMeansRouter:
     """Clients leave: their sums are subtracted, exactly. Centres they helped to find stay where they are."""
     left = router.sums - ask_statistics(federation, router.centres, router.pool)
     if not left.possible:
@@ -120,4 +120,4 @@ def release(router: KMeansRouter, federation: Federation) -> KMeansRouter:
     return replace(router, sums=left)
 
 
-FAMILY = Family("kmeans", KMeansRouter, KMeansSettings, learn, extend, absorb, release)
+FAMILY = Family("kmeans", KMeansRouter, KMeansSettings, learn, add_models, add_clients, remove_clients)

@@ -36,7 +36,7 @@ class LinearSettings:
         if self.directions < 1:
             raise BadInput(f"directions: expected at least 1, got {self.directions}")
 
-    def alone(self) -> LinearSettings:
+    def single_client(self) -> LinearSettings:
         return self
 
 
@@ -51,7 +51,7 @@ class KernelSettings:
         if self.landmarks < 1 or self.k_local < 1:
             raise BadInput("landmarks and k_local: expected at least 1")
 
-    def alone(self) -> KernelSettings:
+    def single_client(self) -> KernelSettings:
         """One owner of all the data clusters once."""
         return replace(self, k_local=self.landmarks)
 
@@ -118,7 +118,7 @@ def leading_directions(triangle: Floats, most: int) -> Embeddings:
 AnyLinear = TypeVar("AnyLinear", bound=LinearRouter)
 
 
-def extend(
+def add_models(
     router: AnyLinear,
     federation: Federation,
     models: ModelPool,
@@ -135,7 +135,7 @@ def extend(
     return grown
 
 
-def absorb(
+def add_clients(
     router: AnyLinear, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
 ) -> AnyLinear:
     """New clients: their moments are added. A model that is new with them is counted in their typical cost."""
@@ -146,7 +146,7 @@ def absorb(
     return grown
 
 
-def release(router: AnyLinear, federation: Federation) -> AnyLinear:
+def remove_clients(router: AnyLinear, federation: Federation) -> AnyLinear:
     """Clients leave: their moments are subtracted, exactly. Directions and units they helped to find stay."""
     left = router.sums - ask_moments(federation, router.pool, router.features, router.unit)
     if not left.possible:
@@ -155,5 +155,5 @@ def release(router: AnyLinear, federation: Federation) -> AnyLinear:
     return type(router).of(router.pool, router.features, left, np.where(left.count > 0, router.unit, 1.0))
 
 
-FAMILY = Family("linear", LinearRouter, LinearSettings, learn, extend, absorb, release)
-KERNEL_FAMILY = Family("kernel", KernelRouter, KernelSettings, learn_kernel, extend, absorb, release)
+FAMILY = Family("linear", LinearRouter, LinearSettings, learn, add_models, add_clients, remove_clients)
+KERNEL_FAMILY = Family("kernel", KernelRouter, KernelSettings, learn_kernel, add_models, add_clients, remove_clients)

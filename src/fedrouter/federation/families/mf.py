@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrouter.federation.families.family import Family
 from fedrouter.federation.families.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
-from fedrouter.federation.families.mlp_growth import absorb, extend
+from fedrouter.federation.families.mlp_growth import add_clients, add_models
 from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
@@ -42,4 +42,4 @@ def learn(
     return MFRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
 
 
-FAMILY = Family("mf", MFRouter, MFSettings, learn, extend, absorb, None)
+FAMILY = Family("mf", MFRouter, MFSettings, learn, add_models, add_clients, None)

@@ -40,10 +40,10 @@ class MLPSettings:
 
     Parameters
     ----------
-    even_heads : every head starts at zero, not at random: a model with few rows keeps little noise of its start
+    zero_init_heads : every head starts at zero, not at random: a model with few rows keeps little noise of its start
     shared_step : a client moves all heads together, too, so that it also teaches those of models it never asks
-    smoothing : the router is the running mean of the rounds' weights, each round keeping so much of the one before
-    held_out : share of its queries on which each client judges the rounds; the best round's weights are kept
+    ema_decay : the router is the running mean of the rounds' weights, each round keeping so much of the one before
+    validation_fraction : share of its queries on which each client judges the rounds; the best round's weights are kept
     head_epochs : local epochs a round when heads of new models are trained, on few rows and with the trunk frozen
     distillation : when new clients join, how much staying near the router they join counts beside their own rows
     """
@@ -57,17 +57,19 @@ class MLPSettings:
     weight_decay: float = 3e-4
     batch_size: int = 128
     clip_norm: float = 1.0
-    even_heads: bool = True
+    zero_init_heads: bool = True
     shared_step: bool = True
-    smoothing: float = 0.7
-    held_out: float = 0.1
+    ema_decay: float = 0.7
+    validation_fraction: float = 0.1
     head_epochs: int = 10
     distillation: float = 1.0
 
     @classmethod
     def paper(cls, **changes: Any) -> MLPSettings:
         """Algorithm 1 as it is printed."""
-        return cls(**{"even_heads": False, "shared_step": False, "smoothing": 0.0, "held_out": 0.0} | changes)
+        return cls(
+            **{"zero_init_heads": False, "shared_step": False, "ema_decay": 0.0, "validation_fraction": 0.0} | changes
+        )
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "head_epochs"):
@@ -75,19 +77,19 @@ class MLPSettings:
                 raise BadInput(f"{name}: expected at least 1, got {getattr(self, name)}")
         if not 0 < self.participation <= 1:
             raise BadInput(f"participation: expected a share in (0, 1], got {self.participation}")
-        for name in ("smoothing", "held_out"):
+        for name in ("ema_decay", "validation_fraction"):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInput(f"{name}: expected a share in [0, 1), got {getattr(self, name)}")
         if not 0 <= self.distillation < np.inf:
             raise BadInput(f"distillation: expected a number of at least 0, got {self.distillation}")
 
-    def alone(self) -> Self:
+    def single_client(self) -> Self:
         """One owner of all the data trains without interruption, as many epochs as there would have been rounds.
 
         Of one round there is nothing to choose, so no row is held out.
         """
         epochs = self.rounds * self.local_epochs
-        return replace(self, rounds=1, local_epochs=epochs, participation=1.0, held_out=0.0)
+        return replace(self, rounds=1, local_epochs=epochs, participation=1.0, validation_fraction=0.0)
 
 
 def learn(
@@ -100,7 +102,7 @@ def learn(
     """Learn a router from the clients of a federation."""
     scale, dimension = ask_cost_scale(federation, pool)
     weights: Weights = initial_weights(dimension, settings.hidden, len(pool), derive(seed, "weights"))
-    if settings.even_heads:
+    if settings.zero_init_heads:
         weights = {name: np.zeros_like(a) if name.startswith(HEADS) else a for name, a in weights.items()}
     best = average_rounds(federation, pool, weights, scale, settings, seed, callback)
     return MLPRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
@@ -136,7 +138,7 @@ def average_rounds(
             settings.dropout,
             derive(seed, "train", turn),
             settings.shared_step,
-            settings.held_out,
+            settings.validation_fraction,
             **growth,
         )
         replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
@@ -144,7 +146,7 @@ def average_rounds(
         if updates:  # a round in which nobody with data answered leaves the weights as they are
             weights = {**weights, **average(updates, sent_back(request))}  # line 11
         # Training goes on from the round's own weights; their mean is only what the router is made of.
-        smooth = mix(smooth, weights, settings.smoothing) if turn else weights
+        smooth = mix(smooth, weights, settings.ema_decay) if turn else weights
         loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))
         metrics = {"loss": loss}
         error = ask_error(federation, pool, smooth, scale, settings)
@@ -197,9 +199,9 @@ def ask_error(
 
     Of accuracy alone: its error rises again long before that of cost, which hardly moves a choice.
     """
-    if not settings.held_out:
+    if not settings.validation_fraction:
         return None
-    request = ValidateRequest(pool.names, weights, scale, settings.held_out)
+    request = ValidateRequest(pool.names, weights, scale, settings.validation_fraction)
     errors: HeldOutErrors = reduce(add, federation.ask("validate", request).values())
     return float(errors.squares.totals()[0]) / errors.rows if errors.rows else None
 

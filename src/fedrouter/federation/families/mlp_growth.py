@@ -1,7 +1,7 @@
 """How an MLP router grows: heads for new models, and continued training with new clients.
 
-Paper, sections "When New Models are Added to the Pool" and "When New Clients Join the System". There is no `release`:
-what a client taught the weights cannot be taken out of them again.
+Paper, sections "When New Models are Added to the Pool" and "When New Clients Join the System". There is no
+`remove_clients`: what a client taught the weights cannot be taken out of them again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights
 AnyMLP = TypeVar("AnyMLP", bound=MLPRouter)
 
 
-def extend(
+def add_models(
     router: AnyMLP,
     federation: Federation,
     models: ModelPool,
@@ -53,7 +53,7 @@ def extend(
     return type(router)(pool, grown, _joined(router.scale, scale))
 
 
-def absorb(
+def add_clients(
     router: AnyMLP,
     federation: Federation,
     settings: MLPSettings = MLPSettings(),
@@ -95,4 +95,4 @@ def _joined(first: CostScale, second: CostScale) -> CostScale:
     return CostScale(*(np.concatenate([getattr(part, name) for part in (first, second)]) for name in vars(first)))
 
 
-FAMILY = Family("mlp", MLPRouter, MLPSettings, mlp.learn, extend, absorb, None)
+FAMILY = Family("mlp", MLPRouter, MLPSettings, mlp.learn, add_models, add_clients, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrouter.federation.families.family import Family
-from fedrouter.federation.families.kmeans import absorb, ask_statistics, extend, release
+from fedrouter.federation.families.kmeans import add_clients, add_models, ask_statistics, remove_clients
 from fedrouter.federation.families.mlp import ask_cost_scale
 from fedrouter.federation.federation import Callback, Federation, Progress, ignore
 from fedrouter.pool import ModelPool
@@ -18,7 +18,7 @@ from fedrouter.routers.query_blind import QueryBlindRouter
 class QueryBlindSettings:
     """There is nothing to set."""
 
-    def alone(self) -> QueryBlindSettings:
+    def single_client(self) -> QueryBlindSettings:
         return self
 
 
@@ -37,4 +37,4 @@ def learn(
     return router
 
 
-FAMILY = Family("query_blind", QueryBlindRouter, QueryBlindSettings, learn, extend, absorb, release)
+FAMILY = Family("query_blind", QueryBlindRouter, QueryBlindSettings, learn, add_models, add_clients, remove_clients)

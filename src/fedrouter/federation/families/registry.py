@@ -25,6 +25,9 @@ FAMILIES: Mapping[str, Family] = {
     )
 }
 
+RENAMED = {"even_heads": "zero_init_heads", "smoothing": "ema_decay", "held_out": "validation_fraction"}
+"""Settings that older bundles have under another name."""
+
 
 def family(name: str) -> Family:
     try:
@@ -38,9 +41,9 @@ def settings_of(name: str, hyperparameters: Mapping[str, Any], **changes: Any) -
     kind = family(name).settings
     known = {part.name for part in fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
+        RENAMED.get(key, key): tuple(value) if isinstance(value, list) else value
         for key, value in {**hyperparameters, **changes}.items()
-        if key in known
+        if RENAMED.get(key, key) in known
     }
     if kind is auto.AutoSettings:
         parts = values.get("settings", {})
