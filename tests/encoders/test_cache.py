@@ -14,8 +14,10 @@ import pytest
 
 from fedrouter.data.read import read
 from fedrouter.encoders import OFFLINE
-from fedrouter.encoders.cache import CachedEncoder, Store, cache_folder, folder_fingerprint
-from fedrouter.encoders.sentence import SentenceEncoder, _offline_folder, locate
+from fedrouter.encoders.cache import CachedEncoder, Store, cache_folder
+from fedrouter.encoders.location import locate, offline_folder
+from fedrouter.encoders.sentence import SentenceEncoder
+from fedrouter.encoders.weights import folder_fingerprint
 from fedrouter.errors import FedrouterError
 
 TEXTS = ["What is a cat?", "Add 2 and 3.", "A much longer question about nothing in particular. " * 3]
@@ -113,7 +115,7 @@ def test_no_text_is_in_the_cache_and_it_is_the_users_alone(cache, filled):
 
 def test_another_model_under_the_same_name_has_a_cache_of_its_own(tmp_path, cache):
     folder = tmp_path / "encoder"
-    shutil.copytree(_offline_folder(), folder)
+    shutil.copytree(offline_folder(), folder)
     before = folder_fingerprint(folder)
     store = Store(cache / "a.sqlite", before)
     store.put(["text"], np.eye(1, 4, dtype=np.float32))
@@ -212,7 +214,7 @@ def test_a_cache_that_cannot_be_made_costs_one_warning(tmp_path, monkeypatch, ca
 
 
 def test_a_cache_that_stays_locked_is_not_waited_for_forever(cache, monkeypatch, caplog):
-    monkeypatch.setattr("fedrouter.encoders.cache.PATIENCE", 0.1)
+    monkeypatch.setattr("fedrouter.encoders.cache.BUSY_SECONDS", 0.1)
     Store(cache / "s.sqlite", "p").put(["text"], np.eye(1, 4, dtype=np.float32))
     holder = sqlite3.connect(cache / "s.sqlite")
     holder.execute("BEGIN IMMEDIATE")
@@ -258,4 +260,4 @@ def test_an_encoder_that_is_nowhere_is_named_and_leaves_no_cache(cache):
 
 
 def test_the_offline_encoder_is_found_without_loading_it():
-    assert locate(OFFLINE) == locate("sentence-transformers/all-MiniLM-L6-v2") == _offline_folder()
+    assert locate(OFFLINE) == locate("sentence-transformers/all-MiniLM-L6-v2") == offline_folder()

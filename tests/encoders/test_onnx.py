@@ -13,7 +13,7 @@ from fedrouter.encoders.sentence import SentenceEncoder
 from fedrouter.errors import FedrouterError
 
 pytest.importorskip("onnxruntime")
-LONG = "\n\n".join(f"Question {place}: what is {place} and {place}, in words?" for place in range(100))
+LONG = "\n\n".join(f"Question {index}: what is {index} and {index}, in words?" for index in range(100))
 ODD = ["", "?", "Wörter, слова, 単語 🙂", "x" * 5000, "word " * 5000, LONG, "[CLS] [SEP] [PAD]", "\x00"]
 
 
@@ -35,10 +35,15 @@ def test_embeddings_agree_with_those_of_torch(onnx, torch_encoder, texts, least)
     assert (ours * theirs).sum(axis=1).min() > least
 
 
-def test_an_embedding_does_not_depend_on_its_neighbours(onnx):
+def test_an_embedding_does_not_depend_on_its_neighbors(onnx):
     texts = ["What is a cat?", LONG, "Add 2 and 3."]
     together = onnx.encode(texts)
     assert np.array_equal(together, np.concatenate([onnx.encode([text]) for text in texts]))
+
+
+def test_both_backends_are_one_encoder(onnx, torch_encoder):
+    assert onnx.identity() == torch_encoder.identity()
+    assert onnx.encode(["text"]).shape == (1, onnx.identity().dimension)
 
 
 def test_another_encoder_is_refused_by_name():

@@ -155,7 +155,7 @@ def _embeddings(
         raise source.error("neither embeddings nor a 'prompt' column to make them from")
     model = CachedEncoder(encoder or OFFLINE)
     vectors = model.encode(texts(source, text), watch)
-    return vectors, EncoderIdentity(model.name, vectors.shape[1], normalised=True)
+    return vectors, EncoderIdentity(model.name, vectors.shape[1], normalised=True, weights=model.weights)
 
 
 def _finite(source: Source, embeddings: Embeddings) -> Embeddings:

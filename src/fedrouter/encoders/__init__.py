@@ -1,4 +1,4 @@
-"""Encoders: text to embedding; who made an embedding travels with every router."""
+"""Encoders turn text into embeddings; the identity of the encoder is saved with every router."""
 
 from fedrouter.encoders.identity import KNOWN, OFFLINE, EncoderIdentity, column_stem
 

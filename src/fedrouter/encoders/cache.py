@@ -1,8 +1,9 @@
-"""Embeddings kept on disk, so that a text is encoded once by each encoder however often it is read.
+"""A disk cache of embeddings: each encoder encodes a text once, however often it is read.
 
-One SQLite file an encoder, named after it and the fingerprint of its files: another model under the same name has a
-file of its own. Only hashes and embeddings are stored, no text; but an embedding can give its text away, so the files
-are the user's alone. A cache that is damaged or cannot be written costs time, never a run.
+There is one SQLite file per encoder, named after it and a fingerprint of its files; the fingerprint is also part of
+every key, so another model under the same name never answers for it. Only hashes and embeddings are stored, no text;
+but an embedding can reveal its text, so only the user can read the files. A cache that is damaged or cannot be written
+costs time, but never fails a run.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from typing import TypeVar
 import numpy as np
 
 from fedrouter.encoders.identity import OFFLINE, column_stem
-from fedrouter.encoders.sentence import SentenceEncoder, Watch, locate
+from fedrouter.encoders.location import locate_verified
+from fedrouter.encoders.sentence import SentenceEncoder, Watch
+from fedrouter.encoders.weights import folder_fingerprint, weights_digest
 from fedrouter.evaluations import Embeddings
+from fedrouter.files import PRIVATE
 
 RECIPE = "1"
-"""How a text is prepared before it is encoded; to be raised when that changes."""
+"""Version of how a text is prepared before it is encoded; raise it when that changes."""
 PORTION = 512
-"""Texts encoded before they are stored: what an interrupted run has done is kept."""
-PATIENCE = 30.0
+"""Number of texts that are encoded before they are stored: an interrupted run keeps what it has done."""
+BUSY_SECONDS = 30.0
 """Seconds to wait while another process writes."""
 TABLE = "CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
 T = TypeVar("T")
@@ -36,18 +40,23 @@ _LOG = logging.getLogger("fedrouter.encoders")
 
 
 class CachedEncoder:
-    """An encoder that is loaded only when a text is met that the cache does not have."""
+    """An encoder that is loaded only when a text is not in the cache."""
 
     def __init__(self, name: str = OFFLINE) -> None:
         self.name = name
         self._model: SentenceEncoder | None = None
 
+    @property
+    def weights(self) -> str | None:
+        """The digest of the encoder's weights, ``sha256:…``; None where its files are not on this machine."""
+        return None if self._folder is None else weights_digest(self._folder)
+
     def encode(self, texts: Sequence[str], watch: Watch | None = None) -> Embeddings:
-        """Embeddings ``(n, d)`` float32 of length one; `watch` is told of texts that have to be encoded."""
+        """Embeddings ``(n, d)`` float32 of length one; `watch` is called while texts have to be encoded."""
         store = self._store
         distinct = list(dict.fromkeys(texts))
         known = {} if store is None else store.get(distinct)
-        # Like lengths together: within a portion, padding is what costs time.
+        # Texts of similar length share a portion, because padding costs time.
         missing = sorted((text for text in distinct if text not in known), key=len)
         for start in range(0, len(missing), PORTION):
             portion = missing[start : start + PORTION]
@@ -65,26 +74,28 @@ class CachedEncoder:
         return self._model
 
     @cached_property
-    def _store(self) -> Store | None:
-        folder = cache_folder()
+    def _folder(self) -> Path | None:
+        folder = locate_verified(self.name)
         if folder is None:
-            return None
-        place = locate(self.name)
-        if place is None:
-            self._loaded()  # which fetches it, if anything can
-            place = locate(self.name)
-        if place is None:
+            self._loaded()  # downloads it, if a hub can be reached
+            folder = locate_verified(self.name)
+        return folder
+
+    @cached_property
+    def _store(self) -> Store | None:
+        cache = cache_folder()
+        if cache is None or self._folder is None:
             return None
         try:
-            fingerprint = folder_fingerprint(place)
+            fingerprint = folder_fingerprint(self._folder)
         except OSError as error:
             _LOG.warning("encoder %s is not cached: %s", self.name, error)
             return None
-        return Store(folder / f"{column_stem(self.name)[-60:]}-{fingerprint[:16]}.sqlite", fingerprint)
+        return Store(cache / f"{column_stem(self.name)[-60:]}-{fingerprint[:16]}.sqlite", fingerprint)
 
 
 class Store:
-    """Embeddings by text in one SQLite file; every failure is a warning and an empty answer."""
+    """Embeddings by text in one SQLite file; a failure logs a warning and returns nothing."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path = path
@@ -124,31 +135,31 @@ class Store:
         return hashlib.sha256(self._salt + text.encode(errors="surrogatepass")).digest()
 
     def _with(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Do something with the database; None where it cannot be done, after one warning."""
+        """Run a function on the database; None where that fails, after one warning."""
         if not self._usable:
             return None
         try:
             self._make()
-            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as database:
+            with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as database:
                 database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
                 database.execute(TABLE)
                 return work(database)
         except sqlite3.OperationalError as error:  # locked, full, read-only: nothing is wrong with the file
-            self._give_up(error)
+            self._stop_using(error)
         except sqlite3.DatabaseError as error:
             self._set_aside(error)
         except (sqlite3.Error, OSError) as error:
-            self._give_up(error)
+            self._stop_using(error)
         return None
 
-    def _give_up(self, error: Exception) -> None:
+    def _stop_using(self, error: Exception) -> None:
         self._usable = False
         _LOG.warning("encoder cache %s is not used (%s); texts are encoded again", self.path, error)
 
     def _make(self) -> None:
-        """The file, for its owner alone; SQLite gives its companions the same rights."""
+        """Create the file, readable by its owner alone; SQLite gives its -wal and -shm files the same permissions."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE))
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
         aside = self.path.with_suffix(".damaged")
@@ -157,18 +168,18 @@ class Store:
                 self.path.with_name(self.path.name + companion).unlink(missing_ok=True)
             self.path.replace(aside)
         except OSError as refused:
-            self._give_up(refused)
+            self._stop_using(refused)
         else:
             _LOG.warning("encoder cache %s is damaged (%s); it was set aside as %s", self.path, error, aside.name)
 
 
 def _counted(watch: Watch | None, before: int, total: int) -> Watch | None:
-    """A watch over a part, told of the whole."""
+    """A progress callback for one portion that reports progress over all texts."""
     return None if watch is None else lambda done, _: watch(before + done, total)
 
 
 def cache_folder() -> Path | None:
-    """Where embeddings are kept: $FEDROUTER_CACHE, or the user's cache folder; None where it says ``off``."""
+    """The cache folder: $FEDROUTER_CACHE, or the user's own; None if the variable is ``off``."""
     chosen = os.environ.get("FEDROUTER_CACHE", "")
     if chosen.lower() == "off":
         return None
@@ -181,20 +192,6 @@ def cache_folder() -> Path | None:
         return None
 
 
-def folder_fingerprint(folder: Path) -> str:
-    """A hash of the names and contents of an encoder's files: of its weights, not of what it is called."""
-    content = hashlib.sha256()
-    # The same model in other formats may lie beside it, in gigabytes that are never loaded.
-    aside = {"onnx", "openvino"}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if any(part in aside or part.startswith(".") for part in path.relative_to(folder).parts):
-            continue
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        content.update(f"{path.relative_to(folder).as_posix()} {digest}\n".encode())
-    return content.hexdigest()
-
-
 def _checksum(key: bytes, raw: bytes) -> int:
-    """SQLite notices a damaged page only where it breaks the page's form."""
+    """A checksum per row, because SQLite detects a damaged page only if its structure is broken."""
     return zlib.crc32(raw, zlib.crc32(key))

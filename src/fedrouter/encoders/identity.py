@@ -1,46 +1,78 @@
-"""Who made an embedding: a router understands one encoder's embeddings and no other's."""
+"""The identity of an encoder: a router understands the embeddings of one encoder and of no other."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedrouter.encoders.weights import WrongWeights
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings
 
 OFFLINE = "all-MiniLM-L6-v2"
 """The encoder whose weights come with the [encoder] extra."""
 KNOWN = ("all-mpnet-base-v2", OFFLINE, "paraphrase-albert-small-v2")
-"""Encoders whose embedding columns are recognized without being named, the paper's own first."""
+"""Encoders whose embedding columns are recognized without being named; the encoder of the paper is first."""
 
 
 @dataclass(frozen=True)
 class EncoderIdentity:
-    """An encoder's name, the width of its embeddings, and whether they have length one."""
+    """An encoder's name, the width of its embeddings, whether they have length one, and a digest of its weights.
+
+    ``weights`` is ``sha256:…``, or None where the origin of embeddings is unknown: a column of a data file, or a bundle
+    that was saved without a digest.
+    """
 
     name: str
     dimension: int
     normalised: bool
+    weights: str | None = None
 
     @classmethod
     def of(cls, name: str, embeddings: Embeddings) -> EncoderIdentity:
-        """The identity of the encoder of this name that made these embeddings."""
+        """The identity of the encoder of this name that made these embeddings ``(n, d)``; its weights are unknown."""
         lengths = np.linalg.norm(embeddings.astype(np.float32), axis=1)
         # Embeddings are often stored in half precision, so length one is only roughly one.
         return cls(name, embeddings.shape[1], bool(len(lengths) and np.abs(lengths - 1).max() < 0.01))
 
+    def matches(self, other: EncoderIdentity) -> bool:
+        """Whether both can be the same encoder: equal name, width and normalization, and equal weights if both known.
+
+        >>> known, unknown = EncoderIdentity("mini", 8, True, "sha256:ab"), EncoderIdentity("mini", 8, True)
+        >>> known.matches(unknown), known.matches(EncoderIdentity("mini", 8, True, "sha256:cd"))
+        (True, False)
+        """
+        same = (self.name, self.dimension, self.normalised) == (other.name, other.dimension, other.normalised)
+        return same and (self.weights is None or other.weights is None or self.weights == other.weights)
+
+    def require(self, found: EncoderIdentity, what: str) -> None:
+        """Refuse another encoder than this one; ``what`` names the router that needs this one."""
+        if not self.matches(found):
+            raise WrongWeights(
+                f"{what}: made for the encoder {self}, but the encoder here is {found}; embeddings of one cannot be "
+                "used with a router of the other"
+            )
+
+    def __str__(self) -> str:
+        kind = "length one" if self.normalised else "any length"
+        return f"{self.name} (width {self.dimension}, {kind}, weights {self.weights or 'unknown'})"
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        known = {} if self.weights is None else {"weights": self.weights}
+        return {"name": self.name, "dimension": self.dimension, "normalised": self.normalised, **known}
 
     @classmethod
     def from_json(cls, entry: Any) -> EncoderIdentity:
         try:
-            return cls(str(entry["name"]), int(entry["dimension"]), bool(entry["normalised"]))
-        except (KeyError, TypeError, ValueError):
-            raise BadInput("encoder: expected name, dimension and normalised") from None
+            weights = entry.get("weights")
+            if weights is not None and not re.fullmatch("sha256:[0-9a-f]{64}", weights):
+                raise ValueError
+            return cls(str(entry["name"]), int(entry["dimension"]), bool(entry["normalised"]), weights)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise BadInput("encoder: expected name, dimension, normalised, and weights as sha256:HEX if any") from None
 
 
 def column_stem(name: str) -> str:

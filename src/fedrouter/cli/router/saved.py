@@ -39,6 +39,8 @@ def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Datase
             f"{data}: its embeddings have width {dataset.encoder.dimension}, but {saved.path} was trained on "
             f"{saved.encoder.name} of width {saved.encoder.dimension}"
         )
+    if dataset.encoder.weights is not None:  # the text was encoded here and now
+        saved.encoder.require(dataset.encoder, str(saved.path))
     return dataset
 
 

@@ -128,10 +128,10 @@ class Bundles:
         bundle = load(path)
         if digest is not None and bundle.manifest["digest"] != digest:
             raise BadBundle(f"{path}: is another bundle than the one that was made current")
-        if self.encoder is not None and bundle.encoder != self.encoder:
+        if self.encoder is not None and not self.encoder.matches(bundle.encoder):
             raise BadBundle(
-                f"{path}: made for the encoder {bundle.encoder.name} (width {bundle.encoder.dimension}), but this "
-                f"gateway runs {self.encoder.name} (width {self.encoder.dimension}); restart it to change encoders"
+                f"{path}: made for the encoder {bundle.encoder}, but this gateway runs {self.encoder}; restart it to "
+                "change encoders"
             )
         serving = Serving(bundle, self.models)
         if len(serving.unknown) == len(self.models):
@@ -139,7 +139,8 @@ class Bundles:
         return serving
 
     def swap(self, serving: Serving) -> None:
-        self.encoder = serving.encoder
+        if self.encoder is None or serving.encoder.weights is not None:  # known weights are not forgotten
+            self.encoder = serving.encoder
         self.current, self.refused = serving, None
         if serving.unknown:
             LOG.warning("the router has no estimate for: %s", ", ".join(serving.unknown))
