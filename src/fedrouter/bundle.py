@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -22,6 +19,7 @@ import numpy as np
 
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, BadInput
+from fedrouter.files import new_folder
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.routers.known import ROUTERS
@@ -113,16 +111,9 @@ def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance:
         "arrays": f"sha256:{hashlib.sha256(packed).hexdigest()}",
     }
     manifest["digest"] = _digest(manifest)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        (scratch / ARRAYS).write_bytes(packed)
-        (scratch / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-        scratch.chmod(0o755)
-        os.rename(scratch, path)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
+    with new_folder(path) as folder:
+        (folder / ARRAYS).write_bytes(packed)
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return path
 
 

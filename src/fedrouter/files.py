@@ -1,9 +1,11 @@
-"""Files written whole or not at all, private files, and locks between processes."""
+"""Files: atomic writes (write to a temporary file, then rename), private files, and locks between processes."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +14,11 @@ from typing import IO
 from fedrouter.errors import BadInput
 
 PRIVATE, PUBLIC = 0o600, 0o644
-"""Permissions of a file that only its owner may read, and of one that everyone may."""
+"""Permissions of a file that only its owner can read, and of one that everyone can."""
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder that only its owner may enter; an existing one keeps its content and loses others' access."""
+    """Create a folder that only its owner can enter; an existing one keeps its content and loses others' access."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(path, 0o700)
@@ -43,7 +45,7 @@ def replace_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
-    """A binary file to write to, which takes the place of ``path`` when the block ends without an error."""
+    """Open a binary file for writing that replaces ``path`` when the block ends without an error."""
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
@@ -53,6 +55,33 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
         os.replace(scratch, path)
     except BaseException:
         scratch.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+
+
+def move_into_place(part: Path, path: Path) -> None:
+    """Rename a complete file, written over several attempts, to its final name; it is flushed to disk first."""
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    _flush_folder(path.parent)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes ``path`` when the block ends without an error; ``path`` must not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield scratch
+        for file in scratch.iterdir():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        scratch.chmod(0o755)
+        _flush_folder(scratch)
+        os.rename(scratch, path)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
         raise
     _flush_folder(path.parent)
 

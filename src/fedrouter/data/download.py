@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from fedrouter.data.published import Published, PublishedFile
 from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.files import move_into_place
 
 MIRROR = "FEDROUTER_DATA_MIRROR"
 """A base address to use instead of the published ones: files are looked for at <base>/<benchmark>/<file>."""
@@ -83,7 +84,7 @@ def fetch(
             f"{url}: refused, its sha256 is {got} and not {wanted}. Nothing was left in {folder}; run the command "
             "again to fetch it anew, and do not trust that copy if it happens again"
         )
-    os.replace(part, target)
+    move_into_place(part, target)
     return Fetched(target, target.stat().st_size, got, wanted is not None, True)
 
 

@@ -29,6 +29,7 @@ from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.experiments.experiment import Experiment, Runs, World
 from fedrouter.experiments.record import Record
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
+from fedrouter.files import PUBLIC, replace_file
 
 Watch = Callable[[float, int, str], None]
 """Told how many units of how many are done, fractions included, and what has just ended ("" most of the time)."""
@@ -234,14 +235,6 @@ def _dataset(path: str, encoder: str) -> Dataset:
 
 
 def write_whole(path: Path, document: Any) -> None:
-    """Write a JSON document so that nobody ever finds half of it."""
+    """Write a JSON document atomically: a reader never finds half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with part.open("w") as stream:
-            json.dump(document, stream, allow_nan=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_file(path, json.dumps(document, allow_nan=False).encode(), PUBLIC)

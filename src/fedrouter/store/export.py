@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import ColumnElement, func, select
@@ -18,6 +18,7 @@ from fedrouter.data.read import EMBEDDING
 from fedrouter.data.split import UNLABELLED
 from fedrouter.encoders import column_stem
 from fedrouter.errors import BadInput
+from fedrouter.files import PRIVATE, replacing
 from fedrouter.store.records import Record
 from fedrouter.store.tables import DECISIONS
 
@@ -62,7 +63,7 @@ def export(
         raise BadInput(f"{path.parent}: no such folder")
     decisions, encoder, tasks = _survey(store, since, until, encoder)
     written, width, batch = 0, 0, []
-    with _new_file(path) as partial, _WRITERS[path.suffix](partial) as put:
+    with replacing(path, PRIVATE) as file, _WRITERS[path.suffix](file) as put:
         for record in store.rows(since, until, scored_only=True):
             if not _fits(record, encoder):
                 continue
@@ -128,19 +129,7 @@ def _columns(batch: list[Record], encoder: str, with_task: bool, with_text: bool
 
 
 @contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A private file beside the one asked for, which takes its place once it is whole."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    os.close(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600))
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Put]:
+def _parquet(file: IO[bytes]) -> Iterator[Put]:
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -156,10 +145,10 @@ def _parquet(path: Path) -> Iterator[Put]:
                 flat = pa.array(np.concatenate(values))
                 arrays[name] = pa.FixedSizeListArray.from_arrays(flat, len(values[0]))
             else:
-                # Rows older than the field have none: a file's first rows must not settle that nobody has.
+                # Rows older than the column have no value: the first rows of a file must not decide that none has.
                 arrays[name] = pa.array(values, pa.bool_() if name == "estimated" else None)
         table = pa.table(arrays)
-        writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
+        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
         writer.write_table(table)
 
     try:
@@ -170,29 +159,30 @@ def _parquet(path: Path) -> Iterator[Put]:
 
 
 @contextmanager
-def _jsonl(path: Path) -> Iterator[Put]:
-    with path.open("w", encoding="utf-8") as file:
+def _jsonl(file: IO[bytes]) -> Iterator[Put]:
+    def put(columns: Columns) -> None:
+        for row in zip(*columns.values(), strict=True):
+            line = {name: _plain(value) for name, value in zip(columns, row, strict=True)}
+            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
-        def put(columns: Columns) -> None:
-            for row in zip(*columns.values(), strict=True):
-                line = {name: _plain(value) for name, value in zip(columns, row, strict=True)}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-        yield put
+    yield put
 
 
 @contextmanager
-def _csv(path: Path) -> Iterator[Put]:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        out = csv.writer(file)
+def _csv(file: IO[bytes]) -> Iterator[Put]:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    out = csv.writer(text)
 
-        def put(columns: Columns) -> None:
-            if not file.tell():
-                out.writerow(columns)
-            for row in zip(*columns.values(), strict=True):
-                out.writerow([json.dumps(_plain(v)) if isinstance(v, np.ndarray) else v for v in row])
+    def put(columns: Columns) -> None:
+        if not text.tell():
+            out.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
+            out.writerow([json.dumps(_plain(v)) if isinstance(v, np.ndarray) else v for v in row])
 
+    try:
         yield put
+    finally:
+        text.detach()  # flushes, and leaves the file open
 
 
 def _plain(value: Any) -> Any:

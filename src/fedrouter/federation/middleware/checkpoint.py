@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from fedrouter.errors import BadInput, BadMessage
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message, Reply, Request
 from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.files import replace_file
 
 CLIENTS = "clients.json"
 ENDING = ".safetensors"
@@ -57,8 +57,8 @@ class Checkpointed:
             # All of them, also who may be gone by now: a quorum is counted among those who take part.
             replies = self._federation.ask(verb, payload, self._clients if to is None else to)
             if not any(self._folder.glob(f"*{ENDING}")):
-                _write(self._folder / CLIENTS, json.dumps(self._clients).encode())
-            _write(path, _packed(verb, wanted, replies))
+                replace_file(self._folder / CLIENTS, json.dumps(self._clients).encode())
+            replace_file(path, _packed(verb, wanted, replies))
         return replies
 
     def _take_part(self) -> tuple[str, ...]:
@@ -120,21 +120,6 @@ def _read(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
         except BadMessage:
             return None
     return replies
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when the machine dies: to disk under another name, then renamed."""
-    scratch = path.with_name(f"{path.name}.tmp")
-    with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _of_another_run(folder: Path) -> BadInput:
