@@ -9,7 +9,7 @@ from conftest import drawn_evaluations
 from fedrouter.errors import BadInput
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.learning.offpolicy import estimate
-from fedrouter.learning.traffic import ELSEWHERE, UNROUTED, Traffic, traffic_in, traffic_of
+from fedrouter.learning.traffic import NOT_IN_POOL, UNROUTED, Traffic, traffic_in, traffic_of
 from fedrouter.pool import ModelPool
 from fedrouter.store.store import Store
 from learning.logs import ENCODER, learned, record, records_of
@@ -143,11 +143,11 @@ def test_too_little_evidence_is_refused(world, router):
     choice = router.estimate(world[0]).choose(TRADEOFF)
     policy = np.full((QUERIES, MODELS), 0.005)
     policy[np.arange(QUERIES), (choice + 1) % MODELS] = 1 - 0.005 * (MODELS - 1)
-    with pytest.raises(BadInput, match=r"worth \d\.\d rows of evidence.*Collect more"):
+    with pytest.raises(BadInput, match=r"an effective sample of \d\.\d rows.*Collect more"):
         estimate(router, logged(world, np.random.default_rng(3), policy))
 
 
-def test_weights_are_cut_at_the_clip_and_it_is_said(world, router):
+def test_weights_are_clipped_with_a_warning(world, router):
     traffic = logged(world, np.random.default_rng(0), lopsided(world))
     whole, cut = estimate(router, traffic, clip=1e9), estimate(router, traffic, clip=2.0)
     assert whole.clipped == 0
@@ -155,7 +155,7 @@ def test_weights_are_cut_at_the_clip_and_it_is_said(world, router):
     assert cut.clipped > 0.1
     assert cut.inverse.accuracy.value < whole.inverse.accuracy.value
     assert cut.effective > whole.effective
-    assert "cut to 2" in cut.warnings()[0]
+    assert "clipped to 2" in cut.warnings()[0]
     with pytest.raises(BadInput, match=r"clip: expected"):
         estimate(router, traffic, clip=0.5)
 
@@ -182,7 +182,7 @@ def test_records_that_tell_nothing_are_left_out_and_counted():
         record(7, scored_at=5.0),
     ]
     traffic = traffic_of(records, pool, ENCODER, after=10.0)
-    assert traffic.chosen.tolist() == [0, ELSEWHERE]
+    assert traffic.chosen.tolist() == [0, NOT_IN_POOL]
     assert traffic.left_out == {
         "no score": 1,
         "no cost": 1,

@@ -1,12 +1,12 @@
-"""Off-policy estimates: what a router would have done on traffic that another one served.
+"""Off-policy evaluation: the accuracy and cost a router would have had on traffic that another router served.
 
-The log knows only what the models that were chosen did. Where the new router chooses the same model as the log, the row
-counts, and by one over the chance that model had: rows that were unlikely stand for many that were not seen. That is
-inverse propensity weighting. The doubly robust estimate starts from the router's own predictions and lets the weighted
-rows correct them, so it errs less where the predictions are good, and not more for long where they are bad.
+The log holds outcomes of the chosen models only. Inverse propensity weighting uses the rows where the new router
+chooses the logged model, each with a weight of one over its propensity: a row with a small chance stands for many that
+were not observed. The doubly robust estimate corrects the router's own predictions by those weighted rows, so its
+variance is small where the predictions are good, and it stays unbiased where they are bad.
 
-Both are unbiased if the logged propensities are right, every choice of the new router had a chance, no weight was cut,
-and the router has not learned from these rows. Each of those is reported or refused, none is assumed in silence.
+Both are unbiased if the logged propensities are right, every choice of the new router had a positive propensity, no
+weight was clipped, and the router was not learned from these rows. Each condition is checked and reported, or refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fedrouter.learning.traffic import Traffic
 from fedrouter.routers.base import Router
 
 LEAST_EFFECTIVE = 10.0
-"""Estimates from fewer rows' worth of evidence are refused."""
+"""Estimates with a smaller effective sample size are refused."""
 SHORT = 3.0
-"""Standard errors by which the supported share must fall short of one before it counts as short."""
+"""Support counts as short of one if it is below by more than this many standard errors."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Floats) -> Mean:
-        """Of independent rows; at least two."""
+        """Mean and standard error of at least two independent rows."""
         return cls(float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))))
 
 
@@ -52,20 +52,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class OffPolicy:
-    """What a router would have done at a λ, by four estimates, and how much of the log speaks for them.
+    """Four estimates of a router's accuracy and cost at a λ, and how much of the log supports them.
 
     Parameters
     ----------
     tradeoff : λ, or None where each request kept its own
-    requests, matched : rows of the log, and those where the router chooses the model that was chosen
-    support : share of the router's choices that the logging policy could have made, as the weights say
+    requests, matched : rows of the log, and those where the router chooses the logged model
+    support : share of the router's choices that the logging policy could have made, estimated by the mean weight
     effective : effective sample size, ``(Σw)² / Σw²``
-    clip, clipped : the largest weight allowed, and the share of matched rows that it cut
-    logged : what really happened, on the same rows
-    claimed : the router's own predictions, unchecked
-    inverse : inverse propensity; where support falls short of one it takes the rest for zero
-    normalised : the same divided by the mean weight; where support falls short it is of the supported part
-    doubly_robust : corrected predictions; where support falls short they are uncorrected in the rest
+    clip, clipped : the largest weight allowed, and the share of matched rows whose weight was clipped to it
+    logged : what happened, on the same rows
+    claimed : the router's own predictions, uncorrected
+    inverse : inverse propensity weighting; where support is short of one, the rest counts as zero
+    normalised : the same divided by the mean weight; where support is short, of the supported part only
+    doubly_robust : corrected predictions; where support is short, the rest is uncorrected
     """
 
     tradeoff: float | None
@@ -83,19 +83,19 @@ class OffPolicy:
 
     @property
     def short(self) -> bool:
-        """Whether some of the router's choices had no chance in the log."""
+        """Whether some of the router's choices had propensity zero in the log."""
         return self.support.value + SHORT * self.support.error < 1
 
     def warnings(self) -> list[str]:
         found = []
         if self.short:
             found.append(
-                f"the log supports only {min(self.support.value, 1):.0%} of this router's choices: of the rest, "
-                "inverse propensity counts nothing, self-normalised says nothing, and doubly robust trusts the "
-                "router's own predictions. Explore when logging to judge all of it"
+                f"the log supports only {min(self.support.value, 1):.0%} of this router's choices: for the rest, "
+                "inverse propensity counts zero, self-normalised has no estimate, and doubly robust relies on the "
+                "router's own predictions. Turn on exploration to evaluate all of it"
             )
         if self.clipped:
-            found.append(f"{self.clipped:.1%} of the weights were cut to {self.clip:.0f}, which biases towards zero")
+            found.append(f"{self.clipped:.1%} of weights were clipped to {self.clip:.0f}, which biases towards zero")
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -103,15 +103,15 @@ class OffPolicy:
 
 
 def estimate(router: Router, traffic: Traffic, tradeoff: float | None = None, clip: float | None = None) -> OffPolicy:
-    """Judge a router on logged traffic.
+    """Evaluate a router on logged traffic.
 
     Parameters
     ----------
-    tradeoff : one λ for every request; None for the λ each was asked with
-    clip : no weight above this, by default the square root of the number of rows: what it cuts fades as they grow
+    tradeoff : one λ for every request; None for each request's own
+    clip : the largest weight, by default the square root of the number of rows, so that its bias vanishes as they grow
     """
     if len(traffic) < 2:
-        raise BadInput(f"no scored and routed request to judge a router on{_why(traffic)}")
+        raise BadInput(f"no scored and routed request to evaluate a router on{_why(traffic)}")
     if clip is not None and not clip >= 1:
         raise BadInput(f"clip: expected a number of at least 1, got {clip!r}")
     clip = math.sqrt(len(traffic)) if clip is None else clip
@@ -154,7 +154,7 @@ def _choices(estimates: Estimates, tradeoffs: Floats) -> Integers:
 
 
 def _normalised(weight: Floats, values: Floats) -> Mean:
-    """The weighted mean; its error is that of the ratio of two means, to first order."""
+    """The weighted mean; its standard error is that of a ratio of two means, to first order."""
     mean = float((weight * values).sum() / weight.sum())
     influence = weight * (values - mean) / weight.mean()
     return Mean(mean, float(influence.std(ddof=1) / math.sqrt(len(values))))
@@ -164,14 +164,14 @@ def _no_overlap(traffic: Traffic, matched: int, effective: float, support: Mean)
     share = f"{min(support.value, 1):.0%} of this router's choices"
     if (traffic.propensity == 1).all():
         return (
-            f"the log supports only {share} ({matched} of {len(traffic)} requests) and every choice in it was certain, "
-            "so it says nothing of what other models would have done. Let the gateway explore (routing: explore: "
-            "share: 0.1) and judge the router on the traffic from then on, or on a table of answers (--data)"
+            f"the log supports only {share} ({matched} of {len(traffic)} requests) and every propensity in it is 1, so "
+            "it says nothing about what other models would have done. Turn on exploration in the gateway (routing: "
+            "explore: share: 0.1) and evaluate the router on later traffic, or on a table of answers (--data)"
         )
     return (
-        f"the log agrees with this router on {matched} of {len(traffic)} requests, worth {effective:.1f} rows of "
-        f"evidence (expected at least {LEAST_EFFECTIVE:.0f}); it supports about {share}. Collect more scored traffic, "
-        "explore more, or judge the router on a table of answers (--data)"
+        f"the log agrees with this router on {matched} of {len(traffic)} requests, an effective sample of "
+        f"{effective:.1f} rows (expected at least {LEAST_EFFECTIVE:.0f}); it supports about {share}. Collect more "
+        "scored traffic, explore more, or evaluate the router on a table of answers (--data)"
     )
 
 

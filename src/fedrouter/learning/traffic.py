@@ -1,4 +1,4 @@
-"""Logged requests as columns: what an estimate on old traffic needs of them, and which ones must be left out."""
+"""Logged requests as columns, for off-policy evaluation and for learning; unusable requests are counted by reason."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
 from fedrouter.store.records import Record
 
-ELSEWHERE = -1
-"""The place of a model that is not in the pool."""
-LEARNed = "learned from already"
+NOT_IN_POOL = -1
+"""The index of a model that is not in the pool."""
+LEARNED = "learned from already"
 UNROUTED = ("named", "off")
-"""Reasons of the gateway for which no router would have had a say."""
+"""The gateway's reasons for decisions that no router made."""
 NOT_ROUTED = "not routed"
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Scored requests: query, the model chosen, the chance it had, λ, and what came of it; n rows each.
+    """Scored requests: query, chosen model, its propensity, λ, and the outcome; n rows each.
 
-    ``chosen`` is a place in ``pool``, or :data:`ELSEWHERE`. Accuracy and cost are what came of the choice, also where a
-    fallback answered: a router that picks a model which is down has to answer for it. ``left_out`` counts requests by
-    why they tell nothing.
+    ``chosen`` is an index into ``pool``, or :data:`NOT_IN_POOL`. Accuracy and cost are the outcome of the choice, also
+    where a fallback model answered: a router is accountable for choosing a model that is down. ``left_out`` counts the
+    requests that cannot be used, by reason.
     """
 
     pool: ModelPool
@@ -49,9 +49,9 @@ class Traffic:
 def traffic_of(
     records: Iterable[Record], pool: ModelPool, encoder: EncoderIdentity, after: float | None = None
 ) -> Traffic:
-    """The routed and scored requests among these records, as the router to be judged sees them.
+    """The routed and scored requests among these records, as input for the router to be evaluated.
 
-    ``after`` leaves out those scored up to that time: the ones that the router was learned from.
+    ``after`` leaves out requests scored up to that time, which the router was learned from.
     """
     left_out: Counter[str] = Counter()
     kept = []
@@ -60,7 +60,7 @@ def traffic_of(
         if not why and record.reason in UNROUTED:
             why = NOT_ROUTED
         if not why and after is not None and scored_at(record) <= after:
-            why = LEARNed
+            why = LEARNED
         if why:
             left_out[why] += 1
         else:
@@ -68,7 +68,7 @@ def traffic_of(
     return Traffic(
         pool,
         _embeddings(kept, encoder.dimension),
-        _places(pool, [record.chosen for record in kept]),
+        _indices(pool, [record.chosen for record in kept]),
         np.array([record.propensity for record in kept], np.float64),
         np.array([record.tradeoff for record in kept], np.float64),
         np.array([record.score for record in kept], np.float64),
@@ -78,13 +78,13 @@ def traffic_of(
 
 
 def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, after: float | None = None) -> Traffic:
-    """The same from a file that ``fedrouter log export`` wrote; ``after`` is held against the time of the request."""
+    """Read the same from a file that ``fedrouter log export`` wrote; ``after`` is compared with the request's time."""
     source = Source(path)
     column = next((name for name in (column_stem(encoder.name) + EMBEDDING, "embedding") if name in source.names), "")
     if not {"propensity", "chosen", "tradeoff"} <= set(source.names) or not column:
         raise source.error(
             "expected an export of a gateway's log: 'chosen', 'propensity', 'tradeoff', 'accuracy', 'cost' and "
-            f"'{column_stem(encoder.name)}{EMBEDDING}'; without propensities no other router can be judged on it"
+            f"'{column_stem(encoder.name)}{EMBEDDING}'; without propensities no other router can be evaluated on it"
         )
     numbers = {name: source.numbers(name) for name in ("propensity", "tradeoff", "accuracy", "cost")}
     for name, values in numbers.items():
@@ -98,10 +98,10 @@ def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, afte
         raise source.error(f"expected embeddings of width {encoder.dimension}, got {embeddings.shape[1]}")
     why = np.full(source.rows, "", object)
     if after is not None and "time" in source.names:
-        why[source.numbers("time") <= after] = LEARNed
+        why[source.numbers("time") <= after] = LEARNED
     if "reason" in source.names:
         why[np.isin(source.words("reason"), UNROUTED)] = NOT_ROUTED
-    chosen, keep = _places(pool, source.words("chosen")), why == ""
+    chosen, keep = _indices(pool, source.words("chosen")), why == ""
     left_out = Counter(why[~keep].tolist())
     propensity, tradeoff, accuracy, cost = (values[keep] for values in numbers.values())
     return Traffic(pool, embeddings[keep], chosen[keep], propensity, tradeoff, accuracy, cost, left_out)
@@ -110,7 +110,7 @@ def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, afte
 def evaluations_of(
     records: Iterable[Record], pool: ModelPool, encoder: EncoderIdentity
 ) -> tuple[Evaluations, Mapping[str, int]]:
-    """What these records say of models: the one that answered each, whoever chose it; and what is left out, by why."""
+    """Evaluations of the models that answered these requests, and the number of unusable requests by reason."""
     left_out: Counter[str] = Counter()
     kept, model = [], []
     for record in records:
@@ -128,7 +128,7 @@ def evaluations_of(
         pool,
         _embeddings(kept, encoder.dimension),
         np.arange(len(kept)),
-        _places(pool, model),
+        _indices(pool, model),
         np.array([record.score for record in kept], np.float64),
         np.array([record.cost for record in kept], np.float64),
     )
@@ -136,12 +136,12 @@ def evaluations_of(
 
 
 def scored_at(record: Record) -> float:
-    """When a record got the score it has."""
+    """The time at which a record got its current score."""
     return record.time if record.scored_at is None else record.scored_at
 
 
 def _missing(record: Record, encoder: EncoderIdentity) -> str | None:
-    """Why a record cannot teach anything, if so."""
+    """Why a record cannot be learned from; None if it can."""
     if record.score is None:
         return "no score"
     if record.cost is None:
@@ -153,8 +153,8 @@ def _missing(record: Record, encoder: EncoderIdentity) -> str | None:
     return None
 
 
-def _places(pool: ModelPool, names: Iterable[str]) -> Integers:
-    return np.array([pool.index(name) if name in pool else ELSEWHERE for name in names], np.int64)
+def _indices(pool: ModelPool, names: Iterable[str]) -> Integers:
+    return np.array([pool.index(name) if name in pool else NOT_IN_POOL for name in names], np.int64)
 
 
 def _embeddings(records: list[Record], dimension: int) -> Embeddings:
