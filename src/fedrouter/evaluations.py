@@ -56,6 +56,8 @@ class Evaluations:
     cost : (n,) US dollars, at least 0
     task, text : optional, one string a query
 
+    Examples
+    --------
     >>> import numpy as np
     >>> evaluations = Evaluations(ModelPool(["a", "b"]), np.eye(2), [0, 0, 1], ["a", "b", "b"], [1, 0, 1], [.1, .2, .2])
     >>> len(evaluations), evaluations.queries, evaluations.dimension
