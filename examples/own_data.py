@@ -1,0 +1,65 @@
+"""Your own benchmark as a CSV file: read it, learn a router, measure it on queries it has not seen, save it, use it.
+
+The file has one row a query, one column a model with the accuracy of its answer, and one with the cost. It has no
+embeddings, so the offline encoder computes them once and keeps them in a cache (extra: `encoder`).
+
+    python examples/own_data.py
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from fedrouter import FAMILIES, Client, LocalFederation, calibrate, partition, read, sweep
+
+TOPICS = {
+    "geography": "What is the capital of {}?",
+    "arithmetic": "A box holds {} apples and {} pears; how many fruits are in three boxes?",
+    "code": "Write a Python function that sorts a list of {} by {}.",
+}
+WORDS = ["France", "Peru", "12", "40", "invoices", "birthday", "Kenya", "7", "parcels", "weight", "Japan", "65"]
+SKILL = {"tiny": (0.9, 0.2, 0.1), "medium": (0.9, 0.8, 0.5), "large": (0.95, 0.9, 0.95)}
+COST = {"tiny": 0.0001, "medium": 0.001, "large": 0.01}
+
+
+def write_table(path: Path, queries: int = 240) -> Path:
+    draw = np.random.default_rng(0)
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["prompt", "eval_name", *SKILL, *(f"{model}|total_cost" for model in SKILL)])
+        for number in range(queries):
+            kind = number % len(TOPICS)
+            topic, template = list(TOPICS.items())[kind]
+            prompt = template.format(*draw.choice(WORDS, 2, replace=False)) + f" (case {number})"
+            answers = [int(draw.random() < SKILL[model][kind]) for model in SKILL]
+            table.writerow([prompt, topic, *answers, *COST.values()])
+    return path
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        data = read(write_table(Path(folder, "benchmark.csv")))
+    evaluations = data.evaluations
+    print(
+        f"{data.name}: {evaluations.queries} queries, models {', '.join(evaluations.pool.names)}, {data.encoder.name}"
+    )
+
+    # Three clients see one model's answer to each of their queries; a fifth of the queries is kept for testing.
+    clients = partition(evaluations, clients=3, seed=0)
+    federation = LocalFederation(Client(client.name, client.train) for client in clients)
+    family = FAMILIES["kmeans"]
+    router = family.learn(federation, evaluations.pool, family.settings())
+
+    test = clients[0].test
+    frontier = sweep(router.estimate(test.embeddings), test.grid())
+    print(f"Highest accuracy on {test.queries} unseen queries of {clients[0].name}: {frontier.accuracy.max():.2f}")
+    found = calibrate(router.estimate(test.embeddings), test.grid(), max_cost=0.003)
+    print(f"Within $0.003 a query: accuracy {found.accuracy:.2f} at λ = {found.tradeoff:.3g}")
+
+
+if __name__ == "__main__":
+    main()
