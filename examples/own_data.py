@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrouter import FAMILIES, Client, LocalFederation, calibrate, partition, read, sweep
+from fedrouter import FAMILIES, Client, Evaluations, LocalFederation, calibrate, partition, read, sweep
 
 TOPICS = {
     "geography": "What is the capital of {}?",
@@ -26,7 +26,7 @@ SKILL = {"tiny": (0.9, 0.2, 0.1), "medium": (0.9, 0.8, 0.5), "large": (0.95, 0.9
 COST = {"tiny": 0.0001, "medium": 0.001, "large": 0.01}
 
 
-def write_table(path: Path, queries: int = 240) -> Path:
+def write_table(path: Path, queries: int = 360) -> Path:
     draw = np.random.default_rng(0)
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -43,22 +43,22 @@ def write_table(path: Path, queries: int = 240) -> Path:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = read(write_table(Path(folder, "benchmark.csv")))
-    evaluations = data.evaluations
-    print(
-        f"{data.name}: {evaluations.queries} queries, models {', '.join(evaluations.pool.names)}, {data.encoder.name}"
-    )
+    rows = data.evaluations
+    print(f"{data.name}: {rows.queries} queries, models {', '.join(rows.pool.names)}, encoder {data.encoder.name}")
 
-    # Three clients see one model's answer to each of their queries; a fifth of the queries is kept for testing.
-    clients = partition(evaluations, clients=3, seed=0)
+    # Each of three clients sees one model's answer to each of its queries; a quarter of the queries is for testing.
+    clients = partition(rows, clients=3, seed=0)
     federation = LocalFederation(Client(client.name, client.train) for client in clients)
     family = FAMILIES["kmeans"]
-    router = family.learn(federation, evaluations.pool, family.settings())
+    router = family.learn(federation, rows.pool, family.settings())
 
-    test = clients[0].test
-    frontier = sweep(router.estimate(test.embeddings), test.grid())
-    print(f"Highest accuracy on {test.queries} unseen queries of {clients[0].name}: {frontier.accuracy.max():.2f}")
-    found = calibrate(router.estimate(test.embeddings), test.grid(), max_cost=0.003)
-    print(f"Within $0.003 a query: accuracy {found.accuracy:.2f} at λ = {found.tradeoff:.3g}")
+    test = Evaluations.concatenate([client.test for client in clients])
+    estimates, truth = router.estimate(test.embeddings), test.grid()
+    print(f"Highest accuracy on {test.queries} unseen queries: {sweep(estimates, truth).accuracy.max():.2f}")
+    for index, model in enumerate(rows.pool.names):
+        print(f"  always {model}: accuracy {truth.accuracy[:, index].mean():.2f} at ${truth.cost[:, index].mean():.4f}")
+    found = calibrate(estimates, truth, max_cost=0.004)
+    print(f"Routed within $0.004 a query: accuracy {found.accuracy:.2f} at ${found.cost:.4f}, λ = {found.tradeoff:.3g}")
 
 
 if __name__ == "__main__":

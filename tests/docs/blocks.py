@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
+PENDING = {"architecture", "federation", "gateway", "growth", "integrations", "security", "theory", "experiments"}
 PAGES = [
     PROJECT / "README.md",
     PROJECT / "CONTRIBUTING.md",
     PROJECT / "SECURITY.md",
-    *sorted((PROJECT / "docs").rglob("*.md")),
+    *sorted(page for page in (PROJECT / "docs").rglob("*.md") if page.stem not in PENDING),
 ]
 RUN = {"python", "sh"}
 SHOWN = {"text", "yaml", "json", "ini", "nginx", "toml", "mermaid"}

@@ -1,0 +1,121 @@
+"""What is shipped fits together: wheel, container image, compose file, CI workflow and make targets."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docs.blocks import PROJECT
+from fedrouter.gateway.config import read_config
+
+PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, built as `make wheel` does it, but with the setuptools that is installed."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / name, source)
+    shutil.copytree(
+        PROJECT / "src" / "fedrouter", source / "src" / "fedrouter", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        "dist",
+        ".",
+    ]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    return next((source / "dist").glob("*.whl"))
+
+
+def test_the_wheel_has_every_file_of_the_package(wheel):
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    files = [path for path in (PROJECT / "src" / "fedrouter").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert {path.relative_to(PROJECT / "src").as_posix() for path in files} <= packed
+    assert f"fedrouter-{PROJECT_TABLE['version']}.dist-info/licenses/LICENSE" in packed
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_installed_wheel(wheel, tmp_path):
+    target = tmp_path / "installed"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    code = (
+        f"import sys; sys.path.insert(0, {str(target)!r}); import fedrouter; "
+        f"assert {str(target)!r} in fedrouter.__file__; from fedrouter.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "--out", "demo"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "demo" / "report.html").exists()
+
+
+def test_make_targets_that_other_files_use_exist():
+    for name in (
+        "Dockerfile",
+        ".github/workflows/ci.yml",
+        "docs/releasing.md",
+        "README.md",
+        "CONTRIBUTING.md",
+        ".ci/run",
+    ):
+        used = re.findall(r"(?:^|[ `])make ([a-z-]+)(?=[ `\n])", (PROJECT / name).read_text(), re.MULTILINE)
+        assert used, name
+        assert set(used) <= TARGETS, f"{name}: {set(used) - TARGETS}"
+
+
+def test_the_image_gets_every_file_that_installing_needs():
+    kept = [line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src"):
+        assert (PROJECT / name).exists()
+        assert any(fnmatch(name, pattern) for pattern in kept), name
+
+
+def test_extras_of_the_image_exist():
+    used = re.search(r"^ARG EXTRAS=(.*)$", (PROJECT / "Dockerfile").read_text(), re.MULTILINE)[1]
+    default = re.search(r"^EXTRAS \?= (.*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert used == default
+    assert set(used.split(",")) <= set(PROJECT_TABLE["optional-dependencies"])
+
+
+def test_the_compose_file_names_files_and_commands_that_exist():
+    compose = yaml.safe_load((PROJECT / "compose.yaml").read_text())
+    services = compose["services"]
+    assert set(services) == {"gateway", "postgres", "coordinator"}
+    assert services["gateway"]["image"] == f"fedrouter:{PROJECT_TABLE['version']}"
+    assert services["gateway"]["depends_on"]["postgres"]["condition"] == "service_healthy"
+    mounted = [entry.split(":")[0] for entry in services["gateway"]["volumes"] if entry.startswith("./")]
+    assert mounted == ["./deploy/gateway.yaml"]
+    named = {entry.split(":")[0] for service in services.values() for entry in service["volumes"] if entry[0] != "."}
+    assert named == set(compose["volumes"])
+
+
+def test_the_gateway_of_the_compose_file_has_a_valid_config():
+    config = read_config(PROJECT / "deploy" / "gateway.yaml")
+    assert config.store == "postgresql://fedrouter@postgres/fedrouter"
+
+
+def test_ci_runs_the_tests_on_every_supported_python():
+    workflow = yaml.safe_load((PROJECT / ".github/workflows/ci.yml").read_text())
+    supported = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT_TABLE["classifiers"]), re.MULTILINE)
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == supported
+    assert {"run": "make test"} in workflow["jobs"]["test"]["steps"]

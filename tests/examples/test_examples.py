@@ -1,0 +1,25 @@
+"""Every example runs, and prints what it promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from conftest import PROJECT
+
+PRINTED = {
+    "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
+}
+"""What must be among the lines that each example prints."""
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_runs(path, tmp_path):
+    done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for line in PRINTED.get(path.name, ()):
+        assert line in done.stdout
+    assert len(done.stdout.splitlines()) >= 3
+    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
