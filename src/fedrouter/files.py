@@ -86,13 +86,39 @@ def new_folder(path: Path) -> Iterator[Path]:
     _flush_folder(path.parent)
 
 
+def append_to(path: Path) -> IO[str]:
+    """Open a private text file for appending; it is created if it does not exist."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE), "a", encoding="utf-8")
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file exclusively; the operating system releases it when the process ends."""
+def locked(path: Path, timeout: float = -1) -> Iterator[None]:
+    """Hold a lock file exclusively; the operating system releases it when the process ends.
+
+    Raises ``TimeoutError`` if another holder keeps it for ``timeout`` seconds; by default it waits forever.
+    """
     from filelock import FileLock
 
-    with FileLock(path, mode=PRIVATE):
+    with FileLock(path, timeout=timeout, mode=PRIVATE):
         yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file right now."""
+    import fcntl
+
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        # A shared lock, so that processes that only look do not see each other; filelock has no such look.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _flush(file: IO[bytes]) -> None:

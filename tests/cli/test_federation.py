@@ -15,8 +15,8 @@ from fedrouter.errors import FedrouterError
 
 
 @pytest.fixture
-def homes(tmp_path):
-    """A coordinator's home and a client's, as a user makes them."""
+def directories(tmp_path):
+    """The state directories of a coordinator and a client, as a user creates them."""
     made = answered("init", tmp_path / "coordinator", "--host", "router.example.org", "--port", 9999)
     ca = ("--ca", made["ca"], "--coordinator", made["address"])
     client = answered("init", tmp_path / "client", "--client", "north", *ca)
@@ -37,8 +37,8 @@ def refused(*arguments):
     return str(error.value)
 
 
-def test_init_makes_homes_and_shows_no_secret(homes, tmp_path):
-    made, client = homes
+def test_init_creates_directories_and_shows_no_secret(directories, tmp_path):
+    made, client = directories
     assert made["address"] == client["coordinator"] == "router.example.org:9999"
     assert made["listen"] == "0.0.0.0:9999"
     assert made["authority"] == client["authority"]
@@ -46,48 +46,48 @@ def test_init_makes_homes_and_shows_no_secret(homes, tmp_path):
         assert line not in str(client)
 
 
-def test_a_client_is_enrolled_and_unenrolled_while_the_coordinator_does_not_run(homes):
-    made, client = homes
+def test_a_client_is_enrolled_and_unenrolled_while_the_coordinator_does_not_run(directories):
+    made, client = directories
     enrolled = answered("enroll", made["home"], "north", client["public_key"])
     assert enrolled == {"name": "north", "key": client["key"], "node": None}
     status = answered("status", made["home"])
     assert not status["running"]
     assert status["clients"] == [{"name": "north", "online": None, "since": None, "key": client["key"]}]
-    assert "on the roster already" in refused("enroll", made["home"], "north", client["public_key"])
+    assert "already on the roster" in refused("enroll", made["home"], "north", client["public_key"])
     assert "as 'north'" in refused("enroll", made["home"], "south", client["public_key"])
     answered("unenroll", made["home"], "north")
     assert answered("status", made["home"])["clients"] == []
     assert "not on the roster" in refused("unenroll", made["home"], "north")
 
 
-def test_what_does_not_fit_together_is_said_in_a_line(homes, tmp_path):
-    made, client = homes
+def test_what_does_not_fit_together_is_said_in_a_line(directories, tmp_path):
+    made, client = directories
     assert "not empty" in refused("init", made["home"], "--host", "other.example.org")
     assert "--host" in refused("init", tmp_path / "new")
     assert "needs --coordinator" in refused("init", tmp_path / "new", "--client", "north")
     assert "private key" in refused("enroll", made["home"], "north", tmp_path / "client" / "client.key")
-    assert "client's home" in refused("coordinator", client["home"])
-    assert "coordinator's home" in refused("client", made["home"], "--log", "log.parquet")
+    assert "state directory of a client" in refused("coordinator", client["home"])
+    assert "state directory of the coordinator" in refused("client", made["home"], "--log", "log.parquet")
     assert "--log FILE or --store URL" in refused("client", client["home"])
     assert "expected one of them" in refused("client", client["home"], "--log", "a", "--store", "sqlite:///b")
     assert "goes with --epsilon" in refused("client", client["home"], "--log", "a", "--multiplier", 2)
     assert "epsilon" in refused("client", client["home"], "--log", "a", "--epsilon", -1)
-    assert "no home of a federation" in refused("status", tmp_path)
+    assert "not a state directory" in refused("status", tmp_path)
     assert "--bundle goes with" in refused("run", made["home"], "--add-model", "m")
     assert "expected one of" in refused("run", made["home"], "--router", "no-such")
     assert "expected one of them" in refused("run", made["home"], "--robust", "--secure")
     assert not (tmp_path / "new").exists()
 
 
-def test_a_client_whose_log_cannot_be_read_does_not_start(homes, tmp_path):
-    _, client = homes
+def test_a_client_whose_log_cannot_be_read_does_not_start(directories, tmp_path):
+    _, client = directories
     (tmp_path / "log.csv").write_text("a,b\n1,2\n")
     assert "wrong columns" in refused("client", client["home"], "--log", tmp_path / "log.csv")
     assert answered("status", client["home"])["log"] is None
 
 
-def test_a_run_without_a_coordinator_says_how_to_start_one(homes):
-    made, _ = homes
+def test_a_run_without_a_coordinator_says_how_to_start_one(directories):
+    made, _ = directories
     assert "fedrouter federation coordinator" in refused("run", made["home"], "--router", "kmeans")
 
 
@@ -98,8 +98,8 @@ def test_the_command_is_there_and_an_error_is_one_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_stop_where_nothing_runs_is_no_error(homes):
-    made, client = homes
+def test_stop_where_nothing_runs_is_no_error(directories):
+    made, client = directories
     assert answered("stop", made["home"])["stopped"] is False
     status = answered("status", client["home"])
     assert (status["running"], status["reachable"]) == (False, False)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fedrouter.deployment.gate import FOR_CLIENTS
+from fedrouter.engines.flower.access_filter import CLIENT_PATHS
 from fedrouter.federation.verbs.messages import VERBS
 from privacy.hostile import CRAFTED
 
@@ -18,7 +18,7 @@ def test_the_page_lists_every_verb_with_its_reply_and_no_other():
 
 def test_the_proxy_of_the_page_passes_what_the_gate_passes_and_nothing_else():
     passed = re.search(r"location ~ \^/v1/fleet/\(([a-z|-]+)\)\$", PAGE).group(1).split("|")
-    assert {f"/v1/fleet/{name}" for name in passed} == FOR_CLIENTS
+    assert {f"/v1/fleet/{name}" for name in passed} == CLIENT_PATHS
 
 
 def test_the_page_says_how_many_crafted_questions_pass_the_floors():

@@ -140,7 +140,7 @@ def _write(out: Path, arrays: Any, rest: dict[str, Any]) -> list[str]:
     """Arrays as they left and everything else, in two new files that only their owner may read."""
     import numpy as np
 
-    from fedrouter.deployment.private_files import write_new
+    from fedrouter.files import write_new
 
     if out.suffix != ".npz":
         raise BadInput(f"--out {out}: expected a file name that ends in .npz")

@@ -1,4 +1,4 @@
-"""`fedrouter federation`: a federation across machines; keys and homes, who is on the roster, how things stand."""
+"""`fedrouter federation`: a federation across machines: create state directories, enroll clients, show status, stop."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
-    from fedrouter.deployment.homes import ClientHome, CoordinatorHome
+    from fedrouter.deployment.state.directories import ClientDirectory, CoordinatorDirectory
 
 app = typer.Typer(help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True)
-HomePath = Annotated[Path, typer.Argument(metavar="HOME", help="Folder of the coordinator or of a client.")]
-CoordinatorPath = Annotated[Path, typer.Argument(metavar="HOME", help="The coordinator's folder.")]
+DirectoryPath = Annotated[
+    Path, typer.Argument(metavar="DIR", help="State directory of the coordinator or of a client.")
+]
+CoordinatorPath = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]
 
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(metavar="HOME", help="New folder, which will hold private keys.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="New state directory, which will hold private keys.")],
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="Coordinator: DNS name or address that clients reach it by; repeatable."),
+        typer.Option("--host", help="Coordinator: DNS name or address at which clients reach it; repeatable."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Coordinator: the port clients use.")] = 9092,
-    client: Annotated[str | None, typer.Option("--client", metavar="NAME", help="A client's home instead.")] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Coordinator: port that clients connect to.")
+    ] = 9092,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="NAME", help="Create a client of this name instead.")
+    ] = None,
     coordinator: Annotated[
-        str | None, typer.Option("--coordinator", metavar="HOST:PORT", help="Client: where the coordinator is.")
+        str | None, typer.Option("--coordinator", metavar="HOST:PORT", help="Client: address of the coordinator.")
     ] = None,
     ca: Annotated[Path | None, typer.Option("--ca", help="Client: the coordinator's ca.pem.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a coordinator's home (authority, server certificate), or with --client a client's (its key)."""
+    """Create the state directory of a coordinator (authority, certificate), or with --client of a client (its key)."""
     voice = Voice(as_json)
     if client is None:
         if coordinator is not None or ca is not None:
@@ -45,58 +51,58 @@ def init(
         _init_coordinator(voice, path, tuple(host or ()), port)
         return
     if host:
-        raise BadInput("--host goes without --client; a client names its coordinator by --coordinator HOST:PORT")
+        raise BadInput("--host does not go with --client; a client names its coordinator with --coordinator HOST:PORT")
     if coordinator is None or ca is None:
         raise BadInput("--client: needs --coordinator HOST:PORT and --ca FILE, the coordinator's ca.pem")
     _init_client(voice, path, client, coordinator, ca)
 
 
 def _init_coordinator(voice: Voice, path: Path, hosts: tuple[str, ...], port: int) -> None:
-    from fedrouter.deployment.credentials import authority_fingerprint
-    from fedrouter.deployment.homes import make_coordinator_home
+    from fedrouter.deployment.state.credentials import authority_fingerprint
+    from fedrouter.deployment.state.directories import create_coordinator
 
-    home = make_coordinator_home(path, hosts, port)
-    charter = home.charter()
-    mark = authority_fingerprint(home.authority.read_bytes())
-    voice.say(f"Coordinator's home {home.path}, for clients at {charter.address}")
-    voice.say(f"Authority {mark}")
-    voice.say(f"\nGive each client {home.authority} and this address. Nothing else may leave the folder.")
+    directory = create_coordinator(path, hosts, port)
+    config = directory.config()
+    fingerprint = authority_fingerprint(directory.authority.read_bytes())
+    voice.say(f"Created the coordinator in {directory.path}; clients reach it at {config.address}")
+    voice.say(f"Authority {fingerprint}")
+    voice.say(f"\nSend each client {directory.authority} and this address. Nothing else may leave the directory.")
     voice.next(
         f"fedrouter federation coordinator {path}",
-        f"fedrouter federation init CLIENT_HOME --client NAME --coordinator {charter.address} --ca {path / 'ca.pem'}",
+        f"fedrouter federation init CLIENT_DIR --client NAME --coordinator {config.address} --ca {path / 'ca.pem'}",
     )
     voice.result(
         {
-            "home": str(home.path),
-            "address": charter.address,
-            "listen": charter.listen,
-            "hosts": list(charter.hosts),
-            "ca": str(home.authority),
-            "authority": mark,
+            "home": str(directory.path),
+            "address": config.address,
+            "listen": config.listen,
+            "hosts": list(config.hosts),
+            "ca": str(directory.authority),
+            "authority": fingerprint,
         }
     )
 
 
 def _init_client(voice: Voice, path: Path, name: str, coordinator: str, ca: Path) -> None:
-    from fedrouter.deployment.credentials import authority_fingerprint, fingerprint, read_public_key
-    from fedrouter.deployment.homes import make_client_home
+    from fedrouter.deployment.state.credentials import authority_fingerprint, fingerprint, read_public_key
+    from fedrouter.deployment.state.directories import create_client
 
-    home = make_client_home(path, name, coordinator, ca)
-    key = fingerprint(read_public_key(home.public_key))
-    authority = authority_fingerprint(home.authority.read_bytes())
-    voice.say(f"Home of the client {name}, {home.path}")
-    voice.say(f"Key {key}\nAuthority {authority}: ask the coordinator's owner whether it is theirs")
-    voice.say(f"\nGive the coordinator's owner {home.public_key}. Nothing else may leave the folder.")
+    directory = create_client(path, name, coordinator, ca)
+    key = fingerprint(read_public_key(directory.public_key))
+    authority = authority_fingerprint(directory.authority.read_bytes())
+    voice.say(f"Created the client {name} in {directory.path}")
+    voice.say(f"Key {key}\nAuthority {authority}: compare it with the owner of the coordinator")
+    voice.say(f"\nSend {directory.public_key} to the owner of the coordinator. Nothing else may leave the directory.")
     voice.next(
-        f"fedrouter federation enroll COORDINATOR_HOME {name} {path / 'client.pub'}",
+        f"fedrouter federation enroll COORDINATOR_DIR {name} {path / 'client.pub'}",
         f"fedrouter federation client {path} --log FILE",
     )
     voice.result(
         {
-            "home": str(home.path),
+            "home": str(directory.path),
             "name": name,
-            "coordinator": home.settings().coordinator,
-            "public_key": str(home.public_key),
+            "coordinator": directory.config().coordinator,
+            "public_key": str(directory.public_key),
             "key": key,
             "authority": authority,
         }
@@ -110,29 +116,29 @@ def enroll(
     public_key: Annotated[Path, typer.Argument(metavar="PUBLIC_KEY", help="The client's client.pub.")],
     as_json: Json = False,
 ) -> None:
-    """Put a client on the roster by its public key; it may take part from then on."""
-    from fedrouter.deployment.coordinator import enroll as admit
-    from fedrouter.deployment.credentials import fingerprint, read_public_key
-    from fedrouter.deployment.homes import open_coordinator
+    """Put a client on the roster by its public key; from then on it may take part."""
+    from fedrouter.deployment.coordinator.enrollment import enroll as put_on_roster
+    from fedrouter.deployment.state.credentials import fingerprint, read_public_key
+    from fedrouter.deployment.state.directories import open_coordinator
 
     voice = Voice(as_json)
     key = read_public_key(public_key)
-    enrolled = admit(open_coordinator(path), name, key)
+    enrolled = put_on_roster(open_coordinator(path), name, key)
     when = "admitted now" if enrolled.node is not None else "admitted when the coordinator starts"
-    voice.say(f"{name} is on the roster, {when}\nKey {fingerprint(key)}: ask the client's owner whether it is theirs")
+    voice.say(f"{name} is on the roster, {when}\nKey {fingerprint(key)}: compare it with the owner of the client")
     voice.next(f"fedrouter federation status {path}")
-    voice.result({"name": name, "key": fingerprint(key), "node": _number(enrolled.node)})
+    voice.result({"name": name, "key": fingerprint(key), "node": _node_id(enrolled.node)})
 
 
 @app.command()
 def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> None:
-    """Take a client off the roster; its key is not admitted again."""
-    from fedrouter.deployment.coordinator import unenroll as dismiss
-    from fedrouter.deployment.homes import open_coordinator
+    """Remove a client from the roster; its key is not admitted again."""
+    from fedrouter.deployment.coordinator.enrollment import unenroll as remove_from_roster
+    from fedrouter.deployment.state.directories import open_coordinator
 
     voice = Voice(as_json)
-    dismiss(open_coordinator(path), name)
-    voice.say(f"{plain(name)} is off the roster; to come back it needs a new home with a new key")
+    remove_from_roster(open_coordinator(path), name)
+    voice.say(f"{plain(name)} is no longer on the roster; to return it needs a new state directory with a new key")
     voice.result({"name": name, "enrolled": False})
 
 
@@ -142,38 +148,37 @@ app.command()(run)
 
 
 @app.command()
-def status(path: HomePath, as_json: Json = False) -> None:
-    """How things stand: who is on the roster and online, which runs there are; or whether a client is at work."""
-    from fedrouter.deployment.homes import CoordinatorHome, open_home
+def status(path: DirectoryPath, as_json: Json = False) -> None:
+    """Show the state of a coordinator (clients, runs) or of a client (process, connection)."""
+    from fedrouter.deployment.state.directories import CoordinatorDirectory, open_directory
 
     voice = Voice(as_json)
-    home = open_home(path)
-    if isinstance(home, CoordinatorHome):
-        _coordinator_status(voice, home)
+    directory = open_directory(path)
+    if isinstance(directory, CoordinatorDirectory):
+        _coordinator_status(voice, directory)
     else:
-        _client_status(voice, home)
+        _client_status(voice, directory)
 
 
-def _coordinator_status(voice: Voice, home: CoordinatorHome) -> None:
-    from fedrouter.deployment.claims import running
-    from fedrouter.deployment.control import Control
-    from fedrouter.deployment.coordinator import nodes_by_name
-    from fedrouter.deployment.credentials import fingerprint
-    from fedrouter.deployment.records import past_runs
+def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
+    from fedrouter.deployment.coordinator.enrollment import control_of, nodes_by_name
+    from fedrouter.deployment.runs.history import past_runs
+    from fedrouter.deployment.state.credentials import fingerprint
+    from fedrouter.deployment.state.process_lock import running
 
-    charter, pid = home.charter(), running(home.pid_file)
-    nodes = nodes_by_name(charter, Control(home).nodes()) if pid else {}
+    config, pid = directory.config(), running(directory.pid_file)
+    nodes = nodes_by_name(config, control_of(directory).nodes()) if pid else {}
     clients: list[dict[str, Any]] = []
-    for name, one in sorted(charter.roster.items()):
+    for name, enrolled in sorted(config.roster.items()):
         node = nodes.get(name)
         online = None if pid is None else bool(node and node.online)
         since = node.since if node else None
-        clients.append({"name": name, "online": online, "since": since, "key": fingerprint(one.public_key)})
-    runs = past_runs(home)
-    at = f"runs as process {pid}, for clients at {charter.address}" if pid else "does not run"
-    voice.say(f"The coordinator {at}\n")
+        clients.append({"name": name, "online": online, "since": since, "key": fingerprint(enrolled.public_key)})
+    runs = past_runs(directory)
+    state = f"is running (process {pid}); clients reach it at {config.address}" if pid else "is not running"
+    voice.say(f"The coordinator {state}\n")
     if clients:
-        voice.table(["client", "state", "since (UTC)"], [_client_row(one) for one in clients])
+        voice.table(["client", "state", "since (UTC)"], [_client_row(client) for client in clients])
     else:
         voice.say("No client is on the roster yet.")
     if runs:
@@ -183,61 +188,63 @@ def _coordinator_status(voice: Voice, home: CoordinatorHome) -> None:
             [[run.name, run.what, run.began or "-", plain(run.state)] for run in runs],
         )
     if pid is None:
-        voice.next(f"fedrouter federation coordinator {home.path}")
+        voice.next(f"fedrouter federation coordinator {directory.path}")
     voice.result(
         {
-            "home": str(home.path),
+            "home": str(directory.path),
             "running": pid is not None,
             "pid": pid,
-            "address": charter.address,
+            "address": config.address,
             "clients": clients,
             "runs": [run.to_json() for run in runs],
         }
     )
 
 
-def _client_row(one: dict[str, Any]) -> list[str]:
-    state = {None: "unknown", True: "online", False: "offline" if one["since"] else "never seen"}[one["online"]]
-    return [one["name"], state, shown_time(one["since"]) if one["since"] else "-"]
+def _client_row(client: dict[str, Any]) -> list[str]:
+    offline = "offline" if client["since"] else "never seen"
+    state = {None: "unknown", True: "online", False: offline}[client["online"]]
+    return [client["name"], state, shown_time(client["since"]) if client["since"] else "-"]
 
 
-def _client_status(voice: Voice, home: ClientHome) -> None:
-    from fedrouter.deployment.claims import running
-    from fedrouter.deployment.node import obstacle
+def _client_status(voice: Voice, directory: ClientDirectory) -> None:
+    from fedrouter.deployment.client.connection import connection_error
+    from fedrouter.deployment.state.process_lock import running
 
-    settings, pid = home.settings(), running(home.pid_file)
-    trouble = obstacle(settings.coordinator, home.authority)
-    voice.say(f"The client {settings.name} {f'runs as process {pid}' if pid else 'does not run'}")
-    voice.say(f"Evaluations: {settings.log or settings.store or 'none named yet'}")
-    voice.say(f"Coordinator: {trouble or f'{settings.coordinator} answers'}")
+    config, pid = directory.config(), running(directory.pid_file)
+    problem = connection_error(config.coordinator, directory.authority)
+    evaluations = config.log or config.store
+    voice.say(f"The client {config.name} {f'is running (process {pid})' if pid else 'is not running'}")
+    voice.say(f"Evaluations: {evaluations or 'not set yet'}")
+    voice.say(f"Coordinator: {problem or f'{config.coordinator} answers'}")
     if pid is None:
-        voice.next(f"fedrouter federation client {home.path}{'' if settings.log or settings.store else ' --log FILE'}")
+        voice.next(f"fedrouter federation client {directory.path}{'' if evaluations else ' --log FILE'}")
     voice.result(
         {
-            "home": str(home.path),
-            "name": settings.name,
+            "home": str(directory.path),
+            "name": config.name,
             "running": pid is not None,
             "pid": pid,
-            "coordinator": settings.coordinator,
-            "reachable": trouble is None,
-            "log": settings.log,
-            "store": settings.store,
+            "coordinator": config.coordinator,
+            "reachable": problem is None,
+            "log": config.log,
+            "store": config.store,
         }
     )
 
 
 @app.command()
-def stop(path: HomePath, as_json: Json = False) -> None:
-    """End the coordinator or the client that works in a home, in order."""
-    from fedrouter.deployment import claims
-    from fedrouter.deployment.homes import open_home
+def stop(path: DirectoryPath, as_json: Json = False) -> None:
+    """Stop the coordinator or the client that runs in a state directory."""
+    from fedrouter.deployment.state import process_lock
+    from fedrouter.deployment.state.directories import open_directory
 
     voice = Voice(as_json)
-    stopped = claims.stop(open_home(path).pid_file)
-    voice.say(f"{path}: {'stopped' if stopped else 'nothing runs in it'}")
+    stopped = process_lock.stop(open_directory(path).pid_file)
+    voice.say(f"{path}: {'stopped' if stopped else 'nothing is running'}")
     voice.result({"home": str(path), "stopped": stopped})
 
 
-def _number(node: int | None) -> str | None:
-    """Flower's numbers are larger than what JSON readers keep exactly."""
+def _node_id(node: int | None) -> str | None:
+    """As text: Flower's node ids are larger than the integers that JSON readers keep exactly."""
     return None if node is None else str(node)

@@ -1,4 +1,4 @@
-"""`fedrouter federation run`: learn a router, add a model or let a client join, with the clients that are connected."""
+"""`fedrouter federation run`: learn a router, add models or add clients, with the clients that are connected."""
 
 from __future__ import annotations
 
@@ -15,74 +15,81 @@ from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
-    from fedrouter.deployment.jobs import Job
+    from fedrouter.deployment.runs.job import Job
 
-SHARE = 2 / 3
-"""Of the clients that are asked, more must see a secure aggregation through."""
-ROUNDS = {"extend": 20, "absorb": 5}
-"""As `fedrouter model add` and `fedrouter client join` have them; to learn, a family knows its own."""
+SECURE_THRESHOLD = 2 / 3
+"""More than this fraction of the clients must complete a secure aggregation."""
+ROUNDS = {"add_models": 20, "add_clients": 5}
+"""As in `fedrouter model add` and `fedrouter client join`; for learning, each family has its own default."""
 
 
 def run(
-    path: Annotated[Path, typer.Argument(metavar="HOME", help="The coordinator's folder.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
     router: Annotated[
         str | None, typer.Option("--router", help="auto, kmeans, mlp, linear, kernel, mf, query_blind. [default: auto]")
     ] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds of averaging (MLP, MF).")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
     models: Annotated[
-        str | None, typer.Option("--models", metavar="A,B,…", help="The pool; default: every model a client names.")
+        str | None,
+        typer.Option("--models", metavar="A,B,…", help="The pool; default: every model that a client has evaluated."),
     ] = None,
     clients: Annotated[
-        str | None, typer.Option("--clients", metavar="A,B,…", help="Who is asked; default: the whole roster.")
+        str | None, typer.Option("--clients", metavar="A,B,…", help="Clients to ask; default: the whole roster.")
     ] = None,
     add_model: Annotated[
         list[str] | None, typer.Option("--add-model", metavar="NAME", help="Add a model to --bundle; repeatable.")
     ] = None,
     join: Annotated[
-        list[str] | None, typer.Option("--join", metavar="CLIENT", help="Let a client join --bundle; repeatable.")
+        list[str] | None, typer.Option("--join", metavar="CLIENT", help="Add a client to --bundle; repeatable.")
     ] = None,
-    bundle: Annotated[Path | None, typer.Option("--bundle", help="The router that grows.")] = None,
-    quorum: Annotated[int, typer.Option("--quorum", min=1, help="Clients that must answer every question.")] = 1,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds a question may take.")] = 300.0,
+    bundle: Annotated[Path | None, typer.Option("--bundle", help="The router to extend.")] = None,
+    quorum: Annotated[
+        int, typer.Option("--quorum", min=1, help="Number of clients that must answer every request.")
+    ] = 1,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a request may take.")] = 300.0,
     robust: Annotated[
-        bool, typer.Option("--robust", help="Limit what any one client can do to the router, at a small price.")
+        bool, typer.Option("--robust", help="Limit the influence of any one client on the router, at a small cost.")
     ] = False,
     secure: Annotated[
-        bool, typer.Option("--secure", help="See only totals of what clients send, by secure aggregation.")
+        bool, typer.Option("--secure", help="Secure aggregation: the coordinator sees only totals over the clients.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Also copy the bundle here.")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="The run's name; by default numbered, or the one it goes on with.")
+        str | None,
+        typer.Option("--name", help="Name of the run; default: a number, or that of the interrupted run it resumes."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Learn a router over the wire, or let one grow. The same command goes on with a run that was broken off."""
+    """Learn a router over the network, or extend one. Repeating the command resumes an interrupted run."""
     from fedrouter.bundle import refuse_existing
-    from fedrouter.deployment.flower_run import follow, submit
-    from fedrouter.deployment.homes import open_coordinator
-    from fedrouter.deployment.records import name_for
+    from fedrouter.deployment.runs.history import name_for
+    from fedrouter.deployment.runs.submission import follow, stop_run, submit
+    from fedrouter.deployment.state.directories import open_coordinator
 
     voice = Voice(as_json)
-    home = open_coordinator(path)
+    directory = open_coordinator(path)
     if out is not None:
         refuse_existing(out)
     if robust and secure:
-        raise BadInput("--robust and --secure: expected one of them; one looks at what each client sends, one hides it")
+        raise BadInput(
+            "--robust and --secure: expected one of them; robust aggregation must see each reply, which --secure hides"
+        )
     job = _job(
         router, rounds, seed, _names(models), _names(clients), add_model or [], join or [], bundle, quorum, timeout
     )
-    job = replace(job, robust=_robust() if robust else None, secure=SHARE if secure else None)
-    again = False
+    job = replace(job, robust=_robust() if robust else None, secure=SECURE_THRESHOLD if secure else None)
+    resumed = False
     if name is None:
-        name, again = name_for(home, job)
-    submitted = submit(home, name, job)
-    voice.say(f"{name}: {'goes on' if again else 'starts'} ({job.verb} {job.family})   (Ctrl+C stops it)")
+        name, resumed = name_for(directory, job)
+    submitted = submit(directory, name, job)
+    voice.say(f"{name}: {'resumed' if resumed else 'started'} ({job.operation} {job.family})   (Ctrl+C stops it)")
     steps: list[Mapping[str, Any]] = []
     try:
-        result = follow(submitted, lambda line: _tell(voice, line, steps))
+        result = follow(submitted, lambda line: _show(voice, line, steps))
     except KeyboardInterrupt:
-        _halt(voice, submitted)
+        stop_run(submitted)
+        voice.say(f"\n{name}: stopped; repeat the command to resume it")
         raise typer.Exit(130) from None
     if out is not None:
         shutil.copytree(result["bundle"], out)
@@ -108,31 +115,31 @@ def _job(
     timeout: float,
 ) -> Job:
     from fedrouter.bundle import load
-    from fedrouter.deployment.jobs import Job
+    from fedrouter.deployment.runs.job import Job
     from fedrouter.pool import ModelPool
 
-    verb = "extend" if added else "absorb" if joining else "learn"
+    operation = "add_models" if added else "add_clients" if joining else "learn"
     if added and joining:
         raise BadInput(
             "--add-model and --join: expected one of them; the result of one can be the --bundle of the other"
         )
-    if (verb == "learn") != (bundle is None):
-        raise BadInput("--bundle goes with --add-model NAME or --join CLIENT, and they with it")
+    if (operation == "learn") != (bundle is None):
+        raise BadInput("--bundle goes with --add-model NAME or --join CLIENT; none of them works alone")
     if bundle is None:
         family = router or "auto"
     else:
         family = load(bundle).router.family
         if router not in (None, family):
-            raise BadInput(f"--router {router}: {bundle} is a {family} router, and stays one")
+            raise BadInput(f"--router {router}: {bundle} is a {family} router and stays one")
         if models:
-            raise BadInput("--models is the pool of a new router; a router that grows has its own")
+            raise BadInput("--models is the pool of a new router; the router to extend has its own")
     if joining and clients:
-        raise BadInput("--clients: with --join, only those who join are asked")
+        raise BadInput("--clients: with --join, only the clients that join are asked")
     if quorum > len(joining or clients) > 0:
         raise BadInput(f"--quorum {quorum}: only {len(joining or clients)} are asked")
-    rounds = rounds or ROUNDS.get(verb)
+    rounds = rounds or ROUNDS.get(operation)
     return Job(
-        verb=verb,
+        operation=operation,
         family=family,
         settings={"rounds": rounds} if rounds else {},
         seed=seed,
@@ -150,12 +157,12 @@ def _robust() -> Mapping[str, Any]:
     return asdict(RobustSettings.preset())
 
 
-def _tell(voice: Voice, line: Mapping[str, Any], steps: list[Mapping[str, Any]]) -> None:
-    """One line of a run's progress, as a person wants to hear it."""
+def _show(voice: Voice, line: Mapping[str, Any], steps: list[Mapping[str, Any]]) -> None:
+    """Print one line of a run's progress."""
     if line["event"] == "start":
         voice.say(f"Taking part: {', '.join(line['clients'])}; {len(line['models'])} models, {plain(line['encoder'])}")
     elif line["event"] == "dropped":
-        voice.warn(f"{plain(line['client'])} does not count for {plain(line['verb'])}: {plain(line['reason'])}")
+        voice.warn(f"{plain(line['client'])} is left out of {plain(line['verb'])}: {plain(line['reason'])}")
     elif line["event"] == "step":
         steps.append({name: line[name] for name in ("stage", "step", "steps", "answered", "missing", "metrics")})
         measured = "".join(f"   {name} {value:.4f}" for name, value in line["metrics"].items())
@@ -164,23 +171,15 @@ def _tell(voice: Voice, line: Mapping[str, Any], steps: list[Mapping[str, Any]])
 
 
 def _counted(clients: list[Mapping[str, Any]]) -> str:
-    """How many of whose; under secure aggregation nobody knows but each client itself."""
-    if not any(one["rows"] for one in clients):
-        return f"of {_listed([one['name'] for one in clients])}, how many of whose is hidden"
-    return ", ".join(f"{one['name']} {one['rows']:,}" for one in clients)
+    """Row counts by client; under secure aggregation only each client knows its own."""
+    if not any(client["rows"] for client in clients):
+        return f"from {_listed([client['name'] for client in clients])}; the counts are hidden"
+    return ", ".join(f"{client['name']} {client['rows']:,}" for client in clients)
 
 
 def _listed(names: list[str]) -> str:
-    """Names, as long as a line has room for them."""
+    """Names, or their number if a line has no room for them."""
     return ", ".join(names) if len(names) <= 5 else f"{len(names)} clients"
-
-
-def _halt(voice: Voice, submitted: Any) -> None:
-    from fedrouter.deployment.flower_run import Runs
-
-    if submitted.number is not None:
-        Runs(submitted.home).halt(submitted.number)
-    voice.say(f"\n{submitted.name}: stopped; the same command goes on with it")
 
 
 def _names(text: str | None) -> list[str]:

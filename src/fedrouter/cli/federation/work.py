@@ -1,4 +1,4 @@
-"""`fedrouter federation coordinator` and `… client`: the processes that stay, until Ctrl-C or `… stop`."""
+"""`fedrouter federation coordinator` and `… client`: processes that run until Ctrl-C or `… stop`."""
 
 from __future__ import annotations
 
@@ -16,128 +16,131 @@ from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
-    from fedrouter.deployment.settings import Charter, ClientSettings
+    from fedrouter.deployment.state.config import ClientConfig, FederationConfig
 
 
 def coordinator(
-    path: Annotated[Path, typer.Argument(metavar="HOME", help="The coordinator's folder.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where to listen, if not as init set it; remembered."),
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="Address to listen on, if not the one that init set; remembered."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start the coordinator and stay until Ctrl-C; with --json one line of JSON once it is ready."""
-    from fedrouter.deployment.coordinator import coordinate
-    from fedrouter.deployment.homes import open_coordinator
-    from fedrouter.deployment.settings import check_address
+    """Run the coordinator until Ctrl-C; with --json it prints one line of JSON once it is ready."""
+    from fedrouter.deployment.coordinator.run_coordinator import run_coordinator
+    from fedrouter.deployment.state.config import check_address
+    from fedrouter.deployment.state.directories import open_coordinator
 
     voice = Voice(as_json)
-    home = open_coordinator(path)
+    directory = open_coordinator(path)
     if listen is not None:
-        with home.changing() as charter:
-            home.write_charter(replace(charter, listen=check_address(listen)))
+        with directory.editing() as config:
+            directory.write_config(replace(config, listen=check_address(listen)))
 
-    def ready(charter: Charter) -> None:
-        names = ", ".join(sorted(charter.roster)) or "nobody yet"
-        voice.say(f"[bold]Ready[/] for clients at {charter.address}   (Ctrl+C stops it)")
+    def on_ready(config: FederationConfig) -> None:
+        names = ", ".join(sorted(config.roster)) or "no client yet"
+        voice.say(f"[bold]Ready[/] for clients at {config.address}   (Ctrl+C stops it)")
         voice.say(f"On the roster: {names}")
         voice.next(
             f"fedrouter federation enroll {path} NAME client.pub", f"fedrouter federation run {path} --router auto"
         )
-        _line(voice, {"ready": True, "address": charter.address, "listen": charter.listen, "log": str(home.log_file)})
+        _line(
+            voice,
+            {"ready": True, "address": config.address, "listen": config.listen, "log": str(directory.log_file)},
+        )
 
-    coordinate(home, ready, lambda words: voice.say(plain(words)))
+    run_coordinator(directory, on_ready, lambda text: voice.say(plain(text)))
     voice.say("Stopped")
 
 
 def client(
-    path: Annotated[Path, typer.Argument(metavar="HOME", help="The client's folder.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="The client's state directory.")],
     log: Annotated[Path | None, typer.Option("--log", help="Evaluation log (.parquet, .csv); remembered.")] = None,
     store: Annotated[
         str | None, typer.Option("--store", help="Or a gateway's store (sqlite:///PATH, postgresql://…); remembered.")
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option("--encoder", help="Whose embeddings to use, if not the log's own; remembered.")
+        str | None, typer.Option("--encoder", help="Encoder whose embeddings to use, if not the log's own; remembered.")
     ] = None,
     floor: Annotated[
         int | None,
-        typer.Option("--floor", min=2, help="Fewest queries behind anything that is sent; remembered. [default: 5]"),
+        typer.Option("--floor", min=2, help="Minimum number of queries behind anything sent; remembered. [default: 5]"),
     ] = None,
     secure_only: Annotated[
         bool | None,
-        typer.Option("--secure-only/--no-secure-only", help="Send sums only where they are hidden; remembered."),
+        typer.Option("--secure-only/--no-secure-only", help="Send sums under secure aggregation only; remembered."),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="Differential privacy: the budget for all that is ever sent; remembered."),
+        typer.Option("--epsilon", help="Differential privacy: budget for everything ever sent; remembered."),
     ] = None,
     multiplier: Annotated[
-        float | None, typer.Option("--multiplier", help="With --epsilon: noise on one answer; remembered. [default: 4]")
+        float | None,
+        typer.Option("--multiplier", help="With --epsilon: noise multiplier of one answer; remembered. [default: 4]"),
     ] = None,
     peers: Annotated[
         Path | None,
-        typer.Option(
-            "--peers", help="Folder of NAME.pub, got from the other clients: then they are known; remembered."
-        ),
+        typer.Option("--peers", help="Folder of NAME.pub from all clients, to authenticate them directly; remembered."),
     ] = None,
     answers: Annotated[
         int | None,
-        typer.Option("--answers", min=1, help="Instead of --multiplier: how many answers the budget is to last for."),
+        typer.Option("--answers", min=1, help="Instead of --multiplier: number of answers the budget must last for."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Take part with this client's evaluations and stay until Ctrl-C; reconnects by itself."""
-    from fedrouter.deployment.homes import open_client
-    from fedrouter.deployment.node import attend
+    """Take part with this client's evaluations until Ctrl-C; reconnects automatically."""
+    from fedrouter.deployment.client.run_client import run_client
+    from fedrouter.deployment.state.directories import open_client
 
     voice = Voice(as_json)
-    home = open_client(path)
-    settings = _settled(home.settings(), log, store, encoder)
-    settings = replace(settings, privacy=_private(settings.privacy, floor, secure_only, epsilon, multiplier))
+    directory = open_client(path)
+    config = _with_evaluations(directory.config(), log, store, encoder)
+    config = replace(config, privacy=_with_privacy(config.privacy, floor, secure_only, epsilon, multiplier))
     if peers is not None:
-        from fedrouter.deployment.peers import read_peers
+        from fedrouter.deployment.state.peers import read_peers
 
-        settings = replace(settings, peers=read_peers(peers))
+        config = replace(config, peers=read_peers(peers))
     if answers is not None:
-        settings = replace(settings, privacy=_lasting(settings, answers))
-    about = _look_at(settings)
-    home.write_settings(settings)
-    voice.say(
-        f"{settings.name}: {about['evaluations']:,} evaluations of {len(about['models'])} models, {about['encoder']}"
-    )
+        config = replace(config, privacy=_lasting(config, answers))
+    summary = _check(config)
+    directory.write_config(config)
+    models = len(summary["models"])
+    voice.say(f"{config.name}: {summary['evaluations']:,} evaluations of {models} models, {summary['encoder']}")
 
-    def connected() -> None:
-        voice.say(f"[bold]Connected[/] to {settings.coordinator}   (Ctrl+C stops it)")
-        _line(voice, {"connected": True, "name": settings.name, "coordinator": settings.coordinator, **about})
+    def on_connect() -> None:
+        voice.say(f"[bold]Connected[/] to {config.coordinator}   (Ctrl+C stops it)")
+        _line(voice, {"connected": True, "name": config.name, "coordinator": config.coordinator, **summary})
 
-    attend(home, connected, lambda words: voice.say(plain(words)))
+    run_client(directory, on_connect, lambda text: voice.say(plain(text)))
     voice.say("Stopped")
 
 
-def _settled(settings: ClientSettings, log: Path | None, store: str | None, encoder: str | None) -> ClientSettings:
-    """What was given now over what was remembered."""
+def _with_evaluations(config: ClientConfig, log: Path | None, store: str | None, encoder: str | None) -> ClientConfig:
+    """The remembered config with the options that were given now."""
     if log is not None and store is not None:
         raise BadInput("--log and --store: expected one of them")
     if log is not None:
-        settings = replace(settings, log=str(log.absolute()), store=None)
+        config = replace(config, log=str(log.absolute()), store=None)
     if store is not None:
-        settings = replace(settings, log=None, store=store)
-    if settings.log is None and settings.store is None:
+        config = replace(config, log=None, store=store)
+    if config.log is None and config.store is None:
         raise BadInput("expected --log FILE or --store URL: this client's evaluations")
     if encoder is not None:
-        settings = replace(settings, encoder=encoder)
-    return settings
+        config = replace(config, encoder=encoder)
+    return config
 
 
-def _private(
+def _with_privacy(
     privacy: Mapping[str, Any],
     floor: int | None,
     secure_only: bool | None,
     epsilon: float | None,
     multiplier: float | None,
 ) -> Mapping[str, Any]:
-    """Likewise, for what the client insists on."""
+    """The remembered privacy settings with the options that were given now."""
     given = dict(privacy)
     if floor is not None:
         given["floors"] = {"cluster": floor, "cell": floor}
@@ -152,24 +155,24 @@ def _private(
     return given
 
 
-def _lasting(settings: ClientSettings, answers: int) -> Mapping[str, Any]:
-    """The privacy with the noise at which the budget lasts for so many answers."""
-    from fedrouter.deployment.participant import privacy_of
+def _lasting(config: ClientConfig, answers: int) -> Mapping[str, Any]:
+    """Privacy settings with the noise multiplier at which the budget lasts for this many answers."""
+    from fedrouter.deployment.client.local_client import privacy_of
     from fedrouter.federation.dp.accountant import multiplier_for
 
-    noise = privacy_of(settings).noise
+    noise = privacy_of(config).noise
     if noise is None:
         raise BadInput("--answers goes with --epsilon")
     multiplier = multiplier_for(noise.epsilon, noise.delta, answers, noise.mechanism)
-    return {**settings.privacy, "noise": {**settings.privacy["noise"], "multiplier": multiplier}}
+    return {**config.privacy, "noise": {**config.privacy["noise"], "multiplier": multiplier}}
 
 
-def _look_at(settings: ClientSettings) -> dict[str, Any]:
-    """Read everything once, so that what is wrong is said here; the coordinator would only hear that something is."""
-    from fedrouter.deployment.participant import evaluations_of, privacy_of
+def _check(config: ClientConfig) -> dict[str, Any]:
+    """Read everything once, so that errors are shown here; the coordinator would see only their type."""
+    from fedrouter.deployment.client.local_client import evaluations_of, privacy_of
 
-    privacy_of(settings)
-    evaluations, encoder = evaluations_of(settings)
+    privacy_of(config)
+    evaluations, encoder = evaluations_of(config)
     return {"evaluations": len(evaluations), "models": list(evaluations.pool.names), "encoder": encoder.name}
 
 

@@ -1,7 +1,7 @@
-"""The engine that reaches clients over a network, through Flower's messages; the algorithms do not know of it.
+"""The engine that reaches clients over a network, through Flower's messages; algorithms need not know about it.
 
-Whatever a client or the network does costs that client's contribution and nothing else: a reply that is late, doubled,
-broken, an error or not its sender's is dropped with a named reason, and what was not dropped goes on.
+A misbehaving client or network costs only that client's contribution: a reply that is late, duplicated, malformed, an
+error or from the wrong sender is dropped with a reason, and the rest is used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 Report = Callable[[str, str, str], None]
-"""Told of every answer that does not come or does not count: client, verb, reason."""
+"""Called for every reply that is missing or dropped: client, verb, reason."""
 CATEGORY = "query"
-"""Flower's kind of message that a verb is an action of: ``query.statistics``."""
+"""Flower's category of messages, of which a verb is the action: ``query.statistics``."""
 PAUSE = 1.0
-"""Seconds between two looks at the letter box."""
-LONGEST_KIND = 40
-"""Letters of the one word that an error reply may say."""
+"""Seconds between two polls for replies."""
+MAX_ERROR_LENGTH = 40
+"""Characters of the one word that an error reply may contain."""
 
 
 class FlowerFederation:
@@ -36,10 +36,10 @@ class FlowerFederation:
 
     Parameters
     ----------
-    members : Flower's number of the node behind which each client is, by the client's name; who is not connected may
-        be among them, and takes part once it is
-    timeout : seconds that a question may take, from asking to answer
-    report : told of every client that does not answer, with why
+    members : Flower's node id of each client, by client name; a client that is not connected may be among them, and
+        takes part once it is
+    timeout : seconds that a request may take, from sending it to the reply
+    report : called for every client whose reply is missing or dropped, with the reason
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class FlowerFederation:
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
         names = sorted(self._members if to is None else to)
         waiting = self._send(verb, payload, names)
-        until = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._timeout
         most = min(most_bytes(payload), MOST_BYTES)
         replies: dict[str, Reply] = {}
         while waiting:
-            for letter, name in list(waiting.items()):
-                # One by one: a reply that cannot even be fetched must not keep the others' away.
-                for message in self._fetch(letter, name, verb, waiting):
-                    if message.metadata.reply_to_message_id != letter or letter not in waiting:
-                        continue  # a second answer, or one to something else
-                    del waiting[letter]
+            for message_id, name in list(waiting.items()):
+                # One by one: a reply that cannot be fetched must not hold up the others.
+                for message in self._fetch(message_id, name, verb, waiting):
+                    if message.metadata.reply_to_message_id != message_id or message_id not in waiting:
+                        continue  # a duplicate, or a reply to another request
+                    del waiting[message_id]
                     reply = self._open(message, name, verb, most)
                     if reply is not None:
                         replies[name] = cast(Reply, reply)
-            if not waiting or time.monotonic() >= until:
+            if not waiting or time.monotonic() >= deadline:
                 break
             time.sleep(self._pause)
         for name in waiting.values():
@@ -78,38 +78,43 @@ class FlowerFederation:
         return {name: replies[name] for name in sorted(replies)}
 
     def _send(self, verb: str, payload: Request[Any], names: Iterable[str]) -> dict[str, str]:
-        """Send the question to everyone; the clients' names by the number of the letter each got."""
+        """Send a request to all clients, written once for all of them; client names by message id."""
         from flwr.app import Message
 
-        records, sent = to_records(payload), {}
+        members = []
         for name in names:
-            if name not in self._members:
-                self._report(name, verb, "not on the roster")
-                continue
-            message = Message(records, self._members[name], f"{CATEGORY}.{verb}", ttl=self._timeout)
-            try:
-                number = next(iter(self._grid.push_messages([message])), None)
-            except Exception as error:
-                self._report(name, verb, f"could not be asked ({type(error).__name__})")
-                continue
-            if number:
-                sent[number] = name
+            if name in self._members:
+                members.append(name)
             else:
-                self._report(name, verb, "could not be asked")
-        return sent
-
-    def _fetch(self, letter: str, name: str, verb: str, waiting: dict[str, str]) -> Sequence[Message]:
+                self._report(name, verb, "not on the roster")
+        if not members:
+            return {}
+        records, kind = to_records(payload), f"{CATEGORY}.{verb}"
+        messages = [Message(records, self._members[name], kind, ttl=self._timeout) for name in members]
         try:
-            return list(self._grid.pull_messages([letter]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # a reply that is no message
-            del waiting[letter]
+            # In one call, in which Flower encodes, hashes and uploads the content that all messages share once.
+            message_ids = list(self._grid.push_messages(messages)) or [""] * len(members)
+        except Exception as error:
+            for name in members:
+                self._report(name, verb, f"could not be asked ({type(error).__name__})")
+            return {}
+        for name, message_id in zip(members, message_ids, strict=True):
+            if not message_id:
+                self._report(name, verb, "could not be asked")
+        return {message_id: name for name, message_id in zip(members, message_ids, strict=True) if message_id}
+
+    def _fetch(self, message_id: str, name: str, verb: str, waiting: dict[str, str]) -> Sequence[Message]:
+        try:
+            return list(self._grid.pull_messages([message_id]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # a reply that is not a message
+            del waiting[message_id]
             self._report(name, verb, f"unreadable reply ({type(error).__name__})")
-        except Exception:  # the network, which may be back at the next look
+        except Exception:  # the network, which may be back at the next poll
             return []
         return []
 
     def _open(self, message: Message, name: str, verb: str, most: int) -> Payload | None:
-        """The reply in a message, or None and a report."""
+        """The reply in a message; None, and a report, if it is unusable."""
         if message.has_error():
             self._report(name, verb, error_reason(message.error.code, message.error.reason))
             return None
@@ -126,17 +131,17 @@ class FlowerFederation:
 
 
 def error_reason(code: int, text: str | None) -> str:
-    """A line that says what an error reply means; of the client's own words only those that cannot tell anything."""
+    """Describe an error reply in one line; of the client's own text only a single plain word is repeated."""
     from flwr.common.constant import ErrorCode
 
     if code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
-        # A word and nothing else: what a client writes here ends in logs and on terminals.
-        told = text is not None and text.isascii() and text.isidentifier() and len(text) <= LONGEST_KIND
+        # One word and nothing else: what a client writes here ends up in logs and on terminals.
+        plain = text is not None and text.isascii() and text.isidentifier() and len(text) <= MAX_ERROR_LENGTH
         if text == Refused.__name__:
             return (
                 "refused: its privacy settings forbid it (a budget that is spent, or sums asked for without --secure)"
             )
-        return f"refused: {text}" if told else "refused"
+        return f"refused: {text}" if plain else "refused"
     known = {
         ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its fedrouter could not be started",
         ErrorCode.NODE_UNAVAILABLE: "not connected",

@@ -1,4 +1,4 @@
-"""How a message of ours is written as Flower's records, and read back from records that anyone may have written."""
+"""Convert messages to Flower's records, and back from records that may come from anyone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from flwr.app import RecordDict
 
 MOST_BYTES = 512 * 2**20
-"""No message may be larger, whatever was asked."""
+"""Largest size of any message, whatever the request."""
 HEADERS = 4096
-"""Room for how an array is written, beside its numbers."""
+"""Bytes allowed for the header of each array."""
 
 
 def to_records(message: Message) -> RecordDict:
-    """A message as Flower carries it: its arrays, and its scalars as one line of JSON."""
+    """Write a message as Flower's records: its arrays, and its scalars as one line of JSON."""
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
     arrays, scalars = message.pack()
@@ -28,14 +28,14 @@ def to_records(message: Message) -> RecordDict:
 
 
 def from_records(records: RecordDict, most: int = MOST_BYTES) -> Packed:
-    """What :func:`to_records` packed; anything else, or anything too large, is refused before it is looked into."""
+    """Read what :func:`to_records` wrote; anything else, or anything too large, is refused before it is decoded."""
     if set(records) != {"arrays", "scalars"} or set(records.config_records) != {"scalars"}:
         raise BadMessage("message: expected arrays and scalars")
     if "arrays" not in records.array_records or set(records.config_records["scalars"]) != {"json"}:
         raise BadMessage("message: expected arrays and scalars")
     written, scalars = records.array_records["arrays"], records.config_records["scalars"]["json"]
     if not isinstance(scalars, str):
-        raise BadMessage("message: its scalars are no text")
+        raise BadMessage("message: its scalars are not text")
     size = len(scalars) + sum(len(array.data) for array in written.values())
     if size > most + HEADERS * (1 + len(written)):
         raise BadMessage("message: larger than its request allows")
@@ -44,7 +44,7 @@ def from_records(records: RecordDict, most: int = MOST_BYTES) -> Packed:
         try:
             arrays[name] = array.numpy()
         except Exception:
-            # Whatever numpy makes of bytes it did not write; its words may quote them.
+            # Any error of numpy's on bytes that it did not write; its text may quote them.
             raise BadMessage("message: an array that cannot be read") from None
         if type(arrays[name]) is not np.ndarray:
             raise BadMessage("message: an array that cannot be read")

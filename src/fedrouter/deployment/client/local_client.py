@@ -1,0 +1,81 @@
+"""Build a client from its state directory: its evaluations, its privacy policy, and its journal of sent messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrouter.deployment.state.directories import open_client
+from fedrouter.deployment.state.peers import identity_of
+from fedrouter.errors import BadInput
+from fedrouter.federation.client import Client
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
+
+if TYPE_CHECKING:
+    from fedrouter.deployment.state.config import ClientConfig
+    from fedrouter.encoders import EncoderIdentity
+    from fedrouter.evaluations import Evaluations
+
+
+def client_of(path: Path) -> Client:
+    """The client whose state directory this is, ready to answer."""
+    directory = open_client(path)
+    config = directory.config()
+    evaluations, encoder = evaluations_of(config)
+    return Client(
+        config.name,
+        evaluations,
+        privacy_of(config),
+        Journal(directory.journal),
+        encoder=encoder.name,
+        normalised=encoder.normalised,
+        identity=identity_of(directory),
+    )
+
+
+def privacy_of(config: ClientConfig) -> PrivacyPolicy:
+    """The client's privacy policy; settings that its config does not name have their defaults."""
+    given = dict(config.privacy)
+    try:
+        for name, kind in (("floors", MinimumGroupSizes), ("noise", DifferentialPrivacy)):
+            if given.get(name) is not None:
+                parts: dict[str, Any] = {
+                    part: tuple(value) if isinstance(value, list) else value for part, value in given[name].items()
+                }
+                given[name] = kind(**parts)
+        return PrivacyPolicy(**given)
+    except (TypeError, AttributeError):
+        raise BadInput("client.json, privacy: names a setting that does not exist") from None
+
+
+def evaluations_of(config: ClientConfig) -> tuple[Evaluations, EncoderIdentity]:
+    """The client's evaluations, from its log or its gateway's store, and the encoder of their embeddings."""
+    if config.log is not None:
+        from fedrouter.data.read import read
+
+        data = read(config.log, encoder=config.encoder)
+        return data.evaluations, data.encoder
+    if config.store is not None:
+        return _from_store(config.store, config.encoder)
+    raise BadInput("client.json: names neither a log nor a store; `fedrouter federation client` sets one")
+
+
+def _from_store(url: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentity]:
+    """Evaluations from the scored requests in a gateway's store."""
+    from fedrouter.encoders import EncoderIdentity, column_stem
+    from fedrouter.learning.traffic import evaluations_of as read
+    from fedrouter.pool import ModelPool
+    from fedrouter.store.store import Store
+
+    with Store.open(url, create=False) as log:
+        where = log.where  # without the password that a URL may have
+        records = [record for record in log.rows(scored_only=True) if record.embedding and record.served]
+    wanted = encoder or next((record.encoder for record in reversed(records)), None)
+    chosen = [record for record in records if wanted and column_stem(record.encoder) == column_stem(wanted)]
+    if not chosen or wanted is None:
+        raise BadInput(f"{where}: no scored request with an embedding{f' by {encoder}' if encoder else ''}")
+    dimension = len(chosen[-1].embedding or b"") // 4
+    pool = ModelPool(sorted({str(record.served) for record in chosen}))
+    evaluations, _ = read(chosen, pool, EncoderIdentity(wanted, dimension, True))
+    return evaluations, EncoderIdentity.of(wanted, evaluations.embeddings)

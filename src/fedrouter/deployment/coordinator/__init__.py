@@ -1,0 +1,1 @@
+"""The coordinator process: a Flower SuperLink that admits only enrolled clients."""

@@ -1,0 +1,68 @@
+"""The roster of enrolled clients, and how the SuperLink is made to admit exactly these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedrouter.deployment.state.config import EnrolledClient, FederationConfig, check_name
+from fedrouter.deployment.state.credentials import public_key_pem
+from fedrouter.deployment.state.directories import CoordinatorDirectory
+from fedrouter.deployment.state.process_lock import running
+from fedrouter.engines.flower.control import ControlClient, Node
+from fedrouter.errors import BadInput
+
+
+def control_of(directory: CoordinatorDirectory) -> ControlClient:
+    """A client of the control API of this coordinator's SuperLink."""
+    return ControlClient(directory.config().local_address, directory.authority)
+
+
+def enroll(directory: CoordinatorDirectory, name: str, public_key: str) -> EnrolledClient:
+    """Put a client on the roster; it is admitted at once if the coordinator runs, otherwise when it starts."""
+    with directory.editing() as config:
+        if check_name(name) in config.roster:
+            raise BadInput(f"client {name!r}: already on the roster; `fedrouter federation unenroll` removes it")
+        same = [other for other, client in config.roster.items() if client.public_key == public_key]
+        if same:
+            raise BadInput(f"client {name!r}: its key is already on the roster, as {same[0]!r}")
+        node = control_of(directory).register(public_key_pem(public_key)) if running(directory.pid_file) else None
+        config = config.with_client(name, public_key, node)
+        directory.write_config(config)
+    return config.roster[name]
+
+
+def unenroll(directory: CoordinatorDirectory, name: str) -> None:
+    """Remove a client from the roster, permanently: its key is not admitted again."""
+    with directory.editing() as config:
+        if name not in config.roster:
+            raise BadInput(f"client {name!r}: not on the roster; `fedrouter federation status` lists it")
+        directory.write_config(config.without_client(name))
+        if running(directory.pid_file):
+            key = public_key_pem(config.roster[name].public_key)
+            control = control_of(directory)
+            for node in control.nodes():
+                if node.public_key == key:
+                    control.unregister(node.id)
+
+
+def synchronize(directory: CoordinatorDirectory, control: ControlClient) -> FederationConfig:
+    """Make the SuperLink admit exactly the keys on the roster, whatever changed while either was not running."""
+    with directory.editing() as config:
+        known = {node.public_key: node.id for node in control.nodes()}
+        roster = {}
+        for name, client in config.roster.items():
+            key = public_key_pem(client.public_key)
+            node = known.pop(key, None)
+            roster[name] = replace(client, node=control.register(key) if node is None else node)
+        for node in known.values():
+            control.unregister(node)
+        config = replace(config, roster=roster)
+        directory.write_config(config)
+    return config
+
+
+def nodes_by_name(config: FederationConfig, nodes: list[Node]) -> dict[str, Node]:
+    """The nodes of the clients on the roster that the SuperLink knows, by client name."""
+    by_key = {node.public_key: node for node in nodes}
+    found = {name: by_key.get(public_key_pem(client.public_key)) for name, client in config.roster.items()}
+    return {name: node for name, node in found.items() if node is not None}

@@ -1,0 +1,71 @@
+"""The runs of a federation that its coordinator's state directory remembers, and which of them can be resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrouter.deployment.runs import job as jobs
+from fedrouter.deployment.runs import progress
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.perform import RESULT
+from fedrouter.deployment.state.directories import CoordinatorDirectory
+from fedrouter.errors import BadInput
+from fedrouter.files import is_locked
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """``state``: done, running, interrupted, or failed with the reason."""
+
+    name: str
+    what: str
+    began: str | None
+    state: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def past_runs(directory: CoordinatorDirectory) -> list[PastRun]:
+    """All runs, the newest last."""
+    found = []
+    for folder in _folders(directory):
+        try:
+            job = jobs.read(folder)
+        except BadInput:
+            continue
+        lines = progress.Tail(folder).lines()
+        began = lines[0]["time"] if lines else None
+        found.append(PastRun(folder.name, f"{job.operation} {job.family}", began, _state(folder, lines)))
+    return found
+
+
+def name_for(directory: CoordinatorDirectory, job: Job) -> tuple[str, bool]:
+    """The name for a run and whether it resumes one: the newest interrupted run of the same job, if there is one."""
+    folders = _folders(directory)
+    for folder in reversed(folders):
+        try:
+            same = jobs.read(folder) == job
+        except BadInput:
+            continue
+        if same and not (folder / RESULT).exists():
+            return folder.name, True
+    taken = {folder.name for folder in folders}
+    return next(name for name in (f"run-{number}" for number in range(1, len(taken) + 2)) if name not in taken), False
+
+
+def _folders(directory: CoordinatorDirectory) -> list[Path]:
+    found = [folder for folder in directory.runs.iterdir() if (folder / jobs.FILE).is_file()]
+    return sorted(found, key=lambda folder: ((folder / jobs.FILE).stat().st_mtime, folder.name))
+
+
+def _state(folder: Path, lines: Sequence[Mapping[str, Any]]) -> str:
+    if (folder / RESULT).exists():
+        return "done"
+    if is_locked(folder / jobs.LOCK):
+        return "running"
+    last = lines[-1] if lines else {"event": ""}
+    return f"failed: {last['why']}" if last["event"] == "failed" else "interrupted"

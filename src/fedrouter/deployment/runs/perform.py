@@ -1,0 +1,151 @@
+"""Perform a job on a federation of any engine: handshake, learn or extend a router, write the bundle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrouter.bundle import Bundle, Provenance, load, save
+from fedrouter.deployment.runs.handshake import Handshake, shake_hands
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.errors import BadInput
+from fedrouter.federation.families.registry import family, settings_of
+from fedrouter.federation.federation import Federation
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.quorum import Quorum
+from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.verbs.messages import Update
+from fedrouter.files import replace_file
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+
+RESULT, BUNDLE, CHECKPOINT = "result.json", "bundle", "checkpoint"
+
+
+def perform(job: Job, federation: Federation, folder: Path, log: ProgressLog) -> dict[str, Any]:
+    """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``."""
+    if (folder / RESULT).exists():
+        return dict(json.loads((folder / RESULT).read_bytes()))
+    kept = Checkpointed(_protected(job, federation, log), folder / CHECKPOINT)
+    base = load(job.base) if job.base else None
+    handshake = shake_hands(kept, log.dropped, base.encoder if base else None)
+    tally = Tally(handshake.federation)
+    pool = _pool(job, handshake, base)
+    log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
+    settings = _settings(job, base)
+    router = _learn(job, tally, pool, settings, base, log)
+    if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
+        save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
+    written = load(folder / BUNDLE)
+    result = {
+        "bundle": str(folder / BUNDLE),
+        "digest": written.manifest["digest"],
+        "version": written.version,
+        "family": router.family,
+        "models": list(router.pool.names),
+        "encoder": handshake.encoder.name,
+        "clients": list(written.clients.values()),
+    }
+    replace_file(folder / RESULT, json.dumps(result, indent=2).encode() + b"\n")
+    # The replies of the clients are no longer needed.
+    shutil.rmtree(folder / CHECKPOINT)
+    log.write("done", bundle=result["bundle"], digest=result["digest"])
+    return result
+
+
+def _protected(job: Job, federation: Federation, log: ProgressLog) -> Federation:
+    """Validate every reply, stop below the quorum, and combine replies as the job says."""
+    validated = Quorum(Checked(federation, log.dropped), job.quorum)
+    if job.robust is not None:
+        from fedrouter.federation.robust.middleware import Robust, RobustSettings
+
+        return Robust(validated, RobustSettings(**job.robust))
+    if job.secure is not None:
+        from fedrouter.federation.secagg.server import Secure
+
+        return Secure(validated, job.secure)
+    return validated
+
+
+@dataclass
+class Tally:
+    """A federation that counts the rows behind the replies of each client, where replies are seen one by one."""
+
+    federation: Federation
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def clients(self) -> Sequence[str]:
+        return self.federation.clients()
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        replies = self.federation.ask(verb, payload, to)
+        for name, reply in replies.items():
+            count = reply.rows if isinstance(reply, Update) else getattr(reply, "count", 0)
+            self.rows[name] = max(self.rows.get(name, 0), int(np.sum(count)))
+        return replies
+
+
+def _pool(job: Job, handshake: Handshake, base: Bundle | None) -> ModelPool:
+    """The models to learn, in order."""
+    if job.operation == "add_clients" and base:
+        return base.router.pool
+    if job.pool:
+        models = job.models()
+        unknown = [name for name in models.names if name not in handshake.models]
+        if unknown:
+            raise BadInput(f"{', '.join(unknown)}: no client has enough evaluations of it")
+        return models
+    if not handshake.models:
+        raise BadInput("no client has enough evaluations of any model")
+    return ModelPool(handshake.models)
+
+
+def _settings(job: Job, base: Bundle | None) -> Any:
+    if base is not None and base.router.family != job.family:
+        raise BadInput(f"{base.path}: a {base.router.family} router, the job is for {job.family}")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in job.settings.items()}
+    return settings_of(job.family, base.manifest["hyperparameters"] if base else given, **(given if base else {}))
+
+
+def _learn(
+    job: Job, federation: Federation, pool: ModelPool, settings: Any, base: Bundle | None, log: ProgressLog
+) -> Router:
+    kind = family(job.family)
+    if base is None:
+        return kind.learn(federation, pool, settings, job.seed, log.step)
+    there = [name for name in federation.clients() if name in base.clients]
+    if job.operation == "add_models":
+        strangers = [name for name in federation.clients() if name not in base.clients]
+        if strangers:
+            raise BadInput(f"{', '.join(strangers)}: not among the router's clients; let them join first")
+        return kind.add_models(base.router, federation, pool, settings, job.seed, log.step)
+    if there:
+        raise BadInput(f"{', '.join(there)}: already a client of this router; its evaluations would count twice")
+    return kind.add_clients(base.router, federation, settings, job.seed, log.step)
+
+
+def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> Provenance:
+    """The clients and their row counts. The data itself has no name or digest here: it never left the clients."""
+    # Secure aggregation shows only the total.
+    rows = {name: tally.rows[name] for name in tally.clients() if tally.rows.get(name)}
+    if job.secure is not None:
+        rows = dict.fromkeys(tally.clients(), 0)
+    if base is None:
+        hyperparameters = json.loads(json.dumps(asdict(settings)))
+        entries = [{"name": name, "rows": count} for name, count in rows.items()]
+        return Provenance("federation", "", job.seed, int(hyperparameters.get("rounds", 1)), entries, hyperparameters)
+    change: dict[str, Any] = {"clients": list(rows), "seed": job.seed}
+    if job.operation == "add_models":
+        names = [entry["name"] for entry in job.pool]
+        grown = [{**entry, "rows": entry["rows"] + rows.get(name, 0)} for name, entry in base.clients.items()]
+        return base.child(grown, {"verb": "model add", "models": names, **change})
+    joined = [{"name": name, "rows": count, "joined": base.version + 1} for name, count in rows.items()]
+    return base.child([*base.clients.values(), *joined], {"verb": "client join", **change})

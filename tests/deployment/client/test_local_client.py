@@ -1,0 +1,99 @@
+"""A client built from its state directory: its evaluations from a log or a store, its privacy, its journal."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from conftest import drawn_evaluations
+from fedrouter.deployment.client.local_client import client_of
+from fedrouter.deployment.state.directories import create_client, create_coordinator
+from fedrouter.errors import BadInput
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.verbs.messages import ClusterRequest, HelloRequest
+from fedrouter.store.store import Store
+from learning.logs import records_of
+
+
+@pytest.fixture
+def directory(tmp_path):
+    coordinator = create_coordinator(tmp_path / "coordinator", ("localhost",))
+    return create_client(tmp_path / "client", "alpha", "localhost:9092", coordinator.authority)
+
+
+def give(directory, **settings):
+    directory.write_config(replace(directory.config(), **settings))
+
+
+def log(path, rows):
+    table = {
+        "embedding": [rows.embeddings[query].tolist() for query in rows.query],
+        "model": [rows.pool.names[model] for model in rows.model],
+        "accuracy": rows.accuracy,
+        "cost": rows.cost,
+    }
+    parquet.write_table(pyarrow.table(table), path)
+    return str(path)
+
+
+def test_a_client_of_a_log_says_who_it_is_and_what_it_knows(directory, tmp_path):
+    rows = drawn_evaluations(queries=90)
+    give(directory, log=log(tmp_path / "log.parquet", rows), encoder="mine")
+    hello = client_of(directory.path).answer("hello", HelloRequest())
+    assert (hello.name, hello.encoder, hello.dimension, hello.normalised) == ("alpha", "mine", 8, True)
+    assert hello.models == rows.pool.names
+
+
+def test_a_client_of_a_store_has_the_scored_requests_of_its_encoder(directory, tmp_path):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    rows = drawn_evaluations(queries=90)
+    with Store.open(url) as store:
+        records = records_of(rows)
+        odd = [replace(records[0], id="another", encoder="another"), replace(records[1], id="unscored", score=None)]
+        store.append([*records, *odd])
+    give(directory, store=url, encoder="all-MiniLM-L6-v2")
+    client = client_of(directory.path)
+    assert client.answer("hello", HelloRequest()).encoder == "all-MiniLM-L6-v2"
+    assert len(client._evaluations) == 90
+    give(directory, store=url, encoder="unheard-of")
+    with pytest.raises(BadInput, match="no scored request with an embedding by unheard-of"):
+        client_of(directory.path)
+
+
+def test_a_client_without_evaluations_to_read_says_so(directory):
+    with pytest.raises(BadInput, match="neither a log nor a store"):
+        client_of(directory.path)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({}, PrivacyPolicy()),
+        ({"floors": None}, OPEN),
+        ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, PrivacyPolicy(MinimumGroupSizes(9, 7), True)),
+        ({"noise": {"epsilon": 2.0, "models": ["m"]}}, PrivacyPolicy(noise=DifferentialPrivacy(2.0, models=("m",)))),
+    ],
+)
+def test_the_clients_privacy_is_what_its_home_says(directory, tmp_path, given, meant):
+    give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations()), privacy=given)
+    assert client_of(directory.path).privacy == meant
+
+
+@pytest.mark.parametrize(
+    "given", [{"flors": None}, {"floors": {"cel": 3}}, {"floors": 5}, {"noise": {"epsilon": -1.0}}]
+)
+def test_privacy_that_is_not_there_is_refused_and_not_ignored(directory, tmp_path, given):
+    give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations()), privacy=given)
+    with pytest.raises(BadInput):
+        client_of(directory.path)
+
+
+def test_what_was_sent_is_remembered_by_the_next_process(directory, tmp_path):
+    give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations(queries=200)))
+    first = client_of(directory.path).answer("cluster", ClusterRequest(5, 1, 10, seed=1))
+    second = client_of(directory.path).answer("cluster", ClusterRequest(5, 1, 10, seed=2))
+    assert np.array_equal(first.centres, second.centres)  # one release, whatever the seed
+    assert [entry.verb for entry in Journal(directory.journal).entries()] == ["cluster", "cluster"]

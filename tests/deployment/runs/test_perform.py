@@ -1,0 +1,235 @@
+"""A job on a federation: which clients take part, what is learned and written, and that it resumes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.bundle import load
+from fedrouter.deployment.runs import job as jobs
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.perform import perform
+from fedrouter.deployment.runs.progress import ProgressLog, Tail
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
+from fedrouter.federation.client import Client
+from fedrouter.federation.middleware.quorum import QuorumLost
+
+KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
+
+
+def client(name, seed=0, encoder="one", models=3, **shape):
+    return Client(name, drawn_evaluations(queries=120, seed=seed, models=models, **shape), encoder=encoder)
+
+
+def federation(*more, names="abc"):
+    return LocalFederation([*(client(name, ord(name)) for name in names), *more])
+
+
+def done(job, clients, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    return perform(job, clients, folder, ProgressLog(folder))
+
+
+def test_a_router_is_learnt_of_all_models_that_any_client_knows_and_written_with_who_made_it(tmp_path):
+    more = client("d", 9, models=4)
+    result = done(KMEANS, federation(more), tmp_path)
+    saved = load(tmp_path / "bundle")
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["models"] == list(saved.router.pool.names) == ["model-0", "model-1", "model-2", "model-3"]
+    assert saved.encoder.name == result["encoder"] == "one"
+    assert list(saved.clients) == ["a", "b", "c", "d"]
+    counted = sum(entry["rows"] for entry in saved.clients.values())
+    assert counted == saved.router.sums.count.sum() > 0
+    assert [line["event"] for line in Tail(tmp_path).lines()] == ["start", "step", "step", "done"]
+
+
+def test_the_same_job_makes_the_same_bytes(tmp_path):
+    for attempt in ("one", "two"):
+        done(KMEANS, federation(), tmp_path / attempt)
+    for name in ("bundle.json", "router.safetensors"):
+        assert (tmp_path / "one/bundle" / name).read_bytes() == (tmp_path / "two/bundle" / name).read_bytes()
+
+
+def test_a_pool_that_is_named_is_learnt_in_its_order_and_a_model_nobody_knows_is_refused(tmp_path):
+    named = replace(KMEANS, pool=({"name": "model-2"}, {"name": "model-0", "input_price": 2.0}))
+    assert done(named, federation(), tmp_path / "one")["models"] == ["model-2", "model-0"]
+    assert load(tmp_path / "one/bundle").router.pool.models[1].input_price == 2.0
+    with pytest.raises(BadInput, match="unheard-of: no client has enough"):
+        done(replace(KMEANS, pool=({"name": "unheard-of"},)), federation(), tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (client("z", encoder="another"), "another encoder than one of width 8"),
+        (client("z", dimension=9), "another encoder than one of width 8"),
+    ],
+)
+def test_a_client_that_embeds_otherwise_takes_no_part_and_is_dropped_why(odd, reason, tmp_path):
+    done(KMEANS, federation(odd), tmp_path / "with")
+    done(KMEANS, federation(), tmp_path / "without")
+    dropped = [line for line in Tail(tmp_path / "with").lines() if line["event"] == "dropped"]
+    assert [(line["client"], line["verb"]) for line in dropped] == [("z", "hello")]
+    assert reason in dropped[0]["reason"]
+    arrays = [(tmp_path / place / "bundle/router.safetensors").read_bytes() for place in ("with", "without")]
+    assert arrays[0] == arrays[1]
+
+
+def test_a_client_that_calls_itself_by_anothers_name_takes_no_part(tmp_path):
+    class Impostor(Client):
+        def answer(self, verb, request, hidden=False):
+            reply = super().answer(verb, request, hidden)
+            return replace(reply, name="a") if verb == "hello" else reply
+
+    done(KMEANS, federation(Impostor("z", drawn_evaluations(queries=120), encoder="one")), tmp_path)
+    assert list(load(tmp_path / "bundle").clients) == ["a", "b", "c"]
+    assert "another name" in (tmp_path / "progress.jsonl").read_text()
+
+
+def test_clients_that_do_not_agree_on_an_encoder_are_dropped_so(tmp_path):
+    with pytest.raises(BadInput, match="do not agree on an encoder"):
+        done(KMEANS, LocalFederation([client("a"), client("b", encoder="two")]), tmp_path)
+
+
+@pytest.mark.parametrize("family", ["kmeans", "linear", "mlp"])
+def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
+    small = {"kmeans": KMEANS.settings, "mlp": {"rounds": 1, "hidden": [4], "head_epochs": 1}}.get(family, {})
+    first = Job(family=family, settings=small, pool=({"name": "model-0"}, {"name": "model-1"}))
+    done(first, federation(), tmp_path / "first")
+    add = Job(
+        "add_models", family, settings={"rounds": 1}, pool=({"name": "model-2"},), base=str(tmp_path / "first/bundle")
+    )
+    assert done(add, federation(), tmp_path / "added")["models"] == ["model-0", "model-1", "model-2"]
+    join = Job("add_clients", family, settings={"rounds": 1}, base=str(tmp_path / "added/bundle"))
+    result = done(join, LocalFederation([client("z", 9)]), tmp_path / "joined")
+    assert result["version"] == 3
+    joined = load(tmp_path / "joined/bundle")
+    assert joined.clients["z"]["joined"] == 3
+    assert list(joined.clients) == ["a", "b", "c", "z"]
+    with pytest.raises(BadInput, match="already a client"):
+        done(join, federation(names="a"), tmp_path / "twice")
+    with pytest.raises(BadInput, match="let them join first"):
+        done(add, federation(client("y")), tmp_path / "stranger")
+    with pytest.raises(BadInput, match="the job is for"):
+        done(replace(join, family="mf"), LocalFederation([client("z", 9)]), tmp_path / "other")
+
+
+class Silent:
+    def __init__(self, federation, verb):
+        self.federation, self.verb, self.asked = federation, verb, []
+
+    def clients(self):
+        return self.federation.clients()
+
+    def ask(self, verb, payload, to=None):
+        self.asked.append(verb)
+        return {} if verb == self.verb else self.federation.ask(verb, payload, to)
+
+
+def test_a_job_that_lost_its_quorum_goes_on_where_it_was(tmp_path):
+    with pytest.raises(QuorumLost):
+        done(KMEANS, Silent(federation(), "statistics"), tmp_path)
+    resumed = Silent(federation(), None)
+    done(KMEANS, resumed, tmp_path)
+    assert resumed.asked == ["statistics"]
+    events = [line["event"] for line in Tail(tmp_path).lines()]
+    assert events == ["start", "step", "start", "step", "done"]
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_job_that_is_done_asks_nobody(tmp_path):
+    result = done(KMEANS, federation(), tmp_path)
+    again = Silent(federation(), None)
+    assert done(KMEANS, again, tmp_path) == result
+    assert again.asked == []
+
+
+def test_a_kill_between_the_bundle_and_the_result_is_made_good(tmp_path):
+    result = done(KMEANS, federation(), tmp_path)
+    (tmp_path / "result.json").unlink()
+    assert done(KMEANS, federation(), tmp_path) == result
+
+
+def test_a_bad_reply_is_dropped_with_a_reason_and_the_rest_goes_on(tmp_path):
+    class Boastful(Client):
+        def answer(self, verb, request, hidden=False):
+            reply = super().answer(verb, request, hidden)
+            return replace(reply, count=reply.count * 10**9) if verb == "statistics" else reply
+
+    done(KMEANS, federation(Boastful("z", drawn_evaluations(queries=120), encoder="one")), tmp_path)
+    dropped = [line for line in Tail(tmp_path).lines() if line["event"] == "dropped"]
+    assert [(line["client"], line["verb"]) for line in dropped] == [("z", "statistics")]
+    assert list(load(tmp_path / "bundle").clients) == ["a", "b", "c"]
+
+
+def test_under_secure_aggregation_the_router_is_the_same_and_nobodys_rows_are_known(tmp_path):
+    plain = done(KMEANS, federation(), tmp_path / "plain")
+    hidden = done(replace(KMEANS, secure=2 / 3), federation(), tmp_path / "hidden")
+    arrays = [(tmp_path / place / "bundle/router.safetensors").read_bytes() for place in ("plain", "hidden")]
+    assert arrays[0] == arrays[1]
+    assert [entry["name"] for entry in hidden["clients"]] == [entry["name"] for entry in plain["clients"]]
+    assert {entry["rows"] for entry in hidden["clients"]} == {0}
+
+
+def test_robust_settings_are_used(tmp_path):
+    with pytest.raises(BadInput, match="trim"):
+        done(replace(KMEANS, robust={"trim": 0.7}), federation(), tmp_path / "bad")
+    done(replace(KMEANS, robust={"most_rows": 1.0, "winsorized": True}), federation(), tmp_path / "robust")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"operation": "forget"}, "expected learn"),
+        ({"base": "x"}, "without a bundle"),
+        ({"operation": "add_clients"}, "with a bundle"),
+        ({"operation": "add_models", "base": "x"}, "new models"),
+        ({"quorum": 0}, "quorum"),
+        ({"timeout": 0.0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"family": "oracle"}, "expected one of"),
+        ({"pool": ({"nome": "x"},)}, "pool entry"),
+        ({"robust": {}, "secure": 0.7}, "choose one"),
+    ],
+)
+def test_a_job_that_makes_no_sense_is_refused(change, reason):
+    with pytest.raises(BadInput, match=reason):
+        replace(KMEANS, **change)
+
+
+def test_a_job_is_kept_as_it_was_and_another_under_its_name_is_refused(tmp_path):
+    job = replace(KMEANS, pool=({"name": "model-1"},), clients=("a",), settings={"k_local": 3})
+    jobs.write(job, tmp_path / "run")
+    jobs.write(job, tmp_path / "run")
+    assert jobs.read(tmp_path / "run") == job
+    assert (tmp_path / "run/job.json").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(BadInput, match="other settings"):
+        jobs.write(replace(job, seed=1), tmp_path / "run")
+    (tmp_path / "run/job.json").write_text('{"operation": "learn"}')
+    with pytest.raises(BadInput, match="not in the format"):
+        jobs.read(tmp_path / "run")
+
+
+def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path):
+    log, tail = ProgressLog(tmp_path), Tail(tmp_path)
+    assert tail.lines() == []
+    log.write("start")
+    with (tmp_path / "progress.jsonl").open("a") as file:
+        file.write('{"event": "st')
+        file.flush()
+        assert [line["event"] for line in tail.lines()] == ["start"]
+        file.write('ep"}\n')
+    assert [line["event"] for line in tail.lines()] == ["step"]
+    assert Tail(tmp_path, from_end=True).lines() == []
+
+
+def test_a_line_that_a_kill_cut_short_is_dropped_and_who_follows_does_not_stumble(tmp_path):
+    ProgressLog(tmp_path).write("start")
+    with (tmp_path / "progress.jsonl").open("a") as file:
+        file.write('{"event": "st')
+    tail = Tail(tmp_path, from_end=True)
+    ProgressLog(tmp_path).write("done")
+    assert [line["event"] for line in tail.lines()] == ["done"]
+    assert [line["event"] for line in Tail(tmp_path).lines()] == ["start", "done"]

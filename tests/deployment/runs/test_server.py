@@ -1,0 +1,48 @@
+"""Which clients take part in a run: those on the roster that are connected, or connect in time."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.server import gather, invited
+from fedrouter.deployment.state.directories import create_coordinator
+from fedrouter.errors import BadInput
+
+MEMBERS = {"beta": 2, "alpha": 1, "gamma": 3}
+
+
+class Connection:
+    """Connected nodes, from one poll to the next."""
+
+    def __init__(self, *polls):
+        self.polls = list(polls)
+
+    def connected_nodes(self):
+        return self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
+
+
+def test_all_take_part_once_all_are_connected():
+    reported = []
+    found = gather(MEMBERS, Job(gather=60), Connection([1], [1, 2, 3, 99]), lambda *report: reported.append(report))
+    assert found == ("alpha", "beta", "gamma")
+    assert reported == []
+
+
+def test_who_does_not_come_in_time_is_named_and_left_out():
+    reported = []
+    found = gather(MEMBERS, Job(gather=0), Connection([3, 1]), lambda *report: reported.append(report))
+    assert found == ("alpha", "gamma")
+    assert reported == [("beta", "hello", "not connected")]
+
+
+def test_only_those_a_job_names_are_invited_and_they_must_be_enrolled(tmp_path):
+    directory = create_coordinator(tmp_path / "directory", ("localhost",))
+    config = directory.config()
+    for name, node in MEMBERS.items():
+        config = config.with_client(name, f"key of {name}", node)
+    directory.write_config(config)
+    assert invited(directory, Job()) == MEMBERS
+    assert invited(directory, Job(clients=("gamma",))) == {"gamma": 3}
+    with pytest.raises(BadInput, match="zeta: not on the roster"):
+        invited(directory, replace(Job(), clients=("gamma", "zeta")))

@@ -1,0 +1,237 @@
+"""The Flower engine: the same answers as in one process, and whatever a client does costs that client alone."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.supercore.task_identity import TaskIdentity
+
+from conftest import drawn_evaluations
+from engines.flower.in_memory_grid import InMemoryGrid, altered
+from fedrouter.engines.flower.client_app import error_type, make_client_app
+from fedrouter.engines.flower.engine import FlowerFederation, error_reason
+from fedrouter.engines.flower.records import from_records, to_records
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, BadMessage, Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import PrivacyPolicy
+from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, HelloRequest
+from fedrouter.pool import ModelPool
+
+POOL = ModelPool(["model-0", "model-1", "model-2"])
+NODES = {"alpha": 11, "beta": 12, "gamma": 13}
+REQUEST = CostScaleRequest(POOL.names)
+SMALL = {
+    "kmeans": KMeansSettings(k_local=4, k_global=5),
+    "mlp": MLPSettings(rounds=2, hidden=(8,)),
+    "mf": MFSettings(rounds=1, hidden=(8,)),
+}
+PROMPT = "my secret prompt"
+
+
+@pytest.fixture(autouse=True)
+def in_a_flower_process(monkeypatch):
+    """Flower lets only its own processes write messages."""
+    for name, value in (("run_id", 1), ("task_id", 1), ("node_id", 1)):
+        monkeypatch.setattr(TaskIdentity, f"_{name}", value, raising=False)
+
+
+def clients():
+    return {name: Client(name, drawn_evaluations(queries=120, seed=len(name))) for name in NODES}
+
+
+def over_flower(timeout=5.0, members=NODES, also=None, **mishaps):
+    """A federation over a grid in memory, and what it reported."""
+    told = []
+    grid = InMemoryGrid({NODES[name]: client for name, client in clients().items()} | (also or {}), **mishaps)
+    report = lambda *words: told.append(words)  # noqa: E731
+    return FlowerFederation(grid, members, timeout, report, pause=0.01), told
+
+
+def arrays(router):
+    return {name: (array.dtype, array.shape, array.tobytes()) for name, array in router.arrays().items()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_learns_the_same_router_as_in_one_process(family):
+    settings = SMALL.get(family) or FAMILIES[family].settings()
+    federation, told = over_flower()
+    over_the_wire = FAMILIES[family].learn(federation, POOL, settings, 7)
+    in_process = FAMILIES[family].learn(LocalFederation(clients().values()), POOL, settings, 7)
+    assert arrays(over_the_wire) == arrays(in_process)
+    assert told == []
+
+
+def test_replies_come_sorted_by_name_and_only_from_those_asked():
+    federation, _ = over_flower()
+    assert federation.clients() == ("alpha", "beta", "gamma")
+    assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "beta", "gamma"]
+    assert list(federation.ask("cost_scale", REQUEST, ["gamma", "alpha"])) == ["alpha", "gamma"]
+
+
+def swapped(reply, **parts):
+    return [altered(reply, content=RecordDict({**dict(reply.content), **parts}))]
+
+
+def another(array):
+    def mishap(reply):
+        return swapped(reply, arrays=ArrayRecord({**dict(reply.content["arrays"]), "count": array}))
+
+    return mishap
+
+
+PICKLED = Array("object", (1,), "numpy.ndarray", b"\x80\x04\x95")
+TORCHED = Array("float32", (1,), "torch.Tensor", b"12")
+HUGE = Array(np.zeros(10**6))
+MISHAPS = {
+    "silence": (lambda reply: [], "no answer within 0.2 s"),
+    "an error of the client's": (
+        lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "BadInput"))],
+        "refused: BadInput",
+    ),
+    "an error with a text": (
+        lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"ValueError: {PROMPT}"))],
+        "refused",
+    ),
+    "a crash": (lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_CRASHED, PROMPT))], "its process died"),
+    "an error nobody knows": (lambda reply: [altered(reply, error=Error(77, PROMPT))], "no answer"),
+    "someone else's answer": (lambda reply: [altered(reply, src_node_id=99)], "answered by someone else"),
+    "an answer to something else": (
+        lambda reply: [altered(reply, reply_to_message_id="message-99")],
+        "no answer within 0.2 s",
+    ),
+    "no records": (lambda reply: [altered(reply, content=RecordDict({"x": ConfigRecord({"json": PROMPT})}))], "arrays"),
+    "no arrays": (lambda reply: swapped(reply, arrays=ConfigRecord({"a": PROMPT})), "arrays and scalars"),
+    "scalars that are no JSON": (lambda reply: swapped(reply, scalars=ConfigRecord({"json": PROMPT})), "do not fit"),
+    "scalars that are no text": (lambda reply: swapped(reply, scalars=ConfigRecord({"json": 7})), "not text"),
+    "more scalars": (
+        lambda reply: swapped(reply, scalars=ConfigRecord({"json": "{}", "more": PROMPT})),
+        "arrays and scalars",
+    ),
+    "a field too many": (
+        lambda reply: swapped(reply, arrays=ArrayRecord({**dict(reply.content["arrays"]), "more": Array(np.ones(2))})),
+        "do not fit",
+    ),
+    "a field of another type": (another(Array(np.ones(3))), "count must be int64"),
+    "a pickle": (another(PICKLED), "cannot be read"),
+    "another kind of tensor": (another(TORCHED), "cannot be read"),
+    "rubbish bytes": (another(Array("int64", (3,), "numpy.ndarray", b"rubbish")), "cannot be read"),
+    "far too much": (another(HUGE), "larger than its request allows"),
+}
+
+
+@pytest.mark.parametrize("name", MISHAPS)
+def test_a_mishap_costs_that_clients_contribution_and_nothing_else(name):
+    mishap, reason = MISHAPS[name]
+    federation, told = over_flower(timeout=0.2, node12=mishap)
+    replies = federation.ask("cost_scale", REQUEST)
+    assert list(replies) == ["alpha", "gamma"]
+    honest = LocalFederation(clients().values()).ask("cost_scale", REQUEST)
+    assert all(replies[each].total == honest[each].total for each in replies)
+    assert [words[:2] for words in told] == [("beta", "cost_scale")]
+    assert reason in told[0][2]
+    assert PROMPT not in told[0][2]
+
+
+def test_an_answer_that_comes_twice_counts_once():
+    federation, told = over_flower(node12=lambda reply: [reply, reply])
+    assert len(federation.ask("cost_scale", REQUEST)) == 3
+    assert told == []
+
+
+def test_a_node_that_is_gone_is_named_though_the_superlink_answers_in_its_own_name():
+    federation, told = over_flower(members={**NODES, "delta": 14})
+    assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "beta", "gamma"]
+    assert told == [("delta", "cost_scale", "not connected")]
+
+
+def test_a_client_that_is_no_longer_on_the_roster_is_one_that_does_not_answer():
+    federation, told = over_flower()
+    assert list(federation.ask("cost_scale", REQUEST, ["beta", "zeta"])) == ["beta"]
+    assert told == [("zeta", "cost_scale", "not on the roster")]
+
+
+def test_a_reply_that_cannot_even_be_fetched_keeps_no_other_away():
+    def broken(reply):
+        raise ValueError(PROMPT)
+
+    federation, told = over_flower(node11=broken)
+    assert list(federation.ask("cost_scale", REQUEST)) == ["beta", "gamma"]
+    assert told == [("alpha", "cost_scale", "unreadable reply (ValueError)")]
+
+
+def test_an_error_inside_a_client_tells_its_kind_and_never_its_text():
+    class Careless(Client):
+        def answer(self, verb, request, hidden=False):
+            raise self.error
+
+    for error, word in (
+        (BadInput(PROMPT), "BadInput"),
+        (KeyError(PROMPT), "KeyError"),
+        (
+            Refused(PROMPT),
+            "its privacy settings forbid it (a budget that is spent, or sums asked for without --secure)",
+        ),
+        (type(PROMPT, (RuntimeError,), {})(PROMPT), "RuntimeError"),
+        (UnicodeDecodeError("utf-8", PROMPT.encode(), 0, 1, PROMPT), "UnicodeDecodeError"),
+    ):
+        careless = Careless("beta", drawn_evaluations())
+        careless.error = error
+        arrived = []
+        federation, told = over_flower(
+            also={12: careless}, node12=lambda reply, into=arrived: into.append(reply) or [reply]
+        )
+        assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "gamma"]
+        assert told == [("beta", "cost_scale", f"refused: {word}")]
+        assert PROMPT not in repr(arrived[0])
+        assert PROMPT.encode() not in arrived[0].deflate()
+
+
+def test_a_class_named_by_others_is_told_as_pythons_own():
+    assert error_type(type(PROMPT, (BadInput,), {})(PROMPT)) == "BadInput"
+    assert error_type(type("ValueError", (Exception,), {})()) == "Exception"
+
+
+@pytest.mark.parametrize("text", [None, "", "two words", "a" * 41, "\x1b[31mred", "line\nbreak", "é"])
+def test_of_an_errors_text_only_one_plain_word_is_believed(text):
+    assert error_reason(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text) == "refused"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_a_handler(verb):
+    assert f"query.{verb}" in make_client_app(clients().__getitem__)._registered_funcs
+
+
+def test_a_message_survives_the_records():
+    client = clients()["alpha"]
+    reply = client.answer("cost_scale", REQUEST)
+    arrays_back, scalars = from_records(to_records(reply))
+    again = type(reply).unpack((arrays_back, scalars))
+    assert again.total == reply.total
+    assert (again.count == reply.count).all()
+    with pytest.raises(BadMessage, match="larger"):
+        from_records(to_records(reply), most=-(10**6))
+
+
+def test_hello_names_only_models_with_enough_rows():
+    rows = drawn_evaluations(queries=60)
+    few = np.flatnonzero(rows.model != 1)
+    rows = rows.take(np.sort(np.concatenate([few, np.flatnonzero(rows.model == 1)[:4]])))
+    hello = Client("alpha", rows, encoder="mine").answer("hello", HelloRequest())
+    assert (hello.name, hello.encoder, hello.dimension, hello.models) == ("alpha", "mine", 8, ("model-0", "model-2"))
+    assert Client("alpha", rows, PrivacyPolicy(floors=None)).answer("hello", HelloRequest()).models == POOL.names
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": ""}, {"dimension": 0}, {"dimension": True}, {"models": ("a", "a")}, {"models": (1,)}, {"normalised": 1}],
+)
+def test_a_hello_that_breaks_its_rules_is_refused(change):
+    whole = {"name": "a", "encoder": "e", "dimension": 3, "normalised": True, "models": ("m",)}
+    VERBS["hello"][1](**whole)
+    with pytest.raises(BadMessage):
+        VERBS["hello"][1](**(whole | change))
