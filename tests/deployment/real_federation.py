@@ -91,11 +91,14 @@ class RealFederation:
                 start_new_session=True,
             )
 
-    def start_all(self):
+    def start_all(self, within=120):
+        """Start the coordinator, then the clients, and wait until all are connected."""
         self.start()
+        # A client that finds no coordinator waits before it tries again.
+        self.until(lambda: control_of(self.coordinator).ready(), "the coordinator answers", within)
         for name in self.names:
             self.start(name)
-        self.until(lambda: len(self.online()) == len(self.names), "all clients are connected")
+        self.until(lambda: len(self.online()) == len(self.names), "all clients are connected", within)
 
     def online(self):
         control = control_of(self.coordinator)

@@ -8,28 +8,21 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import drawn_evaluations
 from engines.flower.in_memory_grid import InMemoryGrid, altered
+from fedrouter.engines.flower import engine
 from fedrouter.engines.flower.client_app import error_type, make_client_app
 from fedrouter.engines.flower.engine import FlowerFederation, error_reason
 from fedrouter.engines.flower.records import from_records, to_records
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.mf import MFSettings
-from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, HelloRequest
 from fedrouter.pool import ModelPool
+from fedrouter.testing.engines import ENGINE_CHECKS
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 NODES = {"alpha": 11, "beta": 12, "gamma": 13}
 REQUEST = CostScaleRequest(POOL.names)
-SMALL = {
-    "kmeans": KMeansSettings(k_local=4, k_global=5),
-    "mlp": MLPSettings(rounds=2, hidden=(8,)),
-    "mf": MFSettings(rounds=1, hidden=(8,)),
-}
 PROMPT = "my secret prompt"
 
 
@@ -52,25 +45,50 @@ def over_flower(timeout=5.0, members=NODES, also=None, **mishaps):
     return FlowerFederation(grid, members, timeout, report, pause=0.01), told
 
 
-def arrays(router):
-    return {name: (array.dtype, array.shape, array.tobytes()) for name, array in router.arrays().items()}
+def make_engine(clients):
+    """The engine over a grid in memory, in which a dropped reply is an error."""
+    nodes = {client.name: number for number, client in enumerate(clients, 11)}
+    grid = InMemoryGrid({nodes[client.name]: client for client in clients})
+    return FlowerFederation(grid, nodes, 5.0, lambda *report: pytest.fail(str(report)), pause=0.01)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_learns_the_same_router_as_in_one_process(family):
-    settings = SMALL.get(family) or FAMILIES[family].settings()
-    federation, told = over_flower()
-    over_the_wire = FAMILIES[family].learn(federation, POOL, settings, 7)
-    in_process = FAMILIES[family].learn(LocalFederation(clients().values()), POOL, settings, 7)
-    assert arrays(over_the_wire) == arrays(in_process)
-    assert told == []
+@pytest.mark.parametrize("check", ENGINE_CHECKS)
+def test_the_flower_engine_keeps_the_contract(check):
+    check(make_engine)
 
 
-def test_replies_come_sorted_by_name_and_only_from_those_asked():
+def test_a_request_is_written_and_pushed_once_for_all_clients(monkeypatch):
+    written = []
+    monkeypatch.setattr(engine, "to_records", lambda message: written.append(message) or to_records(message))
     federation, _ = over_flower()
-    assert federation.clients() == ("alpha", "beta", "gamma")
-    assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "beta", "gamma"]
-    assert list(federation.ask("cost_scale", REQUEST, ["gamma", "alpha"])) == ["alpha", "gamma"]
+    federation.ask("cost_scale", REQUEST)
+    assert written == [REQUEST]
+    assert federation._grid.pushes == 1
+
+
+def test_if_nothing_can_be_pushed_every_client_is_reported():
+    class Down(InMemoryGrid):
+        def push_messages(self, messages):
+            raise ConnectionError(PROMPT)
+
+    class Refusing(InMemoryGrid):
+        def push_messages(self, messages):
+            return []
+
+    class Partial(InMemoryGrid):
+        def push_messages(self, messages):
+            return [None, *list(super().push_messages(messages))[1:]]
+
+    for grid, reason, answered in (
+        (Down, "could not be asked (ConnectionError)", []),
+        (Refusing, "could not be asked", []),
+        (Partial, "could not be asked", ["beta", "gamma"]),
+    ):
+        dropped = []
+        nodes = {NODES[name]: client for name, client in clients().items()}
+        federation = FlowerFederation(grid(nodes), NODES, 5.0, lambda *report: dropped.append(report), pause=0.01)  # noqa: B023
+        assert list(federation.ask("cost_scale", REQUEST)) == answered
+        assert dropped == [(name, "cost_scale", reason) for name in NODES if name not in answered]
 
 
 def swapped(reply, **parts):

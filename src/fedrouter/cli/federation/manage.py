@@ -161,13 +161,13 @@ def status(path: DirectoryPath, as_json: Json = False) -> None:
 
 
 def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
-    from fedrouter.deployment.coordinator.enrollment import control_of, nodes_by_name
+    from fedrouter.deployment.coordinator.enrollment import nodes_by_name, wait_until_ready
     from fedrouter.deployment.runs.history import past_runs
     from fedrouter.deployment.state.credentials import fingerprint
     from fedrouter.deployment.state.process_lock import running
 
     config, pid = directory.config(), running(directory.pid_file)
-    nodes = nodes_by_name(config, control_of(directory).nodes()) if pid else {}
+    nodes = nodes_by_name(config, wait_until_ready(directory).nodes()) if pid else {}
     clients: list[dict[str, Any]] = []
     for name, enrolled in sorted(config.roster.items()):
         node = nodes.get(name)

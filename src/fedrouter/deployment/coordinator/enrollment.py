@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from fedrouter.deployment.state.config import EnrolledClient, FederationConfig, check_name
@@ -11,10 +12,22 @@ from fedrouter.deployment.state.process_lock import running
 from fedrouter.engines.flower.control import ControlClient, Node
 from fedrouter.errors import BadInput
 
+START_TIMEOUT = 60.0
+"""Seconds that a SuperLink gets to answer for the first time."""
+
 
 def control_of(directory: CoordinatorDirectory) -> ControlClient:
     """A client of the control API of this coordinator's SuperLink."""
     return ControlClient(directory.config().local_address, directory.authority)
+
+
+def wait_until_ready(directory: CoordinatorDirectory) -> ControlClient:
+    """The same, once a coordinator that is starting has finished; one that does not run is not waited for."""
+    control = control_of(directory)
+    deadline = time.monotonic() + START_TIMEOUT
+    while running(directory.pid_file) and not control.ready() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return control
 
 
 def enroll(directory: CoordinatorDirectory, name: str, public_key: str) -> EnrolledClient:
@@ -25,7 +38,9 @@ def enroll(directory: CoordinatorDirectory, name: str, public_key: str) -> Enrol
         same = [other for other, client in config.roster.items() if client.public_key == public_key]
         if same:
             raise BadInput(f"client {name!r}: its key is already on the roster, as {same[0]!r}")
-        node = control_of(directory).register(public_key_pem(public_key)) if running(directory.pid_file) else None
+        node = None
+        if running(directory.pid_file):
+            node = wait_until_ready(directory).register(public_key_pem(public_key))
         config = config.with_client(name, public_key, node)
         directory.write_config(config)
     return config.roster[name]
@@ -39,7 +54,7 @@ def unenroll(directory: CoordinatorDirectory, name: str) -> None:
         directory.write_config(config.without_client(name))
         if running(directory.pid_file):
             key = public_key_pem(config.roster[name].public_key)
-            control = control_of(directory)
+            control = wait_until_ready(directory)
             for node in control.nodes():
                 if node.public_key == key:
                     control.unregister(node.id)

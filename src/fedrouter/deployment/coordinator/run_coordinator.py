@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from fedrouter.deployment.coordinator.enrollment import control_of, nodes_by_name, synchronize
+from fedrouter.deployment.coordinator.enrollment import START_TIMEOUT, control_of, nodes_by_name, synchronize
 from fedrouter.deployment.state.config import FederationConfig, split_address
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.deployment.state.process_lock import process_lock, stop_signal
@@ -13,8 +13,6 @@ from fedrouter.engines.flower.control import ControlClient, Unreachable
 from fedrouter.engines.flower.processes import FlowerProcess
 from fedrouter.errors import FedrouterError
 
-START_TIMEOUT = 60.0
-"""Seconds that a SuperLink gets to answer for the first time."""
 POLL = 3.0
 """Seconds between two checks of which clients are online."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrouter.deployment.coordinator.enrollment import control_of
+from fedrouter.deployment.coordinator.enrollment import control_of, wait_until_ready
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import RESULT
@@ -55,7 +55,7 @@ def submit(directory: CoordinatorDirectory, name: str, job: Job) -> SubmittedRun
     if (folder / RESULT).exists():
         return SubmittedRun(directory, name, None, tail)
     app = build_app(LAUNCHER, server="server_app", client="client_app")
-    return SubmittedRun(directory, name, control_of(directory).start_run(app, run=name), tail)
+    return SubmittedRun(directory, name, wait_until_ready(directory).start_run(app, run=name), tail)
 
 
 def follow(run: SubmittedRun, on_event: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
