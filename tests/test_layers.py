@@ -33,6 +33,7 @@ LAYERS = (
     ("experiments",),
     ("report",),
     ("cli",),
+    ("testing",),
 )
 HEAVY = (
     "torch",
