@@ -19,11 +19,12 @@ from scipy import stats
 from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
+from fedrouter.estimates import choose, utility
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.learning.exploration import Choice, Thompson, favorite
+from fedrouter.learning.exploration import Choice, Thompson
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.offpolicy import estimate
 from fedrouter.learning.traffic import Traffic
@@ -45,10 +46,10 @@ QUARTERS = 4
 
 
 class Greedy:
-    """Always the favorite."""
+    """Always the choice of the routing rule."""
 
     def choose(self, accuracy: Floats, error: Floats, cost: Floats, open_to: np.ndarray, tradeoff: float) -> Choice:
-        return Choice(favorite(accuracy, cost, open_to, tradeoff), 1.0, False)
+        return Choice(choose(accuracy, cost, tradeoff, open_to), 1.0, False)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def replay(evaluations: Evaluations, queries: Integers, start: Router, policy, t
             policy.choose(estimates.accuracy[row], errors[row], estimates.cost[row], open_to, tradeoff)
             for row in range(len(batch))
         ]
-        chosen = np.array([choice.place for choice in choices])
+        chosen = np.array([choice.index for choice in choices])
         parts.append((chosen, [choice.propensity for choice in choices], [choice.explored for choice in choices]))
         if online:
             learner = learner.fold(only(evaluations, batch, chosen))
@@ -158,16 +159,16 @@ def main() -> None:
         grid = evaluations.grid()
         for scaled in SCALED:
             tradeoff = scaled / float(grid.cost.mean(axis=0).max())
-            utility = grid.accuracy - tradeoff * grid.cost
+            values = utility(grid.accuracy, grid.cost, tradeoff)
             table: dict[str, list[dict]] = {}
             for seed in range(SEEDS):
                 log, past, queries = deal(evaluations, seed)
                 start = learned(log, FAMILY, seed)
                 rows = np.arange(len(queries))
-                best = utility[queries, full_information(evaluations, queries, tradeoff, seed)]
+                best = values[queries, full_information(evaluations, queries, tradeoff, seed)]
                 for policy_name, (policy, online) in policies(seed).items():
                     run = replay(evaluations, queries, start, policy, tradeoff, online)
-                    got = utility[queries][rows, run.chosen]
+                    got = values[queries][rows, run.chosen]
                     quarters = [100 * part.mean() for part in np.array_split(best - got, QUARTERS)]
                     table.setdefault(policy_name, []).append(
                         {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedrouter.federation.client import Client
     from fedrouter.federation.families.registry import FAMILIES
     from fedrouter.frontier import Frontier, sweep
-    from fedrouter.gateway.client import Router
+    from fedrouter.gateway.client import GatewayClient
     from fedrouter.personalization import personalize
     from fedrouter.pool import Model, ModelPool
 
@@ -33,10 +33,10 @@ _HOMES = {
     "Evaluations": "evaluations",
     "FAMILIES": "federation.families.registry",
     "Frontier": "frontier",
+    "GatewayClient": "gateway.client",
     "LocalFederation": "engines.local",
     "Model": "pool",
     "ModelPool": "pool",
-    "Router": "gateway.client",
     "calibrate": "calibration",
     "load": "bundle",
     "partition": "data.partition",
@@ -53,10 +53,10 @@ __all__ = [
     "Estimates",
     "Evaluations",
     "Frontier",
+    "GatewayClient",
     "LocalFederation",
     "Model",
     "ModelPool",
-    "Router",
     "calibrate",
     "load",
     "partition",

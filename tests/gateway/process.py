@@ -112,10 +112,10 @@ class GatewayProcess:
 
 
 def main(path: str) -> None:
-    from fedrouter.cli.gateway.serve import _ready
+    from fedrouter.cli.gateway.serve import announce
     from fedrouter.cli.output import Voice
     from fedrouter.data.simulator import simulated_world
-    from fedrouter.gateway.config import read_config
+    from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve
 
@@ -127,7 +127,9 @@ def main(path: str) -> None:
             raise ValueError(texts)
         return embeddings[[zlib.crc32(text.encode()) % len(embeddings) for text in texts]]
 
-    serve(config, lambda url, key: _ready(Voice(True), url, key), lambda: open_gateway(config, lambda identity: encode))
+    serve(
+        config, lambda url, key: announce(Voice(True), url, key), lambda: open_gateway(config, lambda identity: encode)
+    )
 
 
 if __name__ == "__main__":

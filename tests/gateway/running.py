@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import httpx2 as httpx
 
 from fedrouter.data.simulator import CAST
-from fedrouter.gateway.config import Config, Door, Routing, Timing, Upstream
+from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, TimingConfig, Upstream, UpstreamParams
 from fedrouter.store.store import Store
 
 SQL = "Write a SQL query that counts orders."
 NAMES = tuple(character.model.name for character in CAST)
-QUICK = Timing(connect=1, answer=1, idle=1, deadline=5, retries=1, longest_wait=1, breaker_failures=0)
+QUICK = TimingConfig(connect=1, answer=1, idle=1, deadline=5, retries=1, longest_wait=1, breaker_failures=0)
 
 
 @dataclass
@@ -45,19 +45,27 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
     behaviors = behaviors or {}
     models = tuple(
         Upstream(
-            character.model.name,
-            url,
-            behaviors.get(character.model.name, behaviors.get("*", "instant")),
-            character.model.input_price,
-            character.model.output_price,
+            name=character.model.name,
+            params=UpstreamParams(
+                api_base=url,
+                model=behaviors.get(character.model.name, behaviors.get("*", "instant")),
+                api_key="upstream-secret",
+            ),
+            input_price=character.model.input_price,
+            output_price=character.model.output_price,
             context=character.model.context,
-            key="upstream-secret",
         )
         for character in CAST
     )
-    routing = Routing(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max")
-    config = Config(models, routing, QUICK, Door(port=0), store=f"sqlite:///{folder / 'log.db'}")
-    return replace(config, **more)
+    routing = RoutingConfig(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max")
+    config = Config(
+        models=models,
+        routing=routing,
+        timing=QUICK,
+        server=ServerConfig(port=0),
+        store=f"sqlite:///{folder / 'log.db'}",
+    )
+    return config.replace(**more)
 
 
 def eventually(look, seconds=8.0):

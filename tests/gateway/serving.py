@@ -22,13 +22,11 @@ def encode(texts):
 
 def main(bundle: str, upstream: str, store: str) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from dataclasses import replace
-
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve
     from gateway.running import config_for
 
-    config = replace(config_for(Path(), bundle, upstream), store=store)
+    config = config_for(Path(), bundle, upstream, store=store)
 
     def ready(url, key):
         print(json.dumps({"url": url, "key": key}), flush=True)

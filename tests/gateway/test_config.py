@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedrouter.gateway.config import Routing, Timing, read_config
-from fedrouter.gateway.fields import BadConfig
+from fedrouter.gateway.config import RoutingConfig, TimingConfig
+from fedrouter.gateway.config_file import BadConfig, read_config
 
 DOCUMENTED = {"default_model": "small", "baseline_model": "large"}
 """What the documented config sets apart from the defaults it shows."""
@@ -69,14 +68,23 @@ def problems(tmp_path, text):
 def test_a_good_config_is_read(tmp_path):
     config = read_config(written(tmp_path, GOOD))
     small, large = config.models
-    assert (small.base_url, small.model, small.key, small.context) == ("http://localhost:11434/v1", "small", None, 8192)
-    assert (large.base_url, large.model, large.key) == ("https://example.org/v1", "gpt-large", "s3cret")
-    assert (large.query, large.key_header) == ({"api-version": "2024-10-21"}, "api-key")
-    assert (large.cached_price, large.abilities) == (1.25, {"tools", "json", "vision"})
-    assert (config.routing.tradeoff, config.routing.sticky_gain, config.timing.retries) == (1000, 0.1, 3)
-    assert config.judging.judges[0].settings == {"pattern": "^yes"}
-    assert config.door.auth
-    assert not config.keep_text
+    assert (small.params.api_base, small.target, small.params.api_key, small.context) == (
+        "http://localhost:11434/v1",
+        "small",
+        None,
+        8192,
+    )
+    assert (large.params.api_base, large.target, large.params.api_key) == (
+        "https://example.org/v1",
+        "gpt-large",
+        "s3cret",
+    )
+    assert (large.params.query, large.params.key_header) == ({"api-version": "2024-10-21"}, "api-key")
+    assert (large.cached_input_price, large.abilities) == (1.25, {"tools", "json", "vision"})
+    assert (config.routing.tradeoff, config.routing.sticky.gain, config.timing.retries) == (1000, 0.1, 3)
+    assert config.judges.list[0].settings == {"pattern": "^yes"}
+    assert config.server.auth
+    assert not config.keep_prompts
 
 
 def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch, bundle):
@@ -84,7 +92,7 @@ def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch, bundle):
     text = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
     example = text.split("```yaml\n")[1].split("```")[0]
     config = read_config(written(tmp_path, example.replace("bundles/v1", str(bundle))))
-    assert (config.routing, config.timing) == (replace(Routing(), **DOCUMENTED, bundle=str(bundle)), Timing())
+    assert (config.routing, config.timing) == (RoutingConfig(**DOCUMENTED, bundle=str(bundle)), TimingConfig())
 
 
 def test_a_secret_is_not_in_what_is_printed(tmp_path):

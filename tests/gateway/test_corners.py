@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 
 import orjson
 import pytest
 
-from fedrouter.gateway.config import Door, Judge, Judging
-from fedrouter.gateway.routing.prompt import read_ask
-from fedrouter.gateway.upstream.stream import Meter, answer_length
+from fedrouter.gateway.config import JudgeConfig, JudgesConfig, ServerConfig
+from fedrouter.gateway.routing.prompt import read_prompt
+from fedrouter.gateway.upstream.stream import UsageTracker, answer_length
 from gateway.running import QUICK, SQL, config_for
 from gateway.tolerant import TolerantUpstream
 from gateway.upstreams import chunk
@@ -42,10 +41,10 @@ def test_json_nested_deeper_than_python_prints_is_routed(gateway, body):
 
 def test_what_is_nested_deep_counts_by_what_it_holds():
     deep = orjson.loads(DEEP.replace(b"words", b"w" * 4000))
-    ask = read_ask({"messages": [{"role": "user", "content": "Hi"}], "tools": deep})
+    ask = read_prompt({"messages": [{"role": "user", "content": "Hi"}], "tools": deep})
     assert 1000 <= ask.input_tokens < 1100
     assert answer_length({"choices": [{"message": {"content": deep}}]}) >= 4000
-    meter = Meter(keep_text=False)
+    meter = UsageTracker(keep_text=False)
     meter.feed(chunk("m", {"tool_calls": 0}).replace(b'"tool_calls": 0', b'"tool_calls": ' + DEEP))
     assert meter.usage(ask).output_tokens > 0
 
@@ -76,8 +75,13 @@ def test_a_time_is_whole_seconds_or_a_day(gateway, since):
 
 def test_an_answer_that_cannot_be_judged_does_not_end_judging(start, bundle, tmp_path):
     upstream = TolerantUpstream()
-    judging = Judging((Judge("model", {"model": "atlas-max"}), Judge("regex", {"pattern": "^Four"})))
-    gateway = start(replace(config_for(tmp_path, bundle, upstream.url), judging=judging))
+    judges = JudgesConfig(
+        list=(
+            JudgeConfig(kind="model", settings={"model": "atlas-max"}),
+            JudgeConfig(kind="regex", settings={"pattern": "^Four"}),
+        )
+    )
+    gateway = start(config_for(tmp_path, bundle, upstream.url).replace(judges=judges))
     part = b'[{"type": "text", "text": "Hi"}, {"type": "text", "text": %s}]' % DEEP
     body = b'{"model": "auto", "messages": [{"role": "user", "content": %s}]}' % part
     assert gateway.http.post("/v1/chat/completions", content=body).status_code == 200
@@ -91,7 +95,7 @@ def test_an_answer_that_cannot_be_judged_does_not_end_judging(start, bundle, tmp
 
 def test_a_gateway_behind_a_gateway_keeps_its_decisions_to_itself(start, bundle, upstream, tmp_path):
     (tmp_path / "behind").mkdir()
-    behind = start(config_for(tmp_path / "behind", bundle, upstream.url, door=Door(auth=False, port=0)))
+    behind = start(config_for(tmp_path / "behind", bundle, upstream.url, server=ServerConfig(auth=False, port=0)))
     front = start(config_for(tmp_path, bundle, f"{behind.url}/v1", {"*": "atlas-max"}))
     response = front.chat(SQL)
     assert len(response.headers.get_list("x-fedrouter-decision-id")) == 1
@@ -100,7 +104,7 @@ def test_a_gateway_behind_a_gateway_keeps_its_decisions_to_itself(start, bundle,
 
 
 def test_a_body_of_a_million_small_values_does_not_hold_up_anybody_else(start, bundle, upstream, tmp_path):
-    gateway = start(config_for(tmp_path, bundle, upstream.url, timing=replace(QUICK, answer=60, deadline=60)))
+    gateway = start(config_for(tmp_path, bundle, upstream.url, timing=QUICK.replace(answer=60, deadline=60)))
     body = b'{"model": "atlas-max", "messages": [{"role": "user", "content": "Hi"}], "x": [%s{}]}' % (
         b"{}," * 1_500_000
     )

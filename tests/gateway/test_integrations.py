@@ -12,7 +12,7 @@ import yaml
 
 import fedrouter
 from conftest import PROJECT
-from fedrouter.gateway.config import read_config
+from fedrouter.gateway.config_file import read_config
 from gateway.running import config_for
 
 DOCUMENT = (PROJECT / "docs" / "integrations.md").read_text()
@@ -62,8 +62,8 @@ def test_the_snippet_for_curl_runs(gateway, tmp_path):
 
 def test_the_snippet_for_use_in_process_runs(bundle, upstream, encoder_of, tmp_path, monkeypatch, capsys):
     config = config_for(tmp_path, bundle, upstream.url)
-    router = fedrouter.Router
-    monkeypatch.setattr("fedrouter.Router", lambda path, file: router(bundle, config, encoder_of), raising=False)
+    router = fedrouter.GatewayClient
+    monkeypatch.setattr("fedrouter.GatewayClient", lambda path, file: router(bundle, config, encoder_of), raising=False)
     exec("\n".join(blocks("In process", "python")), {})
     printed = capsys.readouterr().out
     assert "'accuracy'" in printed
@@ -77,4 +77,4 @@ def test_the_configs_are_fine(heading, tmp_path, monkeypatch):
     name = document["model_list"][0]["model_name"]
     path = tmp_path / "gateway.yaml"
     path.write_text(yaml.safe_dump(document | {"routing": {"default_model": name, "baseline_model": name}}))
-    assert read_config(path).models[0].base_url.endswith("/v1")
+    assert read_config(path).models[0].params.api_base.endswith("/v1")

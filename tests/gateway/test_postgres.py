@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import httpx2 as httpx
 import pytest
@@ -27,7 +26,7 @@ def store_url():
 @pytest.fixture(scope="module")
 def pair(start, bundle, upstream, store_url, tmp_path_factory):
     """Two gateways on one store; the second is given the first one's key."""
-    config = replace(config_for(tmp_path_factory.mktemp("postgres"), bundle, upstream.url), store=store_url)
+    config = config_for(tmp_path_factory.mktemp("postgres"), bundle, upstream.url, store=store_url)
     first, second = start(config), start(config)
     assert second.key is None  # made by the first, shown once
     second.http.headers["authorization"] = f"Bearer {first.key}"

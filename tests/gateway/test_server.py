@@ -14,7 +14,7 @@ import pytest
 
 from fedrouter.bundle import load
 from fedrouter.errors import FedrouterError, MissingExtra
-from fedrouter.gateway.client import Router
+from fedrouter.gateway.client import GatewayClient
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.server import serve
 from fedrouter.store.store import Store
@@ -92,7 +92,7 @@ def test_a_gateway_whose_encoder_is_missing_says_what_to_install_and_makes_no_ke
     with Store.open(config.store) as store:
         assert (store.all_keys(), told) == ([], [])
     with pytest.raises(FedrouterError, match=r"the encoder cannot be used"):
-        Router(bundle, config, lambda identity: none)
+        GatewayClient(bundle, config, lambda identity: none)
 
 
 def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):

@@ -1,8 +1,10 @@
-"""Judges: right where they can be, silent where they cannot, and never over their allowance."""
+"""Judges: correct where they can decide, abstaining where they cannot, and never over their allowance."""
 
 import asyncio
 import json
+import os
 import re
+import signal
 
 import pytest
 from hypothesis import given, settings
@@ -11,15 +13,15 @@ from hypothesis import strategies as st
 from fedrouter.errors import BadInput
 from fedrouter.learning.allowance import DAY, Allowance
 from fedrouter.learning.judges import (
-    Answered,
     ExactMatch,
     JsonSchema,
+    ModelAnswer,
     ModelJudge,
     PricedModel,
     Regex,
 )
 from fedrouter.learning.panel import Panel, judge_of
-from fedrouter.learning.schema import Undecided, fits
+from fedrouter.learning.schema import MAX_BYTES, WORKER, SchemaWorker, Undecidable
 from fedrouter.store.scores import JUDGE
 
 ASKED = {"messages": [{"role": "user", "content": "What is 6 times 7?"}]}
@@ -104,8 +106,8 @@ def test_json_is_held_against_the_schema_that_the_request_asks_for(answer, score
     ],
 )
 def test_keywords_mean_what_json_schema_says(schema, good, bad):
-    assert fits(good, schema)
-    assert not fits(bad, schema)
+    assert WORKER.is_valid(good, schema)
+    assert not WORKER.is_valid(bad, schema)
 
 
 DOUBLING = {"$ref": "#/$defs/x", "$defs": {"x": {"items": {"anyOf": [{"$ref": "#/$defs/x"}] * 2}, "minItems": 1}}}
@@ -114,21 +116,48 @@ DOUBLING = {"$ref": "#/$defs/x", "$defs": {"x": {"items": {"anyOf": [{"$ref": "#
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"type": "string", "pattern": "(a+)+$"}, "a" * 40 + "!"),
-        ({"patternProperties": {"a": True}}, {}),
         ({"$ref": "https://example.org/schema"}, 1),
+        ({"$ref": "file:///etc/passwd"}, 1),
         ({"$ref": "#/$defs/none"}, 1),
-        ({"$ref": "#"}, 1),
         ({"type": "text"}, "a"),
         ({"minimum": "three"}, 1),
+        ({"pattern": "("}, "a"),
         ([], 1),
-        (DOUBLING, json.loads("[" * 40 + "]" * 40)),
+        ({"minLength": 1}, "a" * MAX_BYTES),
     ],
 )
-def test_a_schema_that_asks_for_more_is_left_undecided_and_takes_no_time(schema, value):
-    with pytest.raises(Undecided):
-        fits(value, schema)
+def test_a_schema_that_cannot_be_applied_is_left_undecided(schema, value):
+    with pytest.raises(Undecidable):
+        WORKER.is_valid(value, schema)
     assert verdict(JsonSchema(schema), {}, json.dumps(value)) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "valid"),
+    [
+        ({"type": "string", "pattern": "(a+)+$"}, "a" * 40 + "!", False),
+        ({"type": "string", "pattern": "^(a|aa)+$"}, "a" * 50_000 + "!", False),
+        ({"patternProperties": {"a": True}}, {}, True),
+        ({"$ref": "#"}, 1, True),
+        (DOUBLING, json.loads("[" * 40 + "]" * 40), False),
+    ],
+)
+def test_patterns_and_references_in_circles_are_decided_within_the_time_limit(schema, value, valid):
+    assert SchemaWorker(seconds=30).is_valid(value, schema) is valid
+
+
+def test_a_validation_over_the_time_limit_is_left_undecided_and_its_worker_replaced():
+    worker = SchemaWorker(seconds=30)
+    assert worker.is_valid(3, {"minimum": 3})
+    stuck = worker._process
+    os.kill(stuck.pid, signal.SIGSTOP)
+    worker._seconds = 0.1
+    with pytest.raises(Undecidable):
+        worker.is_valid(3, {"minimum": 3})
+    assert stuck.poll() == -signal.SIGKILL  # it does not run on
+    worker._seconds = 30
+    assert not worker.is_valid(2, {"minimum": 3})
+    worker.close()
 
 
 def test_json_without_a_schema_must_be_an_object():
@@ -147,7 +176,7 @@ class Model:
         self.asked.append(messages)
         if isinstance(self.reply, Exception):
             raise self.reply
-        return Answered(self.reply, self.cost)
+        return ModelAnswer(self.reply, self.cost)
 
 
 def judging(model, more=""):
@@ -204,7 +233,7 @@ def test_a_model_that_fails_is_counted_and_charged_the_most():
     panel = Panel([judging(model)], Allowance(1.0, 60))
     assert asyncio.run(panel.score(ASKED, "42")) is None
     assert panel.failed == 1
-    assert panel.allowance.spent == pytest.approx(judging(model).most_cost(ASKED, "42"), rel=0.01)
+    assert panel.allowance.spent == pytest.approx(judging(model).max_cost(ASKED, "42"), rel=0.01)
 
 
 def test_a_judge_that_cannot_even_say_what_it_would_cost_is_passed_over():
@@ -223,7 +252,7 @@ def test_models_are_not_asked_once_the_money_is_spent_but_free_judges_go_on():
         12 - len(model.asked)
     )
     assert 0 < len(model.asked) * 0.0004 <= 0.003
-    assert panel.unheard == 12 - len(model.asked) > 0
+    assert panel.over_budget == 12 - len(model.asked) > 0
 
 
 @settings(max_examples=80, deadline=None)
@@ -243,7 +272,7 @@ def test_the_allowance_holds_over_any_sequence(requests, daily, per_minute):
         for _, taken, cost in [entry for entry in open_requests if entry[0] < 0]:
             allowance.settle(taken, cost)
         open_requests = [entry for entry in open_requests if entry[0] >= 0]
-        taken = allowance.take(most)
+        taken = allowance.reserve(most)
         if taken is not None:
             times.append(now)
             used[now // DAY] = used.get(now // DAY, 0.0) + most * part
@@ -272,5 +301,5 @@ def test_judges_are_made_from_their_settings():
     models = {"grader": judging(Model("")).model}
     assert judge_of("regex", {"pattern": "a"}, models) == Regex(re.compile("a"))
     assert judge_of("json_schema", {"schema": '{"type": "array"}'}, models) == JsonSchema({"type": "array"})
-    assert judge_of("model", {"model": "grader", "instructions": "Be kind."}, models).more == "Be kind."
+    assert judge_of("model", {"model": "grader", "instructions": "Be kind."}, models).instructions == "Be kind."
     assert isinstance(judge_of("exact_match", {}, models), ExactMatch)

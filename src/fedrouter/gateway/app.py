@@ -1,4 +1,4 @@
-"""The ASGI application: a table of paths, the same errors everywhere, and nothing between it and the server."""
+"""The ASGI application: the table of routes, and error responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ import orjson
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import ClientGone, Message, Receive, Refusal, Request, Send, answer, refuse
+from fedrouter.gateway.http import (
+    AsgiMessage,
+    ClientDisconnected,
+    HttpError,
+    HttpRequest,
+    Receive,
+    Send,
+    send_error,
+    send_response,
+)
 from fedrouter.gateway.routes import decisions
 from fedrouter.gateway.routes.chat import chat
 from fedrouter.gateway.routes.feedback import feedback
@@ -24,11 +33,11 @@ from fedrouter.gateway.routes.usage import usage
 from fedrouter.store.engine import StoreFailed
 
 LOG = logging.getLogger("fedrouter.gateway")
-Handler = Callable[[Gateway, Request, Send], Awaitable[None]]
+Handler = Callable[[Gateway, HttpRequest, Send], Awaitable[None]]
 
 
-async def surface(gateway: Gateway, request: Request, send: Send) -> None:
-    await answer(send, 200, orjson.dumps(document()))
+async def openapi(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await send_response(send, 200, orjson.dumps(document()))
 
 
 PATHS: dict[str, dict[str, Handler]] = {
@@ -40,26 +49,26 @@ PATHS: dict[str, dict[str, Handler]] = {
     "/metrics": {"GET": metrics},
     "/health/live": {"GET": live},
     "/health/ready": {"GET": ready},
-    "/openapi.json": {"GET": surface},
+    "/openapi.json": {"GET": openapi},
 }
 
 
 class App:
-    """The gateway as an ASGI application; it is opened when the server starts and closed when it stops."""
+    """The gateway as an ASGI application; the gateway is opened at startup and closed at shutdown."""
 
     def __init__(self, open_gateway: Callable[[], Awaitable[Gateway]]) -> None:
         self._open = open_gateway
         self.gateway: Gateway | None = None
         self.failure: FedrouterError | None = None
-        """Why the gateway did not start."""
+        """The error that prevented the start."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._serve(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             self.gateway = await self._open()
@@ -73,46 +82,48 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        gateway, begun = self.gateway, False
+        gateway, started = self.gateway, False
         assert gateway is not None
 
-        async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def sending(message: AsgiMessage) -> None:
+            nonlocal started
+            started = True
             await send(message)
 
-        request = Request(scope, receive)
+        request = HttpRequest(scope, receive)
         try:
             await _handler(request)(gateway, request, sending)
             return
-        except ClientGone:
+        except ClientDisconnected:
             return
         except asyncio.CancelledError:
             raise
-        except Refusal as refusal:
-            found = refusal
+        except HttpError as error:
+            found = error
         except StoreFailed as error:
-            LOG.error("the log cannot be written: %s", error)
-            found = Refusal(503, "The gateway's log cannot be written or read now.", "log_unavailable", "server_error")
+            LOG.error("the store failed: %s", error)
+            found = HttpError(
+                503, "The gateway's log cannot be read or written at the moment.", "log_unavailable", "server_error"
+            )
         except Exception as error:
-            # The message may quote a prompt: say what kind of error it was and where, no more.
-            places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-            LOG.error("%s in %s", type(error).__name__, " > ".join(places))
-            found = Refusal(500, "The gateway failed.", "internal_error", "server_error")
+            # The message may quote a prompt: log only the type of the error and where it was raised.
+            frames = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+            LOG.error("%s in %s", type(error).__name__, " > ".join(frames))
+            found = HttpError(500, "The gateway failed.", "internal_error", "server_error")
         gateway.metrics.count("fedrouter_refused_total", code=found.code)
-        if begun:  # too late to say so
+        if started:  # too late for an error response
             await send({"type": "http.response.body", "body": b""})
         else:
-            await refuse(send, found)
+            await send_error(send, found)
 
 
-def _handler(request: Request) -> Handler:
+def _handler(request: HttpRequest) -> Handler:
     methods = PATHS.get(request.path)
     if methods is None and request.path.startswith(decisions.PATH):
         methods = {"GET": decisions.explain}
     if methods is None:
-        raise Refusal(404, "There is nothing at this path; GET /openapi.json lists what there is.", "not_found")
+        raise HttpError(404, "No such path; GET /openapi.json lists all paths.", "not_found")
     if request.method not in methods:
         allow = [(b"allow", ", ".join(methods).encode())]
-        raise Refusal(405, f"This path takes {', '.join(methods)}.", "method_not_allowed", headers=allow)
+        raise HttpError(405, f"This path only allows {', '.join(methods)}.", "method_not_allowed", headers=allow)
     return methods[request.method]

@@ -1,275 +1,324 @@
-"""The gateway's one YAML file: which models there are and what they charge, and how requests are treated."""
+"""The gateway's configuration, as pydantic models: the one source of its fields, defaults, limits and documentation.
+
+:mod:`fedrouter.gateway.config_file` reads them from YAML and reports errors by line; docs/gateway.md has a table that
+is generated from them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
 from fedrouter.errors import BadInput
-from fedrouter.gateway.fields import BadConfig, Fields, Problem, parse
-from fedrouter.learning.judges import Answered, PricedModel
+from fedrouter.learning.judges import ModelAnswer, PricedModel
 from fedrouter.learning.panel import judge_of
 
-ENCODERS = ("torch", "onnx")
-"""What runs the encoder; see encoders/onnx.py for the lighter one."""
-ABILITIES = ("tools", "vision", "json", "audio")
+ENVIRONMENT = "os.environ/"
+"""How a config refers to a secret: `os.environ/OPENAI_API_KEY` is the value of that environment variable."""
+Ability = Literal["tools", "vision", "json", "audio"]
+ABILITIES: tuple[str, ...] = get_args(Ability)
 MEGABYTE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Upstream:
-    """One model of the pool: where it is asked, under which name there, and what it charges per million tokens."""
-
-    name: str
-    base_url: str
-    model: str
-    input_price: float
-    output_price: float
-    cached_price: float | None = None
-    context: int | None = None
-    abilities: frozenset[str] = frozenset({"tools", "json"})
-    key: str | None = field(default=None, repr=False)
-    key_header: str = "authorization"
-    query: Mapping[str, str] = field(default_factory=dict)
+def problem(message: str) -> PydanticCustomError:
+    """A validation error with a message for the person who wrote the config."""
+    return PydanticCustomError("problem", "{message}", {"message": message})
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How long an upstream may take, in seconds, and how often it is asked again."""
-
-    connect: float = 5.0
-    answer: float = 120.0
-    idle: float = 60.0
-    deadline: float = 300.0
-    retries: int = 2
-    longest_wait: float = 5.0
-    breaker_failures: int = 5
-    breaker_rest: float = 30.0
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "not a number")
+    return value
 
 
-@dataclass(frozen=True)
-class Routing:
-    """How a model is chosen. ``region`` and ``error`` say when the router is unsure; see docs/gateway.md."""
-
-    bundle: str | None = None
-    tradeoff: float = 100.0
-    default_model: str = ""
-    baseline_model: str = ""
-    region: float = 0.12
-    error: float = 0.35
-    encoder: str = "torch"
-    encoder_timeout: float = 2.0
-    encoder_cache: int = 20_000
-    sticky_gain: float = 0.05
-    sticky_seconds: float = 3600.0
-    explore_share: float = 0.0
-    explore_extra_cost: float = 0.1
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise PydanticCustomError("blank", "blank text")
+    return value
 
 
-@dataclass(frozen=True)
-class Door:
-    """Who may come in, and with how much."""
-
-    auth: bool = True
-    host: str = "127.0.0.1"
-    port: int = 8080
-    body_limit: int = 32 * MEGABYTE
-    answer_limit: int = 64 * MEGABYTE
-    rate_per_minute: int | None = None
+Positive = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_not_bool)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_not_bool)]
+Cosine = Annotated[float, Field(ge=-1, le=1), BeforeValidator(_not_bool)]
+Count = Annotated[StrictInt, Field(ge=0)]
+Text = Annotated[StrictStr, AfterValidator(_not_blank)]
 
 
-@dataclass(frozen=True)
-class Judge:
-    """One way to score answers in the background; its ``settings`` are its own."""
+class Section(BaseModel):
+    """A group of fields; an unknown field is an error, and a field with the value null has its default."""
 
-    kind: str
-    settings: Mapping[str, str]
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, data: Any) -> Any:
+        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed; the new values are not validated."""
+        if unknown := changes.keys() - type(self).model_fields.keys():
+            raise TypeError(f"{type(self).__name__} has no fields {sorted(unknown)}")
+        return self.model_copy(update=changes)
 
 
-@dataclass(frozen=True)
-class Judging:
-    """Which judges score answers, how many answers, and for how much money."""
+class UpstreamParams(Section):
+    """Where and how a model is called."""
 
-    judges: tuple[Judge, ...] = ()
-    share: float = 1.0
-    daily_budget: float = 1.0
-    per_minute: int = 60
+    api_base: Text = Field(description="Address of an OpenAI-compatible API, up to and including `/v1`.")
+    model: Text | None = Field(default=None, description="The model's name at this API; default: `model_name`.")
+    api_key: StrictStr | None = Field(
+        default=None, repr=False, description="`os.environ/NAME`: the environment variable that holds the API key."
+    )
+    key_header: Text = Field(
+        default="authorization", description="Header for the key; `authorization` sends it as a bearer token."
+    )
+    query: Mapping[str, str] = Field(default={}, description="Query parameters to add to each call.")
+
+    @field_validator("api_base")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise problem("expected http(s)://host[:port]/path, without user or query")
+        return value.rstrip("/")
+
+    @field_validator("api_key", mode="before")
+    @classmethod
+    def _from_environment(cls, value: Any, info: ValidationInfo) -> Any:
+        """Resolve a secret named in a file; what the file says instead is never repeated."""
+        if info.context is None or value is None:
+            return value
+        if not isinstance(value, str) or not value.startswith(ENVIRONMENT) or value == ENVIRONMENT:
+            raise problem(f"secrets may not be written here: put {ENVIRONMENT}NAME and set that variable")
+        variable = value.removeprefix(ENVIRONMENT)
+        if not os.environ.get(variable):
+            raise problem(f"the environment variable {variable} is not set")
+        return os.environ[variable]
+
+    @field_validator("key_header")
+    @classmethod
+    def _lower(cls, value: str) -> str:
+        return value.lower()
+
+    @field_validator("query", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return _flat_mapping(value)
 
 
-@dataclass(frozen=True)
-class Config:
-    """Everything ``fedrouter serve`` needs to know."""
+class Upstream(Section):
+    """One model of the pool: where it is called and what it charges."""
 
-    models: tuple[Upstream, ...]
-    routing: Routing = Routing()
-    timing: Timing = Timing()
-    door: Door = Door()
-    judging: Judging = Judging()
-    store: str = "sqlite:///fedrouter.db"
-    keep_text: bool = False
+    name: Text = Field(validation_alias="model_name", description="The name of the model in the bundle's pool.")
+    params: UpstreamParams = Field(description="Where and how the model is called.")
+    input_price: Positive = Field(description="US dollars per million input tokens; 0 if it is free.")
+    output_price: Positive = Field(description="US dollars per million output tokens; 0 if it is free.")
+    cached_input_price: Positive | None = Field(
+        default=None, description="The same for input tokens in the upstream's prompt cache; default: `input_price`."
+    )
+    context: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Context length in tokens; default: no limit."
+    )
+    abilities: frozenset[Ability] = Field(
+        default=frozenset({"tools", "json"}), description=f"Of {', '.join(f'`{name}`' for name in ABILITIES)}."
+    )
+
+    @property
+    def target(self) -> str:
+        """The name of the model at its upstream."""
+        return self.params.model or self.name
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, value: str, info: ValidationInfo) -> str:
+        if value == "auto" or value.startswith("router-"):
+            raise problem(f"{value!r} is reserved for the router; choose another name")
+        if info.context is not None:
+            if value in info.context["seen"]:
+                raise problem(f"{value!r} is listed twice")
+            info.context["seen"].add(value)
+        return value
+
+
+class StickyConfig(Section):
+    """When a conversation keeps its model."""
+
+    gain: Positive = Field(default=0.05, description="Utility by which another model must be better to take over.")
+    seconds: Positive = Field(default=3600.0, description="Seconds after which a conversation is forgotten.")
+
+
+class ExploreConfig(Section):
+    """How much traffic may be used to measure models other than the best one."""
+
+    share: Share = Field(default=0.0, description="Largest share of requests that explore; 0 turns exploration off.")
+    extra_cost: Positive = Field(
+        default=0.1, description="Largest extra cost of exploration, as a share of the total cost."
+    )
+
+
+class RoutingConfig(Section):
+    """How a model is chosen."""
+
+    bundle: Text | None = Field(default=None, description="Folder of the router's bundle, relative to this file.")
+    default_model: Text = Field(description="Serves when the router is unsure.")
+    baseline_model: Text = Field(description="Savings are reported relative to this model.")
+    tradeoff: Positive = Field(default=100.0, description="λ, in accuracy per US dollar, for requests that set none.")
+    region: Cosine = Field(
+        default=0.12, description="Smallest cosine between a prompt and the nearest region of the training data."
+    )
+    error: Positive = Field(
+        default=0.35, description="Largest standard error of an accuracy, for families without regions."
+    )
+    encoder: Literal["torch", "onnx"] = Field(default="torch", description="What runs the encoder: `torch` or `onnx`.")
+    encoder_timeout: Positive = Field(default=2.0, description="Seconds that a request waits for its embedding.")
+    encoder_cache: Count = Field(default=20_000, description="Embeddings kept in memory.")
+    sticky: StickyConfig = Field(default=StickyConfig(), description="When a conversation keeps its model.")
+    explore: ExploreConfig = Field(default=ExploreConfig(), description="How much traffic may explore.")
+
+    @field_validator("bundle")
+    @classmethod
+    def _exists(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if info.context is None or value is None:
+            return value
+        path: Path = info.context["folder"] / Path(value).expanduser()
+        if not (path / "bundle.json").is_file():
+            raise problem(f"no bundle there: {path}")
+        return str(path)
+
+    @field_validator("default_model", "baseline_model")
+    @classmethod
+    def _in_pool(cls, value: str, info: ValidationInfo) -> str:
+        names = None if info.context is None else info.context["names"]
+        if names and value not in names:
+            raise problem(f"{value!r} is not in model_list ({', '.join(names)})")
+        return value
+
+    @field_validator("encoder")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        if value == "onnx" and find_spec("onnxruntime") is None:
+            raise problem("onnx needs another package: pip install 'fedrouter[onnx]'")
+        return value
+
+
+class TimingConfig(Section):
+    """How long an upstream may take, in seconds, and how often it is retried."""
+
+    connect: Positive = Field(default=5.0, description="Seconds to connect.")
+    answer: Positive = Field(default=120.0, description="Seconds to a whole answer, or to the first event of a stream.")
+    idle: Positive = Field(default=60.0, description="Seconds between two events of a stream.")
+    deadline: Positive = Field(default=300.0, description="Seconds for all attempts of a request together.")
+    retries: Count = Field(default=2, description="Retries of one model before the next one is called.")
+    longest_wait: Positive = Field(
+        default=5.0, description="A longer Retry-After (seconds) moves on to the next model."
+    )
+    breaker_failures: Count = Field(
+        default=5, description="Failures in a row that open a model's circuit breaker; 0 turns it off."
+    )
+    breaker_rest: Positive = Field(
+        default=30.0, description="Seconds until an open circuit breaker lets one probe through."
+    )
+
+
+class ServerConfig(Section):
+    """The HTTP server and its limits."""
+
+    host: Text = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Count = Field(default=8080, description="Port to listen on; 0 for any free one.")
+    auth: StrictBool = Field(default=True, description="Whether requests need an API key.")
+    body_limit_mb: Positive = Field(default=32.0, description="Largest request body, in MiB.")
+    answer_limit_mb: Positive = Field(default=64.0, description="Largest answer that is not streamed, in MiB.")
+    rate_per_minute: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Requests per minute for keys without a rate of their own; default: no limit."
+    )
+
+    @property
+    def body_limit(self) -> int:
+        return int(self.body_limit_mb * MEGABYTE)
+
+    @property
+    def answer_limit(self) -> int:
+        return int(self.answer_limit_mb * MEGABYTE)
+
+
+class JudgeConfig(Section):
+    """One way to score answers in the background."""
+
+    kind: Text = Field(description="`exact_match`, `regex`, `json_schema` or `model`.")
+    settings: Mapping[str, str] = Field(
+        default={}, validate_default=True, description="`pattern`; `schema`; `model` and `instructions`."
+    )
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return _flat_mapping(value)
+
+    @field_validator("settings")
+    @classmethod
+    def _makes_a_judge(cls, value: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
+        if info.context is not None and "kind" in info.data:
+            models = {name: PricedModel(name, _never, 0.0, 0.0) for name in info.context["names"]}
+            try:
+                judge_of(info.data["kind"], value, models)
+            except BadInput as error:
+                raise problem(str(error)) from None
+        return value
+
+
+class JudgesConfig(Section):
+    """Which judges score answers that got no feedback, how many answers, and for how much money."""
+
+    list: tuple[JudgeConfig, ...] = Field(default=(), description="The judges; the first that has a score counts.")
+    share: Share = Field(default=1.0, description="Share of answers that are judged.")
+    daily_budget: Positive = Field(default=1.0, description="US dollars per day for judges of kind `model`.")
+    per_minute: Count = Field(default=60, description="Calls per minute to judges of kind `model`.")
+
+
+class Config(Section):
+    """Everything that `fedrouter serve` needs to know."""
+
+    models: Annotated[tuple[Upstream, ...], Field(min_length=1)] = Field(
+        validation_alias="model_list", description="The models that may be chosen."
+    )
+    routing: RoutingConfig = Field(description="How a model is chosen.")
+    timing: TimingConfig = Field(default=TimingConfig(), description="Timeouts and retries.")
+    server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server and its limits.")
+    judges: JudgesConfig = Field(default=JudgesConfig(), description="Scores for answers that got no feedback.")
+    store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
+    keep_prompts: StrictBool = Field(
+        default=False, description="Whether the text of prompts is logged; embeddings are in any case."
+    )
 
     def model(self, name: str) -> Upstream:
         return next(model for model in self.models if model.name == name)
 
 
-def read_config(path: str | Path) -> Config:
-    """The config in a file, or :class:`BadConfig` with everything that is wrong in it."""
-    path = Path(path)
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(str(path), [Problem(1, "", f"cannot be read ({type(error).__name__})")]) from None
-    problems: list[Problem] = []
-    top = parse(text, problems)
-    config = _config(top, path.parent) if not problems else None
-    if problems or config is None:
-        raise BadConfig(str(path), problems)
-    return config
+def _flat_mapping(value: Any) -> Any:
+    """Names with scalar values, as text: YAML reads some of them as numbers or dates."""
+    if not isinstance(value, Mapping) or any(isinstance(entry, dict | list) for entry in value.values()):
+        raise problem("expected names with one value each")
+    return {str(name): str(entry) for name, entry in value.items()}
 
 
-def _config(top: Fields, folder: Path) -> Config:
-    models = [_upstream(entry) for entry in top.items("model_list")]
-    names = [model.name for model in models if model.name]
-    if "model_list" not in top or not models:
-        top.wrong("model_list", "expected at least one model")
-    for place, (entry, model) in enumerate(zip(top.items("model_list"), models, strict=True)):
-        if model.name in names[:place]:
-            entry.wrong("model_name", f"{model.name!r} is there twice")
-        if model.name == "auto" or model.name.startswith("router-"):
-            entry.wrong("model_name", f"{model.name!r} is a name of the router's own; choose another")
-    config = Config(
-        tuple(models),
-        _routing(top, names, folder),
-        _timing(top.group("timing")),
-        _door(top.group("server")),
-        _judging(top.group("judges"), names),
-        top.text("store", "sqlite:///fedrouter.db"),
-        top.flag("keep_prompts", False),
-    )
-    top.done()
-    return config
-
-
-def _upstream(entry: Fields) -> Upstream:
-    params = entry.group("params")
-    name = entry.text("model_name", required=True)
-    if "params" not in entry:
-        entry.wrong("params", "is missing; expected at least api_base")
-    base = params.text("api_base", required="params" in entry).rstrip("/")
-    parts = urlsplit(base)
-    if base and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query):
-        params.wrong("api_base", "expected http(s)://host[:port]/path, without user or query")
-    found = Upstream(
-        name,
-        base,
-        params.text("model", name),
-        _price(entry, "input_price"),
-        _price(entry, "output_price"),
-        entry.optional_number("cached_input_price"),
-        entry.whole("context", None, 1),
-        entry.words("abilities", ABILITIES, ("tools", "json")),
-        params.secret("api_key"),
-        params.text("key_header", "authorization").lower(),
-        params.mapping("query"),
-    )
-    params.done()
-    entry.done()
-    return found
-
-
-def _price(entry: Fields, name: str) -> float:
-    if name not in entry:
-        entry.wrong(name, "is missing: a model without a price is refused; write 0 if it is free")
-    return entry.number(name, 0.0)
-
-
-def _routing(top: Fields, names: list[str], folder: Path) -> Routing:
-    group, usual = top.group("routing"), Routing()
-    bundle = group.text("bundle") or None
-    if bundle is not None:
-        place = folder / Path(bundle).expanduser()
-        if not (place / "bundle.json").is_file():
-            group.wrong("bundle", f"no bundle there: {place}")
-        bundle = str(place)
-    chosen: dict[str, str] = {}
-    for name in ("default_model", "baseline_model"):
-        found = group.text(name, required=bool(names))
-        if found and found not in names:
-            group.wrong(name, f"{found!r} is not in model_list ({', '.join(names)})")
-        chosen[name] = found
-    encoder = group.text("encoder", usual.encoder)
-    if encoder not in ENCODERS:
-        group.wrong("encoder", f"expected {' or '.join(ENCODERS)}, got {encoder!r}")
-    elif encoder == "onnx" and find_spec("onnxruntime") is None:
-        group.wrong("encoder", "onnx needs another package: pip install 'fedrouter[onnx]'")
-    sticky, explore = group.group("sticky"), group.group("explore")
-    routing = Routing(
-        bundle,
-        group.number("tradeoff", usual.tradeoff),
-        **chosen,
-        region=group.number("region", usual.region, least=-1.0, most=1.0),
-        error=group.number("error", usual.error),
-        encoder=encoder,
-        encoder_timeout=group.number("encoder_timeout", usual.encoder_timeout),
-        encoder_cache=group.whole("encoder_cache", usual.encoder_cache) or 0,
-        sticky_gain=sticky.number("gain", usual.sticky_gain),
-        sticky_seconds=sticky.number("seconds", usual.sticky_seconds),
-        explore_share=explore.number("share", usual.explore_share, most=1.0),
-        explore_extra_cost=explore.number("extra_cost", usual.explore_extra_cost),
-    )
-    for part in (sticky, explore, group):
-        part.done()
-    return routing
-
-
-def _timing(group: Fields) -> Timing:
-    usual = Timing()
-    seconds = {
-        name: group.number(name, getattr(usual, name))
-        for name in ("connect", "answer", "idle", "deadline", "longest_wait", "breaker_rest")
-    }
-    counts = {name: group.whole(name, getattr(usual, name)) or 0 for name in ("retries", "breaker_failures")}
-    group.done()
-    return Timing(**seconds, **counts)  # type: ignore[arg-type]
-
-
-def _door(group: Fields) -> Door:
-    usual = Door()
-    door = Door(
-        group.flag("auth", usual.auth),
-        group.text("host", usual.host),
-        group.whole("port", usual.port) or 0,
-        int(group.number("body_limit_mb", usual.body_limit / MEGABYTE) * MEGABYTE),
-        int(group.number("answer_limit_mb", usual.answer_limit / MEGABYTE) * MEGABYTE),
-        group.whole("rate_per_minute", None, 1),
-    )
-    group.done()
-    return door
-
-
-async def _never(messages: Sequence[Mapping[str, str]], most: int) -> Answered:
-    raise NotImplementedError  # for a check that asks nobody
-
-
-def _judging(group: Fields, names: list[str]) -> Judging:
-    usual = Judging()
-    judges, models = [], {name: PricedModel(name, _never, 0.0, 0.0) for name in names}
-    for entry in group.items("list"):
-        judge = Judge(entry.text("kind", required=True), entry.mapping("settings"))
-        try:
-            judge_of(judge.kind, judge.settings, models)
-        except BadInput as error:
-            entry.wrong("settings" if judge.settings else "kind", str(error))
-        judges.append(judge)
-        entry.done()
-    judging = Judging(
-        tuple(judges),
-        group.number("share", usual.share, most=1.0),
-        group.number("daily_budget", usual.daily_budget),
-        group.whole("per_minute", usual.per_minute) or 0,
-    )
-    group.done()
-    return judging
+async def _never(messages: Sequence[Mapping[str, str]], max_tokens: int) -> ModelAnswer:
+    raise NotImplementedError  # a config is checked without calling a model

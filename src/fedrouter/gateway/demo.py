@@ -1,10 +1,10 @@
-"""`fedrouter serve --demo`: a gateway over simulated upstreams with a router learned at start; no key, no config."""
+"""`fedrouter serve --demo`: a gateway over simulated upstreams, with a router learned at startup."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from fedrouter.bundle import Provenance, save
@@ -14,7 +14,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.gateway.config import Config, Door, Routing, Upstream
+from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 
@@ -23,7 +23,7 @@ DEFAULT, BASELINE = "atlas-mini", "atlas-max"
 
 
 def demo_bundle(path: Path, clients: Sequence[ClientData] | None = None, seed: int = 0) -> Path:
-    """A router that ten simulated clients learn together, saved; takes a second or two."""
+    """Learn a router from ten simulated clients and save it; takes a second or two."""
     dataset = simulated_world()
     clients = partition(dataset.evaluations, seed=seed) if clients is None else clients
     kind = family(FAMILY)
@@ -42,30 +42,29 @@ def demo_bundle(path: Path, clients: Sequence[ClientData] | None = None, seed: i
     return save(path, router, dataset.encoder, provenance)
 
 
-def demo_config(folder: Path, url: str, door: Door = Door()) -> Config:
-    """The fictional models at an address; the bundle and the log in a folder."""
+def demo_config(folder: Path, url: str, server: ServerConfig = ServerConfig()) -> Config:
+    """A config of the fictional models at one address, with bundle and log in a folder."""
     models = tuple(
         Upstream(
             name=character.model.name,
-            base_url=url,
-            model=character.model.name,
+            params=UpstreamParams(api_base=url),
             input_price=character.model.input_price or 0.0,
             output_price=character.model.output_price or 0.0,
             context=character.model.context,
         )
         for character in CAST
     )
-    routing = Routing(bundle=str(folder / "bundle"), default_model=DEFAULT, baseline_model=BASELINE)
-    return Config(models, routing, door=door, store=f"sqlite:///{folder / 'log.db'}")
+    routing = RoutingConfig(bundle=str(folder / "bundle"), default_model=DEFAULT, baseline_model=BASELINE)
+    return Config(models=models, routing=routing, server=server, store=f"sqlite:///{folder / 'log.db'}")
 
 
-async def open_demo(folder: Path, door: Door = Door()) -> Gateway:
-    """A gateway over simulated upstreams in this process; what it leaves lies in the folder."""
+async def open_demo(folder: Path, server: ServerConfig = ServerConfig()) -> Gateway:
+    """Open a gateway over simulated upstreams in this process; its files are in the folder."""
     if not (folder / "bundle").exists():
         await asyncio.to_thread(demo_bundle, folder / "bundle")
     upstreams = SimulatedServer(await asyncio.to_thread(Cast))
     await upstreams.start()
-    gateway = await open_gateway(demo_config(folder, upstreams.url, door))
+    gateway = await open_gateway(demo_config(folder, upstreams.url, server))
 
     async def until_closed() -> None:
         try:
@@ -77,6 +76,6 @@ async def open_demo(folder: Path, door: Door = Door()) -> Gateway:
     return gateway
 
 
-def placeholder(door: Door) -> Config:
-    """What the server needs to know before the demo's upstreams have an address."""
-    return replace(demo_config(Path("."), "http://127.0.0.1:1"), door=door)
+def placeholder(server: ServerConfig) -> Config:
+    """A config for the server's own settings, before the simulated upstreams have an address."""
+    return demo_config(Path("."), "http://127.0.0.1:1", server)

@@ -1,4 +1,4 @@
-"""The gateway's parts, put together from a config and taken apart again."""
+"""The gateway: its components, created from a config, and their shutdown."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from functools import cache, partial
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
-from fedrouter.gateway.access.authentication import Doorkeeper
-from fedrouter.gateway.access.limits import Budgets, Rates
+from fedrouter.gateway.access.authentication import Authenticator
+from fedrouter.gateway.access.limits import Budgets, RateLimiter
 from fedrouter.gateway.config import Config
-from fedrouter.gateway.observe.judging import Background
+from fedrouter.gateway.observe.gauges import gauges
+from fedrouter.gateway.observe.judging import JudgeQueue
 from fedrouter.gateway.observe.metrics import Metrics
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.decision import Decider, Policy
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
-from fedrouter.gateway.routing.sticky import Sticky
+from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.store.store import Store
 from fedrouter.store.writer import Writer
@@ -30,7 +31,7 @@ EncoderOf = Callable[[EncoderIdentity], Encode]
 
 @dataclass(eq=False)
 class Gateway:
-    """Everything a request meets."""
+    """The components that handle a request, and the tasks that run beside it."""
 
     config: Config
     store: Store
@@ -39,32 +40,33 @@ class Gateway:
     embedder: Embedder
     decider: Decider
     upstreams: Upstreams
-    doorkeeper: Doorkeeper
-    rates: Rates
+    authenticator: Authenticator
+    rate_limiter: RateLimiter
     budgets: Budgets
     metrics: Metrics
-    background: Background | None
+    judge_queue: JudgeQueue | None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     warm: bool = False
     warming: asyncio.Task[None] | None = None
 
     async def warm_up(self) -> None:
-        """Returns when the encoder has been loaded and used once; until then the default model serves."""
+        """Load the encoder by using it once; until then the default model serves."""
         if self.bundles.current is not None:
-            under_way = self.embedder.begin(b"", WARM_UP)
-            if under_way is not None:
+            pending = self.embedder.begin(b"", WARM_UP)
+            if pending is not None:
                 try:
-                    await asyncio.shield(under_way)
+                    await asyncio.shield(pending)
                 except EncoderFailed:
                     raise FedrouterError("the encoder cannot be used; the log says why") from None
         self.warm = True
 
     async def until_warm(self) -> None:
-        """Returns when :meth:`warm_up` has; :class:`FedrouterError` if it failed."""
+        """Wait for :meth:`warm_up`; :class:`FedrouterError` if it failed."""
         assert self.warming is not None
         await asyncio.shield(self.warming)
 
     async def close(self) -> None:
+        """Stop the tasks, write what waits for the log, and close connections and store."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -75,7 +77,7 @@ class Gateway:
 
 
 def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
-    """The encoder by its name, run by torch or by onnxruntime; loaded on the thread that first uses it."""
+    """The encoder with this name, run by torch or onnxruntime; loaded on the thread that first uses it."""
 
     @cache
     def loaded() -> Encode:
@@ -94,58 +96,57 @@ def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
 
 
 async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, follow: bool = True) -> Gateway:
-    """A gateway ready for requests, on the running loop; its encoder is still being loaded.
+    """Create a gateway on the running event loop; its encoder is still being loaded when this returns.
 
-    It serves the bundle that the store names, through every switch; without ``follow`` the config's own and no other.
-    ``encoder_of`` stands in for the encoder that the config and the bundle name.
+    With ``follow`` it serves the bundle that the store names and swaps when that changes, otherwise only the config's.
+    ``encoder_of`` replaces the encoder that the config and the bundle name.
     """
     store = await asyncio.to_thread(Store.open, config.store)
-    metrics = Metrics()
     bundles = Bundles(tuple(model.name for model in config.models))
     current = await asyncio.to_thread(store.current) if follow else None
     if current is not None:
-        bundles.swap(await asyncio.to_thread(bundles.ready, current.path, current.digest))
+        bundles.swap(await asyncio.to_thread(bundles.prepare, current.path, current.digest))
     elif config.routing.bundle is not None:
-        first = await asyncio.to_thread(bundles.ready, config.routing.bundle)
+        first = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
         if follow:
             await asyncio.to_thread(store.set_current, first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
     encoder = cache(encoder_of or partial(_encoder, config.routing.encoder))
 
     def encode(texts: Sequence[str]) -> Embeddings:
-        assert bundles.encoder is not None  # nothing is encoded before there is a router
+        assert bundles.encoder is not None  # nothing is encoded without a bundle
         return encoder(bundles.encoder)(texts)
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
-    decider = Decider(config, bundles, embedder, _policy(config), Sticky(config.routing.sticky_seconds))
-    writer = Writer(store)
+    sticky, writer = StickySessions(config.routing.sticky.seconds), Writer(store)
+    metrics = Metrics(lambda: gauges(upstreams, bundles, writer, sticky, embedder))
     gateway = Gateway(
         config,
         store,
         writer,
         bundles,
         embedder,
-        decider,
+        Decider(config, bundles, embedder, _policy(config), sticky),
         upstreams,
-        Doorkeeper(store, config.door.auth),
-        Rates(config.door.rate_per_minute),
+        Authenticator(store, config.server.auth),
+        RateLimiter(config.server.rate_per_minute),
         Budgets(store),
         metrics,
-        Background.of(config, upstreams, writer),
+        JudgeQueue.of(config, upstreams, writer),
     )
     if follow:
         gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
-    if gateway.background is not None:
-        gateway.tasks.append(asyncio.create_task(gateway.background.run()))
+    if gateway.judge_queue is not None:
+        gateway.tasks.append(asyncio.create_task(gateway.judge_queue.run()))
     return gateway
 
 
 def _policy(config: Config) -> Policy | None:
-    if not config.routing.explore_share:
+    if not config.routing.explore.share:
         return None
     from fedrouter.learning.exploration import Thompson
 
-    return Thompson(config.routing.explore_share, config.routing.explore_extra_cost)
+    return Thompson(config.routing.explore.share, config.routing.explore.extra_cost)

@@ -1,4 +1,4 @@
-"""The little HTTP the gateway needs on top of ASGI: reading a body within a limit, answering, refusing."""
+"""A minimal HTTP layer on ASGI: reading a body within a limit, sending responses, and errors in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
-DRAINED = 4
-"""A body over the limit is read on, unkept, to so many times the limit: a client that is cut off hears no answer."""
+DRAIN_FACTOR = 4
+"""A body over the limit is read and discarded up to this multiple of the limit: a client that is cut off while sending
+does not read the error response."""
 
 
-class Refusal(Exception):
-    """An answer other than the one that was asked for, in OpenAI's error shape."""
+class HttpError(Exception):
+    """An error response in OpenAI's shape; raised anywhere in a handler, sent by the application."""
 
     def __init__(
         self,
@@ -37,8 +38,12 @@ class Refusal(Exception):
         return json.dumps({"error": error}).encode()
 
 
-class Request:
-    """One request: its headers by name (lower case), and its body once."""
+class ClientDisconnected(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class HttpRequest:
+    """One HTTP request: headers by lower-case name, and a body that can be read once."""
 
     __slots__ = ("_receive", "headers", "method", "path", "query")
 
@@ -49,47 +54,41 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._receive = receive
 
-    def header(self, name: bytes) -> str | None:
-        value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1").strip()
-
     async def body(self, limit: int) -> bytes:
-        """The whole body; over the limit it is refused, after it was read and thrown away."""
+        """The whole body; a body over the limit is read, discarded and rejected with 413."""
         message = await self._receive()
         chunk: bytes = message.get("body", b"")
         if not message.get("more_body", False) and message["type"] == "http.request" and len(chunk) <= limit:
             return chunk
         parts, size = [chunk], len(chunk)
-        while message.get("more_body", False) and size <= limit * DRAINED:
+        while message.get("more_body", False) and size <= limit * DRAIN_FACTOR:
             message = await self._receive()
-            chunk = message.get("body", b"")  # a client that hangs up sends none
+            chunk = message.get("body", b"")  # missing when the client disconnects
             size += len(chunk)
             if size <= limit:
                 parts.append(chunk)
             else:
                 parts = []
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         if size > limit:
             close = [(b"connection", b"close")]
-            raise Refusal(413, f"The body is larger than {limit:,} bytes.", "body_too_large", headers=close)
+            raise HttpError(413, f"The body is larger than {limit:,} bytes.", "body_too_large", headers=close)
         return b"".join(parts)
 
-    async def gone(self) -> None:
-        """Returns when the client has hung up."""
+    async def disconnected(self) -> None:
+        """Returns when the client has closed the connection."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
 
-class ClientGone(Exception):
-    """The client hung up before its request was complete."""
-
-
-async def answer(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = (JSON,)) -> None:
+async def send_response(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = (JSON,)) -> None:
+    """Send a complete response."""
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, refusal: Refusal, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    await answer(send, refusal.status, refusal.body(), [JSON, *refusal.headers, *headers])
+async def send_error(send: Send, error: HttpError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Send an error as a complete response."""
+    await send_response(send, error.status, error.body(), [JSON, *error.headers, *headers])

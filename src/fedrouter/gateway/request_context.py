@@ -1,77 +1,112 @@
-"""One request on its way: what was decided, what to tell the client about it, and the record it leaves in the log."""
+"""The context of one request: what is known about it from its first byte to its row in the log."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
-from fedrouter.gateway.access.pricing import Usage, cost_of
+from fedrouter.gateway.access.limits import BudgetReservation
+from fedrouter.gateway.access.pricing import Usage, cost_of, expected_cost
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.http import Headers
-from fedrouter.gateway.routing.decision import Decision
-from fedrouter.gateway.routing.embedding import Embedder
-from fedrouter.gateway.routing.options import Wishes
-from fedrouter.gateway.routing.prompt import Ask
+from fedrouter.gateway.routing.options import RequestOptions
+from fedrouter.gateway.routing.prompt import Prompt
 from fedrouter.store.records import Record
 
-SHOWN = 20
-"""Models of a ranking that fit into a header."""
+if TYPE_CHECKING:
+    from fedrouter.gateway.routing.decision import Decision
+    from fedrouter.gateway.routing.embedding import Embedder
+
+MAX_RANKING = 20
+"""Models of a ranking that are sent in a header."""
 
 
 @dataclass(eq=False)
-class Turn:
-    """Everything known about one request once it is decided; times are seconds of ``perf_counter``."""
+class RequestContext:
+    """One chat request, read and understood; ``decision`` is set once it is routed.
+
+    ``raw`` and ``body`` are the request's bytes and JSON until :meth:`release_body`. Times are seconds of
+    ``perf_counter``.
+    """
 
     config: Config
+    started: float
     key: str
-    ask: Ask
-    wishes: Wishes
-    decision: Decision
+    raw: bytes
+    body: dict[str, Any]
+    prompt: Prompt
+    options: RequestOptions
     streamed: bool
-    begun: float
+    named_model: str | None
+    """The model that the request names, which bypasses routing."""
+    budget: BudgetReservation | None
+    """None for a key without a daily budget."""
+    decision: Decision = field(init=False)
     upstream_seconds: float = 0.0
 
+    @property
+    def session(self) -> str:
+        """The conversation that the request belongs to; keys do not share conversations."""
+        return f"{self.key}/{self.options.session or self.prompt.conversation}"
+
+    def release_body(self) -> None:
+        """Free the body, which may be large, before a long wait for an answer."""
+        self.raw, self.body = b"", {}
+
+    def can_afford(self, model: Upstream) -> bool:
+        """Reserve the expected cost of one more attempt at this model; False if the budget does not allow it."""
+        if self.budget is None:
+            return True
+        predicted = self.decision.cost_at(self.decision.order.index(model.name))
+        return self.budget.reserve(expected_cost(model, self.prompt, predicted))
+
+    def settle(self, cost: float | None) -> None:
+        """Charge the key's budget and release its reservation; a second call does nothing."""
+        if self.budget is not None:
+            self.budget.settle(cost)
+
     def headers(self, served: Upstream | None) -> Headers:
-        """What every answer says about its routing: short, and nothing of the prompt."""
+        """Response headers that describe the decision; they contain nothing of the prompt."""
         decision, serving = self.decision, self.decision.serving
-        shown: Headers = [
+        found: Headers = [
             (b"x-fedrouter-decision-id", decision.id.encode()),
             (b"x-fedrouter-reason", decision.reason.encode()),
             (b"x-fedrouter-tradeoff", b"%g" % decision.tradeoff),
             (b"x-fedrouter-overhead-ms", b"%.2f" % self.overhead_ms()),
         ]
         if served is not None:
-            shown.append((b"x-fedrouter-model", served.name.encode("latin-1", "replace")))
+            found.append((b"x-fedrouter-model", served.name.encode("latin-1", "replace")))
             if served.name != decision.model:
-                shown.append((b"x-fedrouter-instead-of", decision.model.encode("latin-1", "replace")))
+                found.append((b"x-fedrouter-instead-of", decision.model.encode("latin-1", "replace")))
         if serving is not None:
-            shown.append((b"x-fedrouter-family", serving.family.encode()))
-            shown.append((b"x-fedrouter-bundle-version", b"%d" % serving.version))
+            found.append((b"x-fedrouter-family", serving.family.encode()))
+            found.append((b"x-fedrouter-bundle-version", b"%d" % serving.version))
         if decision.predicted_accuracy is not None and decision.predicted_cost is not None:
-            shown.append((b"x-fedrouter-predicted-accuracy", b"%.4f" % decision.predicted_accuracy))
-            shown.append((b"x-fedrouter-predicted-cost", b"%.3g" % decision.predicted_cost))
-        if self.wishes.explain:
-            shown.append(
-                (b"x-fedrouter-ranking", orjson.dumps(decision.ranking[:SHOWN]).decode().encode("latin-1", "replace"))
-            )
-        return shown
+            found.append((b"x-fedrouter-predicted-accuracy", b"%.4f" % decision.predicted_accuracy))
+            found.append((b"x-fedrouter-predicted-cost", b"%.3g" % decision.predicted_cost))
+        if self.options.explain:
+            ranking = orjson.dumps(decision.ranking[:MAX_RANKING]).decode()
+            found.append((b"x-fedrouter-ranking", ranking.encode("latin-1", "replace")))
+        return found
 
     def overhead_ms(self) -> float:
-        return (time.perf_counter() - self.begun - self.upstream_seconds) * 1000
+        """Milliseconds so far that were not spent waiting for an upstream."""
+        return (time.perf_counter() - self.started - self.upstream_seconds) * 1000
 
     def record(
         self, status: str, served: Upstream | None, usage: Usage | None, attempts: int, embedder: Embedder
     ) -> Record:
-        """The row of the log. An encoder that was late may have its embedding by now."""
+        """The row for the log. An embedding that came too late for the decision may be available by now."""
         decision, serving = self.decision, self.decision.serving
         embedding = decision.embedding
-        if embedding is None and self.ask.text:
-            embedding = embedder.peek(self.ask.digest)
+        if embedding is None and self.prompt.text:
+            embedding = embedder.peek(self.prompt.digest)
         baseline = self.config.model(self.config.routing.baseline_model)
-        latency = (time.perf_counter() - self.begun) * 1000
+        latency = (time.perf_counter() - self.started) * 1000
         return Record(
             id=decision.id,
             time=time.time(),
@@ -82,7 +117,7 @@ class Turn:
             tradeoff=decision.tradeoff,
             chosen=decision.model,
             reason=decision.reason,
-            session=self.wishes.session or self.ask.conversation,
+            session=self.options.session or self.prompt.conversation,
             served=served.name if served else None,
             predicted_accuracy=decision.predicted_accuracy,
             predicted_cost=decision.predicted_cost,
@@ -90,8 +125,8 @@ class Turn:
             explored=decision.explored,
             embedding=None if embedding is None else np.asarray(embedding, "<f4").tobytes(),
             encoder=serving.encoder.name if serving else "",
-            text=self.ask.text if self.config.keep_text else None,
-            task=self.wishes.task,
+            text=self.prompt.text if self.config.keep_prompts else None,
+            task=self.options.task,
             input_tokens=usage.input_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
             cost=cost_of(usage, served) if usage and served else None,

@@ -1,4 +1,4 @@
-"""The process: uvicorn with one worker around the application, and one line that says when it is ready."""
+"""The server process: uvicorn with one worker, and a callback once it is ready."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from fedrouter.gateway.app import App
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.gateway import Gateway, open_gateway
 
-SWITCH = 0.0005
-"""Seconds after which a thread that wants to run may: the log's writer must not hold up the event loop for long."""
+SWITCH_INTERVAL = 0.0005
+"""Seconds between thread switches of the interpreter, so that the log writer's thread delays the event loop less."""
 Ready = Callable[[str, str | None], None]
-"""Told the address and, where one was just made, the first key."""
+"""Called with the address and, if it was just created, the first API key."""
 
 
 class Server(uvicorn.Server):
-    """Tells when it is ready: listening, and its encoder loaded."""
+    """A uvicorn server that calls ``ready`` with its port once it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[int], Awaitable[None]]) -> None:
         super().__init__(config)
         self._ready = ready
-        self._telling: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            self._telling = asyncio.ensure_future(self._ready(port))
+            self._reporting = asyncio.ensure_future(self._ready(port))
 
 
 def serve(
     config: Config,
     ready: Ready,
     opened: Callable[[], Awaitable[Gateway]] | None = None,
-    hand_over: Callable[[Server], None] = lambda server: None,
+    on_server: Callable[[Server], None] = lambda server: None,
 ) -> None:
-    """Serve until the process is told to stop, or until the server that was handed over is."""
+    """Serve until the process gets a signal or the server object, passed to ``on_server``, is told to exit."""
 
     async def open_configured() -> Gateway:
         return await open_gateway(config)
 
     app = App(opened or open_configured)
 
-    async def tell(port: int) -> None:
+    async def report(port: int) -> None:
         gateway = app.gateway
         assert gateway is not None
         try:
@@ -59,20 +59,20 @@ def serve(
         except FedrouterError as error:
             app.failure, server.should_exit = error, True
             return
-        # Not before it can be shown: nobody could show it again.
-        first = await asyncio.to_thread(gateway.store.create_first_key, "first") if gateway.config.door.auth else None
-        host = gateway.config.door.host
+        # Created only now that it can be shown, because it can never be shown again.
+        first = await asyncio.to_thread(gateway.store.create_first_key, "first") if gateway.config.server.auth else None
+        host = gateway.config.server.host
         shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
         ready(f"http://{shown}:{port}", first[1] if first else None)
 
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedrouter").setLevel(logging.INFO)
     server = Server(
         uvicorn.Config(
             app,
-            host=config.door.host,
-            port=config.door.port,
+            host=config.server.host,
+            port=config.server.port,
             loop="auto",  # uvloop, where it is installed
             http="httptools",
             ws="none",
@@ -80,22 +80,22 @@ def serve(
             log_config=None,
             log_level="warning",
             access_log=False,
-            proxy_headers=False,  # who the client is says its key, not its address
+            proxy_headers=False,  # clients are identified by their keys, not by addresses
             server_header=False,
             timeout_graceful_shutdown=10,
             timeout_keep_alive=75,
         ),
-        tell,
+        report,
     )
-    hand_over(server)
+    on_server(server)
     if threading.current_thread() is threading.main_thread():
-        # uvicorn raises the signal that ended it once more, which would end the process before it has tidied up.
+        # uvicorn raises the signal again after its shutdown, which would end the process before ours.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.run()
     except KeyboardInterrupt:
         pass
-    except SystemExit:  # uvicorn's way of saying so
-        raise FedrouterError(f"{config.door.host}:{config.door.port}: cannot listen there") from None
+    except SystemExit:  # uvicorn exits like this if it cannot listen
+        raise FedrouterError(f"{config.server.host}:{config.server.port}: cannot listen there") from None
     if app.failure is not None:
         raise app.failure

@@ -1,11 +1,12 @@
-"""Judges: scores for answers that nobody gave feedback on, in the background and under a budget.
+"""Judges: automatic scores for answers that got no feedback, computed in the background and under a budget.
 
-A judge gives a score in [0, 1] or says nothing. What it says is weaker than what a user says: the store lets a score by
-a source whose name begins with ``judge`` give way to anybody else's.
+A judge gives a score in [0, 1] or abstains. In the store, a score from a source whose name begins with ``judge`` is
+replaced by any feedback.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -13,47 +14,47 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedrouter.learning.schema import Undecided, fits
+from fedrouter.learning.schema import MAX_BYTES, WORKER, Undecidable
 
 Body = Mapping[str, Any]
-"""A chat-completion request as it came in, with what stood under ``fedrouter``."""
-LONGEST = 20_000
-"""Characters of request and of answer that a judge looks at."""
-MOST_OUTPUT = 64
-"""Tokens a judging model may answer with; a score needs ten."""
+"""A chat-completion request as the client sent it, including its ``fedrouter`` options."""
+MAX_TEXT = 20_000
+"""Characters of a request and of an answer that a judge looks at."""
+MAX_OUTPUT = 64
+"""Tokens that a judging model may generate; a score needs about ten."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A score, or None where the judge cannot say; and what asking cost, in US dollars."""
+    """A score, or None if the judge abstains, and the cost of judging in US dollars."""
 
     score: float | None
     cost: float = 0.0
 
 
-SILENT = Verdict(None)
+ABSTAIN = Verdict(None)
 
 
 class Judge(Protocol):
-    """Scores one answer. ``most_cost`` is what that can cost at most: None for a judge that asks no model."""
+    """Scores one answer. ``max_cost`` is an upper bound of the cost in US dollars: None for a judge without a model."""
 
     @property
     def name(self) -> str: ...
 
-    def most_cost(self, body: Body, answer: str) -> float | None: ...
+    def max_cost(self, body: Body, answer: str) -> float | None: ...
 
     async def judge(self, body: Body, answer: str) -> Verdict: ...
 
 
-class Free:
-    """A judge that works things out by itself."""
+class FreeJudge:
+    """Base class of judges that call no model and cost nothing."""
 
-    def most_cost(self, body: Body, answer: str) -> float | None:
+    def max_cost(self, body: Body, answer: str) -> float | None:
         return None
 
 
-class ExactMatch(Free):
-    """Right if the answer is what the request expects under ``fedrouter.expected``, but for case and white space."""
+class ExactMatch(FreeJudge):
+    """Scores 1 if the answer equals ``fedrouter.expected`` of the request, ignoring case and white space."""
 
     name = "exact_match"
 
@@ -61,52 +62,56 @@ class ExactMatch(Free):
         inside = body.get("fedrouter")
         expected = inside.get("expected") if isinstance(inside, Mapping) else None
         if not isinstance(expected, str):
-            return SILENT
+            return ABSTAIN
         return Verdict(float(_plain(answer) == _plain(expected)))
 
 
 @dataclass(frozen=True)
-class Regex(Free):
-    """Right if the operator's pattern is found in the answer."""
+class Regex(FreeJudge):
+    """Scores 1 if the operator's regular expression is found in the answer."""
 
     pattern: re.Pattern[str]
     name = "regex"
 
     async def judge(self, body: Body, answer: str) -> Verdict:
-        return Verdict(float(self.pattern.search(answer[:LONGEST]) is not None))
+        return Verdict(float(self.pattern.search(answer[:MAX_TEXT]) is not None))
 
 
 @dataclass(frozen=True)
-class JsonSchema(Free):
-    """Right if the answer is JSON that fits the operator's schema, or else the one the request asks for."""
+class JsonSchema(FreeJudge):
+    """Scores 1 if the answer is JSON that is valid under the operator's schema, or else the request's own."""
 
     schema: Any = None
     name = "json_schema"
 
     async def judge(self, body: Body, answer: str) -> Verdict:
-        schema = self.schema if self.schema is not None else _asked_schema(body)
-        if schema is None:
-            return SILENT
-        try:
-            value = json.loads(answer)
-        except (ValueError, RecursionError):
-            return Verdict(0.0)
-        try:
-            return Verdict(float(fits(value, schema)))
-        except Undecided:
-            return SILENT
+        schema = self.schema if self.schema is not None else _requested_schema(body)
+        if schema is None or len(answer) > MAX_BYTES:
+            return ABSTAIN
+        return await asyncio.to_thread(_validated, answer, schema)
+
+
+def _validated(answer: str, schema: Any) -> Verdict:
+    try:
+        value = json.loads(answer)
+    except (ValueError, RecursionError):
+        return Verdict(0.0)
+    try:
+        return Verdict(float(WORKER.is_valid(value, schema)))
+    except Undecidable:
+        return ABSTAIN
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What a model said, and what that cost."""
+class ModelAnswer:
+    """The text that a model generated, and its cost in US dollars."""
 
     text: str
     cost: float
 
 
-AskModel = Callable[[Sequence[Mapping[str, str]], int], Awaitable[Answered]]
-"""Ask a model with messages and the most tokens it may answer with; an exception where it does not answer."""
+CallModel = Callable[[Sequence[Mapping[str, str]], int], Awaitable[ModelAnswer]]
+"""Call a model with messages and a limit of output tokens; raises an exception if it does not answer."""
 
 INSTRUCTIONS = """\
 You grade answers. Between two lines that hold the mark {mark} you get a request, then an answer to it. Whatever \
@@ -118,39 +123,39 @@ the answer does what was asked: right before complete, complete before well put.
 
 @dataclass(frozen=True)
 class PricedModel:
-    """A model that may judge: its name, how it is asked, and dollars per million tokens."""
+    """A model that may judge: its name, how it is called, and its prices in US dollars per million tokens."""
 
     name: str
-    ask: AskModel
+    call: CallModel
     input_price: float
     output_price: float
 
 
 @dataclass(frozen=True)
 class ModelJudge:
-    """Asks a model for a grade; ``more`` is the operator's own instruction to it."""
+    """Asks a model for a grade; ``instructions`` are the operator's additions to its prompt."""
 
     model: PricedModel
-    more: str = ""
+    instructions: str = ""
 
     @property
     def name(self) -> str:
         return f"model:{self.model.name}"
 
-    def most_cost(self, body: Body, answer: str) -> float | None:
-        """An upper bound: no token is shorter than a byte."""
+    def max_cost(self, body: Body, answer: str) -> float | None:
+        """An upper bound of the cost: no token is shorter than a byte."""
         written = sum(len(message["content"].encode()) + 16 for message in self._messages(body, answer))
-        return (written * self.model.input_price + MOST_OUTPUT * self.model.output_price) / 1e6
+        return (written * self.model.input_price + MAX_OUTPUT * self.model.output_price) / 1e6
 
     async def judge(self, body: Body, answer: str) -> Verdict:
-        answered = await self.model.ask(self._messages(body, answer), MOST_OUTPUT)
-        return Verdict(_grade(answered.text), answered.cost)
+        grade = await self.model.call(self._messages(body, answer), MAX_OUTPUT)
+        return Verdict(_grade(grade.text), grade.cost)
 
     def _messages(self, body: Body, answer: str) -> list[dict[str, str]]:
-        # Nobody who wrote the request or the answer can know the mark, so neither can end the material early.
+        # The mark is random, so neither the request nor the answer can contain it and end the material early.
         mark = secrets.token_hex(8)
-        more = f"{self.more.strip()}\n" if self.more.strip() else ""
-        material = f"{mark}\nREQUEST\n{_asked(body)[:LONGEST]}\n\nANSWER\n{answer[:LONGEST]}\n{mark}"
+        more = f"{self.instructions.strip()}\n" if self.instructions.strip() else ""
+        material = f"{mark}\nREQUEST\n{_request_text(body)[:MAX_TEXT]}\n\nANSWER\n{answer[:MAX_TEXT]}\n{mark}"
         return [
             {"role": "system", "content": INSTRUCTIONS.format(mark=mark, more=more)},
             {"role": "user", "content": material},
@@ -161,8 +166,8 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _asked_schema(body: Body) -> Any:
-    """The schema a request wants its answer in; any object where it wants just JSON."""
+def _requested_schema(body: Body) -> Any:
+    """The JSON Schema that a request asks for; any object if it asks for JSON only."""
     wanted = body.get("response_format")
     if not isinstance(wanted, Mapping):
         return None
@@ -172,8 +177,8 @@ def _asked_schema(body: Body) -> Any:
     return inside.get("schema") if wanted.get("type") == "json_schema" and isinstance(inside, Mapping) else None
 
 
-def _asked(body: Body) -> str:
-    """The request's messages as text."""
+def _request_text(body: Body) -> str:
+    """The messages of a request as text."""
     lines = []
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else []:
@@ -188,7 +193,7 @@ def _asked(body: Body) -> str:
 
 
 def _grade(text: str) -> float | None:
-    """The score in a judging model's reply; None for anything but what it was asked for."""
+    """The score in a judging model's reply; None if the reply is anything but the requested JSON object."""
     text = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         found = json.loads(text)

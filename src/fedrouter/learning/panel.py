@@ -1,4 +1,4 @@
-"""The panel: which judges there are in a config, and whose score counts for an answer."""
+"""A panel of judges: created from a config; the first judge that has a score counts."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "json_schema": ("schema",),
     "model": ("model", "instructions"),
 }
-"""Kinds of judges, and the settings each takes."""
+"""Kinds of judges and the settings that each one takes."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A judge's score as the log takes it."""
+    """A score and its source, as the log stores them."""
 
     score: float
     by: str
 
 
 class Panel:
-    """Judges in their order: the first that can say something is heard. Those that cost money keep to the allowance.
+    """Judges in order of priority: the first that does not abstain gives the score. Paid judges share an allowance.
 
-    ``failed`` counts judgments that a model did not give, ``unheard`` those for which there was no allowance left.
+    ``failed`` counts judgments that ended in an error, ``over_budget`` those for which no allowance was left.
     """
 
     def __init__(self, judges: Sequence[Judge], allowance: Allowance) -> None:
         self.judges, self.allowance = tuple(judges), allowance
-        self.judged, self.failed, self.unheard = 0, 0, 0
+        self.judged, self.failed, self.over_budget = 0, 0, 0
 
     async def score(self, body: Body, answer: str) -> Score | None:
-        """The score of one answer; None if no judge has one to give. Never raises for a model that fails to judge."""
+        """The score of one answer; None if every judge abstains. A judge that fails is skipped."""
         for judge in self.judges:
             try:
                 verdict = await self._verdict(judge, body, answer)
             except Exception:
-                # Upstreams fail in many ways, and none of them is a reason to stop judging. No text in any log.
+                # Whatever went wrong is no reason to stop judging. It is not logged, since it may quote a prompt.
                 self.failed += 1
                 continue
             if verdict is not None and verdict.score is not None:
@@ -53,25 +53,25 @@ class Panel:
         return None
 
     async def _verdict(self, judge: Judge, body: Body, answer: str) -> Verdict | None:
-        """What a judge says; None if there is no allowance left to ask it."""
-        most = judge.most_cost(body, answer)
-        if most is None:
+        """A judge's verdict; None if no allowance is left for it."""
+        limit = judge.max_cost(body, answer)
+        if limit is None:
             return await judge.judge(body, answer)
-        taken = self.allowance.take(most)
-        if taken is None:
-            self.unheard += 1
+        reservation = self.allowance.reserve(limit)
+        if reservation is None:
+            self.over_budget += 1
             return None
-        cost = most  # what a model charges that fails midway is not known: the most
+        cost = limit  # the charge of a call that fails midway is unknown: assume the maximum
         try:
             verdict = await judge.judge(body, answer)
             cost = verdict.cost
             return verdict
         finally:
-            self.allowance.settle(taken, cost)
+            self.allowance.settle(reservation, cost)
 
 
 def judge_of(kind: str, settings: Mapping[str, str], models: Mapping[str, PricedModel]) -> Judge:
-    """The judge that a config entry asks for; ``models`` are those that may judge, by name."""
+    """The judge that a config entry describes; ``models`` are the models that may judge, by name."""
     if kind not in KINDS:
         raise BadInput(f"judge {kind!r}: expected one of {', '.join(KINDS)}")
     for name in settings:

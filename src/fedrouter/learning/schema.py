@@ -1,153 +1,159 @@
-"""Whether a value fits a JSON schema: the keywords structured outputs use, and an honest "cannot say" beyond them.
+"""JSON Schema validation in a worker process, with limits on size and time.
 
-Schemas come from whoever sends requests, so nothing here may run long: `pattern` is not looked at (a regular expression
-can take for ever), references may not go in circles, and steps are counted.
+Schemas and answers come from clients and models, so the work must be bounded: `jsonschema_rs` runs in a process of its
+own that is killed at the time limit, fetches no remote references, and matches patterns in linear time. A thread would
+not do, because a validation cannot be interrupted and holds Python's interpreter lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from typing import Any
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import IO, Any
 
-MOST_STEPS = 20_000
-NOTES = frozenset(
-    [
-        "$schema",
-        "$id",
-        "$comment",
-        "$defs",
-        "definitions",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "format",
-        "readOnly",
-        "writeOnly",
-        "deprecated",
-    ]
-)
-"""Keywords that say nothing about what fits."""
+from fedrouter.errors import MissingExtra
+
+MAX_BYTES = 1 << 18
+"""Bytes of a schema and a value together, as JSON."""
+SECONDS = 2.0
+"""Time limit of one validation."""
+START_SECONDS = 30.0
+"""Time limit for the worker to start."""
+MEMORY = 1 << 30
+"""Bytes of address space that the worker may use."""
 
 
-class Undecided(Exception):
-    """The schema asks for more than this can tell."""
+class Undecidable(Exception):
+    """It cannot be said whether the value is valid: not a schema, a remote reference, too large, or too slow."""
 
 
-def fits(value: Any, schema: Any) -> bool:
-    """Whether a value, as JSON gives it, fits a schema; :class:`Undecided` where that cannot be told."""
-    try:
-        return _Checker(schema).fits(value, schema)
-    except (RecursionError, TypeError, ValueError, OverflowError, AttributeError):
-        raise Undecided from None  # a schema that goes in circles, or is none
+class SchemaWorker:
+    """Validates in one worker process, which starts on first use and again after it was killed. Thread-safe."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: Callable[[], object] | None = None
+
+    def is_valid(self, value: Any, schema: Any) -> bool:
+        """Whether a JSON value is valid under a schema; :class:`Undecidable` if that cannot be said in time."""
+        try:
+            line = json.dumps([schema, value]).encode() + b"\n"
+        except (ValueError, RecursionError):
+            raise Undecidable from None
+        if len(line) > MAX_BYTES:
+            raise Undecidable
+        with self._lock:
+            verdict = self._answer(line)
+        if verdict not in (b"1\n", b"0\n"):
+            raise Undecidable
+        return verdict == b"1\n"
+
+    def close(self) -> None:
+        """End the worker; it starts again when it is needed."""
+        self._process = None
+        if self._end is not None:
+            self._end()
+
+    def _answer(self, line: bytes) -> bytes:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            deadline = time.monotonic() + self._seconds
+            _write(process.stdin, line, deadline)
+            verdict = _read_line(process.stdout, deadline)
+        except (OSError, TimeoutError):
+            verdict = b""
+        if not verdict:  # too slow, or it crashed
+            self.close()
+        return verdict
+
+    def _start(self) -> None:
+        self.close()
+        try:
+            import jsonschema_rs  # noqa: F401
+        except ImportError:
+            raise MissingExtra("The judge json_schema", "serve") from None
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
+        self._end = weakref.finalize(self, _end, self._process)  # also when the interpreter exits
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        _read_line(self._process.stdout, time.monotonic() + START_SECONDS)
 
 
-class _Checker:
-    def __init__(self, root: Any) -> None:
-        self._root = root
-        self._steps = 0
+def serve() -> None:
+    """The worker's loop: a schema and a value per line in, a verdict per line out; ends with its input."""
+    import resource
 
-    def fits(self, value: Any, schema: Any) -> bool:
-        self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise Undecided
-        if isinstance(schema, bool):
-            return schema
-        if not isinstance(schema, Mapping):
-            raise Undecided
-        return all(self._holds(keyword, wanted, value, schema) for keyword, wanted in schema.items())
+    import jsonschema_rs
 
-    def _holds(self, keyword: str, wanted: Any, value: Any, schema: Mapping[str, Any]) -> bool:
-        if keyword in NOTES:
-            return True
-        if keyword == "$ref":
-            return self.fits(value, self._referred(wanted))
-        if keyword in ("anyOf", "allOf"):
-            found = (self.fits(value, part) for part in wanted)
-            return any(found) if keyword == "anyOf" else all(found)
-        if keyword == "oneOf":
-            return sum(self.fits(value, part) for part in wanted) == 1
-        if keyword == "not":
-            return not self.fits(value, wanted)
-        if keyword in ("properties", "additionalProperties", "items"):
-            return self._inside(keyword, wanted, value, schema)
-        if keyword not in CHECKS:
-            raise Undecided
-        kinds, check = CHECKS[keyword]
-        # A keyword about strings has nothing to say of a number.
-        return not _is(value, kinds) or check(value, wanted)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
-    def _inside(self, keyword: str, wanted: Any, value: Any, schema: Mapping[str, Any]) -> bool:
-        if keyword == "items":
-            if "prefixItems" in schema:
-                raise Undecided
-            return not isinstance(value, list) or all(self.fits(item, wanted) for item in value)
-        if not isinstance(value, dict):
-            return True
-        if keyword == "properties":
-            return all(self.fits(value[name], part) for name, part in wanted.items() if name in value)
-        if "patternProperties" in schema:
-            raise Undecided
-        named = schema.get("properties", {})
-        return all(self.fits(value[name], wanted) for name in value if name not in named)
+    def refuse(uri: str) -> Any:
+        raise ValueError(uri)
 
-    def _referred(self, reference: str) -> Any:
-        if not reference.startswith("#"):
-            raise Undecided
-        found = self._root
-        for part in reference[1:].split("/")[1:]:
-            found = found.get(part.replace("~1", "/").replace("~0", "~"))
-        if found is None:
-            raise Undecided
-        return found
+    out = sys.stdout.buffer
+    out.write(b"ready\n")
+    out.flush()
+    for line in sys.stdin.buffer:
+        try:
+            schema, value = json.loads(line)
+            validator = jsonschema_rs.validator_for(
+                schema, retriever=refuse, pattern_options=jsonschema_rs.RegexOptions()
+            )
+            verdict = b"1\n" if validator.is_valid(value) else b"0\n"
+        except BaseException:  # also a panic of the library, which is no Exception
+            verdict = b"?\n"
+        out.write(verdict)
+        out.flush()
 
 
-TYPES: Mapping[str, Callable[[Any], bool]] = {
-    "null": lambda value: value is None,
-    "boolean": lambda value: isinstance(value, bool),
-    "string": lambda value: isinstance(value, str),
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "integer": lambda value: TYPES["number"](value) and value == int(value),
-    "": lambda value: True,
-}
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
-def _is(value: Any, kinds: str | list[str]) -> bool:
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if any(kind not in TYPES for kind in kinds):
-        raise Undecided
-    return any(TYPES[kind](value) for kind in kinds)
+def _write(pipe: IO[bytes], data: bytes, deadline: float) -> None:
+    view = memoryview(data)
+    while view:
+        if not select.select([], [pipe], [], max(0.0, deadline - time.monotonic()))[1]:
+            raise TimeoutError
+        view = view[os.write(pipe.fileno(), view) :]
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Equality of JSON, where true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return set(one) == set(other) and all(_equal(one[name], other[name]) for name in one)
-    return bool(one == other)
+def _read_line(pipe: IO[bytes], deadline: float) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        part = os.read(pipe.fileno(), 64)
+        if not part:
+            return b""
+        line += part
+    return line
 
 
-CHECKS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "type": ("", _is),
-    "enum": ("", lambda value, wanted: any(_equal(value, one) for one in wanted)),
-    "const": ("", _equal),
-    "required": ("object", lambda value, wanted: all(name in value for name in wanted)),
-    "minProperties": ("object", lambda value, wanted: len(value) >= wanted),
-    "maxProperties": ("object", lambda value, wanted: len(value) <= wanted),
-    "minItems": ("array", lambda value, wanted: len(value) >= wanted),
-    "maxItems": ("array", lambda value, wanted: len(value) <= wanted),
-    "minLength": ("string", lambda value, wanted: len(value) >= wanted),
-    "maxLength": ("string", lambda value, wanted: len(value) <= wanted),
-    "minimum": ("number", lambda value, wanted: value >= wanted),
-    "maximum": ("number", lambda value, wanted: value <= wanted),
-    "exclusiveMinimum": ("number", lambda value, wanted: value > wanted),
-    "exclusiveMaximum": ("number", lambda value, wanted: value < wanted),
-    "multipleOf": ("number", lambda value, wanted: Fraction(str(value)) % Fraction(str(wanted)) == 0),
-}
-"""What each keyword is about ("" for any value), and whether a value has what it wants."""
+WORKER = SchemaWorker()
+"""The worker that all judges of a process share."""

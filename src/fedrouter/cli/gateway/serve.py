@@ -1,4 +1,4 @@
-"""`fedrouter serve` and `fedrouter bundle`: the gateway, and which router it serves."""
+"""`fedrouter serve` and `fedrouter bundle`: run the gateway, and switch the bundle that it serves."""
 
 from __future__ import annotations
 
@@ -15,24 +15,29 @@ from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, open_store, shown
 from fedrouter.cli.output import BundlePath, Json, Voice
 from fedrouter.errors import BadInput, MissingExtra
 
-bundle = typer.Typer(help="Which router every gateway on a store serves.", no_args_is_help=True)
+bundle = typer.Typer(help="Switch the router that all gateways on a store serve.", no_args_is_help=True)
 
 
 def serve(
     config: Annotated[Path | None, typer.Option("--config", help="The gateway's YAML file.")] = None,
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on; default: the config's.")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="0 for any free port.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Simulated models on loopback; no key and no config.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Say what is wrong with the config, and stop.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="0 for any free port; default: the config's."),
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve simulated models on loopback; needs no config.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Validate the config and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Put the router in front of your models: an OpenAI-compatible gateway."""
+    """Run the gateway: an OpenAI-compatible server that routes each request to one of your models."""
     voice = Voice(as_json)
     if demo == (config is not None):
         raise BadInput("serve: expected --config FILE or --demo")
     try:
         import aiohttp  # noqa: F401
         import orjson  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import pydantic  # noqa: F401
         import sqlalchemy  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
@@ -46,8 +51,7 @@ def serve(
 
 
 def _check(voice: Voice, config: Path | None) -> None:
-    from fedrouter.gateway.config import read_config
-    from fedrouter.gateway.fields import BadConfig
+    from fedrouter.gateway.config_file import BadConfig, read_config
 
     if config is None:
         raise BadInput("--check: expected --config FILE")
@@ -58,47 +62,44 @@ def _check(voice: Voice, config: Path | None) -> None:
         wrong = [{"line": p.line, "field": p.field, "message": p.message} for p in error.problems]
         voice.result({"config": str(config), "ok": False, "problems": wrong})
         raise typer.Exit(2) from None
-    voice.say(f"{config}: fine; {len(found.models)} models, default {found.routing.default_model}")
+    voice.say(f"{config}: valid; {len(found.models)} models, default {found.routing.default_model}")
     voice.result({"config": str(config), "ok": True, "problems": []})
 
 
 def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None) -> None:
-    from dataclasses import replace
-
-    from fedrouter.gateway.config import read_config
+    from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.server import serve as run
 
     config = read_config(path)
-    door = config.door
-    door = replace(door, host=host or door.host, port=door.port if port is None else port)
-    run(replace(config, door=door), lambda url, key: _ready(voice, url, key))
+    server = config.server.replace(host=host or config.server.host, port=config.server.port if port is None else port)
+    run(config.replace(server=server), lambda url, key: announce(voice, url, key))
 
 
 def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:
-    from fedrouter.gateway.config import Door
+    from fedrouter.gateway.config import ServerConfig
     from fedrouter.gateway.demo import open_demo, placeholder
     from fedrouter.gateway.server import serve as run
 
-    door = Door(host=host or "127.0.0.1", port=8080 if port is None else port)
+    server = ServerConfig(host=host or "127.0.0.1", port=8080 if port is None else port)
     with tempfile.TemporaryDirectory(prefix="fedrouter-demo-") as folder:
-        voice.say("[yellow]Simulated:[/] fictional models that answer without meaning. Learning a router …")
+        voice.say("[yellow]Simulated:[/] fictional models whose answers have no meaning. Learning a router …")
         store = f"sqlite:///{Path(folder) / 'log.db'}"
         run(
-            placeholder(door),
-            lambda url, key: _ready(voice, url, key, store),
-            lambda: open_demo(Path(folder), door),
+            placeholder(server),
+            lambda url, key: announce(voice, url, key, store),
+            lambda: open_demo(Path(folder), server),
         )
 
 
-def _ready(voice: Voice, url: str, key: str | None, store: str | None = None) -> None:
-    """One line for a machine; for a person how to try it. The key is shown this once."""
+def announce(voice: Voice, url: str, key: str | None, store: str | None = None) -> None:
+    """Report that the gateway is ready: one line of JSON, or for people how to try it. The key is shown only here."""
     if voice.as_json:
         sys.stdout.write(json.dumps({"url": url, "key": key}) + "\n")
         sys.stdout.flush()
         return
     voice.say(f"[bold]Ready:[/] {url}/v1   (Ctrl+C stops it)")
     if key is not None:
-        voice.say(f"[bold]Key:[/] {key}   shown this once")
+        voice.say(f"[bold]Key:[/] {key}   shown only once")
     shown = key or "$FEDROUTER_KEY"
     commands = [
         f"curl -i {url}/v1/chat/completions -H 'Authorization: Bearer {shown}' -H 'Content-Type: application/json' "
@@ -111,21 +112,21 @@ def _ready(voice: Voice, url: str, key: str | None, store: str | None = None) ->
 
 @bundle.command()
 def use(path: BundlePath, store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
-    """Make a bundle the one in service; gateways verify it and swap within seconds."""
+    """Put a bundle into service; gateways on the store verify it and swap within seconds."""
     from fedrouter.bundle import load
 
     voice = Voice(as_json)
     saved = load(path)
     with open_store(store, config) as opened:
         row = opened.set_current(saved.manifest["digest"], os.path.abspath(path))
-    voice.say(f"{path}: version {saved.version}, {saved.router.family}; gateways on this store swap to it now")
+    voice.say(f"{path}: version {saved.version}, {saved.router.family}; gateways on this store are swapping to it")
     voice.next("fedrouter bundle rollback")
     voice.result(row.to_json())
 
 
 @bundle.command()
 def rollback(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
-    """Go back to the bundle before."""
+    """Go back to the previous bundle."""
     voice = Voice(as_json)
     with open_store(store, config) as opened:
         row = opened.roll_back()
@@ -135,7 +136,7 @@ def rollback(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = 
 
 @bundle.command()
 def show(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
-    """Which bundle is in service, and which a rollback goes back to."""
+    """Show the bundle in service and the previous one."""
     voice = Voice(as_json)
     with open_store(store, config) as opened:
         rows = {"current": opened.current(), "previous": opened.previous()}

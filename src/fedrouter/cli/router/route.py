@@ -33,18 +33,18 @@ def route(
     embedding = encoder.encode([text])
     estimates = saved.router.estimate(embedding)
     utility, names = estimates.utility(tradeoff)[0], saved.router.pool.names
-    chosen = names[int(estimates.choose(tradeoff)[0])]
-    order = sorted(range(len(names)), key=lambda place: (names[place] != chosen, -utility[place]))
+    order = [int(index) for index in estimates.ranking(tradeoff)[0]]
+    chosen = names[order[0]]
     ranking: list[dict[str, Any]] = [
         {
-            "model": names[place],
-            "accuracy": _number(estimates.accuracy[0, place]),
-            "error": _number(estimates.error[0, place]) if estimates.error is not None else None,
-            "cost": _number(estimates.cost[0, place]),
-            "utility": _number(utility[place]),
+            "model": names[index],
+            "accuracy": _number(estimates.accuracy[0, index]),
+            "error": _number(estimates.error[0, index]) if estimates.error is not None else None,
+            "cost": _number(estimates.cost[0, index]),
+            "utility": _number(utility[index]),
         }
-        | ({"unavailable": estimates.unavailable[place]} if estimates.unavailable[place] else {})
-        for place in order
+        | ({"unavailable": estimates.unavailable[index]} if estimates.unavailable[index] else {})
+        for index in order
     ]
     best = ranking[0]
     reason = f"highest predicted accuracy - λ · cost of {int(estimates.usable.sum())} models"

@@ -1,4 +1,4 @@
-"""Who comes in: API keys, looked up by hash in the store and remembered for a few seconds."""
+"""Authentication by API key: looked up by hash in the store, and cached for a few seconds."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ import hashlib
 import time
 from collections import OrderedDict
 
-from fedrouter.gateway.http import Refusal, Request
+from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.store.records import Key
 from fedrouter.store.store import Store
 
 FRESH = 5.0
-"""Seconds after which a key is looked up again: a disabled one is refused after at most so long."""
-MOST = 4096
+"""Seconds after which a key is looked up again, and so the longest time a disabled key keeps working."""
+MAX_CACHED = 4096
 OPEN = Key(id="open", name="no authentication", created=0.0, admin=True)
-"""Stands for everybody where authentication is switched off."""
+"""The key of every request when authentication is off."""
 
 
-class Doorkeeper:
-    """Turns a request's bearer token into its key, or refuses it; never keeps a token."""
+class Authenticator:
+    """Finds the key of a request by its bearer token; tokens themselves are never kept."""
 
     def __init__(self, store: Store, auth: bool) -> None:
         self._store, self._auth = store, auth
         self._known: OrderedDict[bytes, tuple[Key | None, float]] = OrderedDict()
 
-    async def key_of(self, request: Request) -> Key:
+    async def authenticate(self, request: HttpRequest) -> Key:
+        """The key of a request; :class:`HttpError` 401 or 403 if it has none."""
         if not self._auth:
             if b"origin" in request.headers:
-                # Else any web page, in a browser that reaches this port, could spend in its user's name.
-                raise Refusal(403, "Without keys, no browser is answered.", "origin_refused", "permission_error")
+                # Otherwise any web page open in a browser that reaches this port could send requests.
+                raise HttpError(
+                    403, "Browsers are not served while authentication is off.", "origin_refused", "permission_error"
+                )
             return OPEN
         given = request.headers.get(b"authorization", b"")
         if given[:7].lower() != b"bearer " or len(given) > 512:
             raise _refused("Send your key as 'Authorization: Bearer KEY'; `fedrouter key create` makes one.")
-        # The table is by hash of the token: how long a look-up takes says nothing about any key.
+        # The cache is keyed by the token's hash, so that lookup times reveal nothing about keys.
         digest = hashlib.sha256(given).digest()
         found = self._known.get(digest)
         if found is None or found[1] < time.monotonic():
@@ -43,12 +46,14 @@ class Doorkeeper:
             found = (key, time.monotonic() + FRESH)
             self._known[digest] = found
             self._known.move_to_end(digest)
-            if len(self._known) > MOST:
+            if len(self._known) > MAX_CACHED:
                 self._known.popitem(last=False)
         if found[0] is None:
-            raise _refused("This key is not known here, or is disabled.")
+            raise _refused("This key is unknown or disabled.")
         return found[0]
 
 
-def _refused(message: str) -> Refusal:
-    return Refusal(401, message, "invalid_api_key", "authentication_error", headers=[(b"www-authenticate", b"Bearer")])
+def _refused(message: str) -> HttpError:
+    return HttpError(
+        401, message, "invalid_api_key", "authentication_error", headers=[(b"www-authenticate", b"Bearer")]
+    )

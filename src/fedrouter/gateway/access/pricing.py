@@ -1,4 +1,4 @@
-"""Money: what a request really cost, what the baseline would have charged for the same tokens, what one may cost."""
+"""Prices: the cost of a request from its token usage, and its expected cost before it is answered."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrouter.gateway.config import Upstream
-from fedrouter.gateway.routing.prompt import CHARACTERS_PER_TOKEN, Ask
+from fedrouter.gateway.routing.prompt import CHARACTERS_PER_TOKEN, Prompt
 from fedrouter.store.records import MOST_TOKENS
 
-USUAL_OUTPUT = 500
-"""Tokens of an answer that nobody predicted and nobody limited."""
+DEFAULT_OUTPUT = 500
+"""Expected tokens of an answer without a prediction or a limit."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request; ``cached`` are those of the input that the upstream had in its prompt cache."""
+    """Tokens of one request; ``cached`` input tokens were in the upstream's prompt cache."""
 
     input_tokens: int
     output_tokens: int
@@ -26,21 +26,21 @@ class Usage:
 
     @classmethod
     def of(cls, usage: Any) -> Usage | None:
-        """The usage an upstream reported, or None where it is not what OpenAI's would be."""
+        """The usage that an upstream reported; None if it is not in OpenAI's format."""
         if not isinstance(usage, Mapping):
             return None
-        asked: Any = usage.get("prompt_tokens")
-        answered: Any = usage.get("completion_tokens", 0)
-        if not _count(asked) or not _count(answered):
+        prompt: Any = usage.get("prompt_tokens")
+        completion: Any = usage.get("completion_tokens", 0)
+        if not _count(prompt) or not _count(completion):
             return None
         details = usage.get("prompt_tokens_details")
         cached: Any = details.get("cached_tokens") if isinstance(details, Mapping) else 0
-        return cls(asked, answered, min(cached, asked) if _count(cached) else 0)
+        return cls(prompt, completion, min(cached, prompt) if _count(cached) else 0)
 
     @classmethod
-    def guessed(cls, ask: Ask, characters: int) -> Usage:
-        """From the length of what was asked and answered, where the upstream did not say."""
-        return cls(ask.input_tokens, math.ceil(characters / CHARACTERS_PER_TOKEN), estimated=True)
+    def estimate(cls, prompt: Prompt, characters: int) -> Usage:
+        """Usage estimated from the lengths of prompt and answer, for an upstream that reports none."""
+        return cls(prompt.input_tokens, math.ceil(characters / CHARACTERS_PER_TOKEN), estimated=True)
 
 
 def _count(value: Any) -> bool:
@@ -48,18 +48,16 @@ def _count(value: Any) -> bool:
 
 
 def cost_of(usage: Usage, model: Upstream) -> float:
-    """US dollars."""
-    cached_price = model.input_price if model.cached_price is None else model.cached_price
+    """Cost in US dollars."""
+    cached_price = model.input_price if model.cached_input_price is None else model.cached_input_price
     fresh = usage.input_tokens - usage.cached
     return (fresh * model.input_price + usage.cached * cached_price + usage.output_tokens * model.output_price) / 1e6
 
 
-def expected_cost(model: Upstream, ask: Ask, predicted: float | None) -> float:
-    """What to set aside for a request before it is answered: the router's estimate, or what its length suggests."""
-    output = min(USUAL_OUTPUT, ask.most_output or USUAL_OUTPUT)
-    guess = (ask.input_tokens * model.input_price + output * model.output_price) / 1e6
-    return (
-        guess
-        if predicted is None or math.isnan(predicted)
-        else max(predicted, ask.input_tokens * model.input_price / 1e6)
-    )
+def expected_cost(model: Upstream, prompt: Prompt, predicted: float | None) -> float:
+    """Cost to reserve for a request: the router's estimate, or one from the request's length if there is none."""
+    input_cost = prompt.input_tokens * model.input_price
+    if predicted is None or math.isnan(predicted):
+        output = min(DEFAULT_OUTPUT, prompt.max_output or DEFAULT_OUTPUT)
+        return (input_cost + output * model.output_price) / 1e6
+    return max(predicted, input_cost / 1e6)

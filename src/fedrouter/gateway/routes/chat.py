@@ -1,83 +1,51 @@
-"""POST /v1/chat/completions: decide, ask, log, answer. The answer's bytes are the upstream's own."""
+"""POST /v1/chat/completions: route, call the model, log, answer. The answer's bytes are the upstream's own."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
-import orjson
 
-from fedrouter.gateway.access.limits import Purse
-from fedrouter.gateway.access.pricing import Usage, expected_cost
+from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.config import Upstream
-from fedrouter.gateway.http import Headers, Refusal, Request, Send, answer, refuse
-from fedrouter.gateway.request_context import Turn
-from fedrouter.gateway.routing.options import read_wishes
-from fedrouter.gateway.routing.prompt import read_ask
-from fedrouter.gateway.upstream.splice import Spliced
-from fedrouter.gateway.upstream.stream import Meter, answer_length, answer_text
-from fedrouter.gateway.upstream.upstreams import LARGE, Answer, Failed
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
+from fedrouter.gateway.pipeline import route_request
+from fedrouter.gateway.request_context import RequestContext
+from fedrouter.gateway.upstream.splice import SplicedBody
+from fedrouter.gateway.upstream.stream import UsageTracker, answer_length, answer_text
+from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
 
-if TYPE_CHECKING:
-    from fedrouter.gateway.gateway import Gateway
-
-DROPPED = frozenset(
+DROPPED_HEADERS = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade"),
         *("transfer-encoding", "content-length", "set-cookie", "server", "date", "alt-svc"),
         "strict-transport-security",
     }
 )
-"""Headers of an upstream that are between it and us."""
-JUDGED = 1 << 18
-"""Bytes of a request up to which its answer is judged: larger ones would fill the memory while they wait."""
-END = 1.0
+"""Headers of an upstream that concern only its connection to the gateway."""
+MAX_JUDGED = 1 << 18
+"""Bytes of a request up to which its answer is judged; larger ones would take too much memory in the queue."""
+END_TIMEOUT = 1.0
 """Seconds for a connection to end after its stream has."""
 
 
-def read_body(raw: bytes) -> dict[str, Any]:
-    """A chat body far enough understood to route it; the rest is the upstream's business."""
+async def chat(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    context = await route_request(gateway, request)
+    raw = context.raw
+    # Splicing a body with millions of small values takes seconds: do that on a thread.
+    spliced = SplicedBody(raw) if len(raw) < LARGE else await asyncio.to_thread(SplicedBody, raw)
+    judged = context.body if gateway.judge_queue is not None and len(raw) <= MAX_JUDGED else None
+    context.release_body()
+    del raw
+    disconnected = asyncio.ensure_future(request.disconnected())
     try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise Refusal(400, "The body is not JSON.", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "The body is not a JSON object.", "invalid_json")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(entry, dict) for entry in messages):
-        raise Refusal(400, "messages: expected a list of messages.", "invalid_value", param="messages")
-    if not isinstance(body.get("stream"), bool | None):
-        raise Refusal(400, "stream: expected true or false.", "invalid_value", param="stream")
-    return body
-
-
-async def chat(gateway: Gateway, request: Request, send: Send) -> None:
-    begun = time.perf_counter()
-    key = await gateway.doorkeeper.key_of(request)
-    gateway.rates.admit(key)
-    raw = await request.body(gateway.config.door.body_limit)
-    body = read_body(raw)
-    current = gateway.bundles.current
-    wishes = read_wishes(request, body, gateway.decider.places, current.family if current else None)
-    ask = read_ask(body)
-    purse = await gateway.budgets.purse(key)
-    decision = await gateway.decider.decide(
-        ask, wishes, key.id, purse.affordable if purse else None, gateway.upstreams.resting()
-    )
-    turn = Turn(gateway.config, key.id, ask, wishes, decision, body.get("stream") is True, begun)
-    # Millions of small values take seconds to look through: nobody else waits for that.
-    spliced = Spliced(raw) if len(raw) < LARGE else await asyncio.to_thread(Spliced, raw)
-    judged = body if gateway.background is not None and len(raw) <= JUDGED else None
-    del body  # may be large, and waiting for an answer may take long
-    gone = asyncio.ensure_future(request.gone())
-    try:
-        await _Exchange(gateway, turn, purse, gone, judged, send).run(spliced)
+        await _Exchange(gateway, context, disconnected, judged, send).run(spliced)
     finally:
-        gone.cancel()
-        if purse is not None:
-            purse.settle(None)  # nothing, if it was settled before
+        disconnected.cancel()
+        context.settle(None)
 
 
 class _Exchange:
@@ -86,100 +54,97 @@ class _Exchange:
     def __init__(
         self,
         gateway: Gateway,
-        turn: Turn,
-        purse: Purse | None,
-        gone: asyncio.Future[None],
+        context: RequestContext,
+        disconnected: asyncio.Future[None],
         judged: dict[str, Any] | None,
         send: Send,
     ) -> None:
-        self._gateway, self._turn, self._purse = gateway, turn, purse
-        self._gone, self._judged, self._send = gone, judged, send
+        self._gateway, self._context = gateway, context
+        self._disconnected, self._judged, self._send = disconnected, judged, send
 
-    async def run(self, spliced: Spliced) -> None:
-        turn, upstreams = self._turn, self._gateway.upstreams
-        asked_at = time.perf_counter()
+    async def run(self, spliced: SplicedBody) -> None:
+        context, upstreams = self._context, self._gateway.upstreams
+        called = time.perf_counter()
         try:
-            found = await upstreams.ask(
-                turn.decision.order, lambda model: spliced.to(model.model), turn.streamed, self._permit, self._gone.done
+            found = await upstreams.complete(
+                context.decision.order,
+                lambda model: spliced.to(model.target),
+                context.streamed,
+                context.can_afford,
+                self._disconnected.done,
             )
-        except Failed as failure:
-            turn.upstream_seconds = time.perf_counter() - asked_at
-            await self._commit("client_gone" if self._gone.done() else failure.kind, None, None, failure.attempts)
-            await refuse(self._send, _refusal(failure), turn.headers(None))
+        except UpstreamsFailed as failure:
+            context.upstream_seconds = time.perf_counter() - called
+            status = "client_gone" if self._disconnected.done() else failure.kind
+            await self._commit(status, None, None, failure.attempts)
+            await send_error(self._send, _failed(failure), context.headers(None))
             return
-        turn.upstream_seconds = time.perf_counter() - asked_at
+        context.upstream_seconds = time.perf_counter() - called
         if found.response is None:
-            await self._whole(found)
+            await self._complete(found)
         else:
-            await self._relay(found, found.response)
-
-    def _permit(self, model: Upstream) -> bool:
-        """Whether the key's budget still pays for one more attempt, at this model."""
-        if self._purse is None:
-            return True
-        decision = self._turn.decision
-        predicted = decision.cost_at(decision.order.index(model.name))
-        return self._purse.reserve(expected_cost(model, self._turn.ask, predicted))
+            await self._stream(found, found.response)
 
     async def _commit(
         self, status: str, served: Upstream | None, usage: Usage | None, attempts: int, text: str | None = None
     ) -> None:
-        """The record is in the log when this returns; only then may the answer end."""
-        turn, gateway = self._turn, self._gateway
-        record = turn.record(status, served, usage, attempts, gateway.embedder)
+        """Write the log row; the answer may end only after this has returned."""
+        context, gateway = self._context, self._gateway
+        record = context.record(status, served, usage, attempts, gateway.embedder)
         await gateway.writer.put(record)
-        if self._purse is not None:
-            self._purse.settle(record.cost)
+        context.settle(record.cost)
         gateway.metrics.served(record)
         if served is not None and status == "ok":
-            gateway.decider.sticky.served(gateway.decider.session(turn.ask, turn.wishes, turn.key), served.name)
-            if text is not None and self._judged is not None and gateway.background is not None:
-                gateway.background.offer(record, self._judged, text)
+            gateway.decider.sticky.served(context.session, served.name)
+            if text is not None and self._judged is not None and gateway.judge_queue is not None:
+                gateway.judge_queue.offer(record, self._judged, text)
 
-    async def _whole(self, found: Answer) -> None:
+    async def _complete(self, found: UpstreamResponse) -> None:
+        """Pass on a complete response."""
         served, text = found.model, None
         if found.status == 200:
-            usage = Usage.of(found.document.get("usage")) or Usage.guessed(
-                self._turn.ask, answer_length(found.document)
+            usage = Usage.of(found.document.get("usage")) or Usage.estimate(
+                self._context.prompt, answer_length(found.document)
             )
-            status = "client_gone" if self._gone.done() else "ok"
+            status = "client_gone" if self._disconnected.done() else "ok"
             text = answer_text(found.document) if self._judged is not None else None
             await self._commit(status, served, usage, found.attempts, text)
-        else:  # the upstream refused what the client sent
+        else:  # the upstream rejected the client's request
             await self._commit("refused", served, None, found.attempts)
-        await answer(self._send, found.status, found.body, _passed(found) + self._turn.headers(served))
+        await send_response(self._send, found.status, found.body, _passed(found) + self._context.headers(served))
 
-    async def _relay(self, found: Answer, response: aiohttp.ClientResponse) -> None:
-        """Events as they come. Once the first has gone out nothing is asked again: what breaks then is said."""
-        turn, send = self._turn, self._send
-        meter, status = Meter(self._judged is not None), "ok"
-        self._gone.add_done_callback(lambda _: response.close())
-        headers = _passed(found) + turn.headers(found.model)
+    async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse) -> None:
+        """Pass on events as they arrive. After the first one there are no retries: a failure becomes an error event."""
+        context, send = self._context, self._send
+        tracker, status = UsageTracker(self._judged is not None), "ok"
+        self._disconnected.add_done_callback(lambda _: response.close())
+        headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             while chunk:
-                ready = meter.feed(chunk)
-                if meter.done:
+                ready = tracker.feed(chunk)
+                if tracker.done:
                     break
                 if ready:
                     await send({"type": "http.response.body", "body": ready, "more_body": True})
-                async with asyncio.timeout(turn.config.timing.idle):
+                async with asyncio.timeout(context.config.timing.idle):
                     chunk = await response.content.readany()
-            last = ready + meter.rest() if meter.done else meter.rest()
-            status = "ok" if meter.complete else "upstream_error"
+            last = ready + tracker.rest() if tracker.done else tracker.rest()
+            status = "ok" if tracker.complete else "upstream_error"
         except TimeoutError:
             status = "timeout"
         except (aiohttp.ClientError, OSError):
             status = "upstream_error"
-        if self._gone.done():
+        if self._disconnected.done():
             status = "client_gone"
-        turn.upstream_seconds += time.perf_counter() - began
-        text = meter.text if status == "ok" else None
-        await self._commit(status, found.model, meter.usage(turn.ask), found.attempts, text)
+        context.upstream_seconds += time.perf_counter() - began
+        text = tracker.text if status == "ok" else None
+        await self._commit(status, found.model, tracker.usage(context.prompt), found.attempts, text)
         if status != "ok":
             response.close()
-            self._gateway.upstreams.broke_off(found.model.name, status)
+            if status != "client_gone":  # then the model is not to blame
+                self._gateway.upstreams.stream_failed(found.model.name)
             last = b"\ndata: " + _broken(status).body() + b"\n\n"
         await send({"type": "http.response.body", "body": last})
         if status == "ok":
@@ -187,9 +152,9 @@ class _Exchange:
 
 
 async def _finish(response: aiohttp.ClientResponse) -> None:
-    """Read a stream's very end, so that its connection can serve again; if that does not come, let it go."""
+    """Read a stream to its end, so that its connection can be reused; close it if the end does not come."""
     try:
-        async with asyncio.timeout(END):
+        async with asyncio.timeout(END_TIMEOUT):
             while await response.content.readany():
                 pass
         response.release()
@@ -197,21 +162,22 @@ async def _finish(response: aiohttp.ClientResponse) -> None:
         response.close()
 
 
-def _passed(found: Answer) -> Headers:
+def _passed(found: UpstreamResponse) -> Headers:
+    """The upstream's headers that the client gets; `x-fedrouter-*` may come from another gateway behind this one."""
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in found.headers.items()
-        if name.lower() not in DROPPED and not name.lower().startswith("x-fedrouter-")  # of a gateway behind this one
+        if name.lower() not in DROPPED_HEADERS and not name.lower().startswith("x-fedrouter-")
     ]
 
 
-def _refusal(failure: Failed) -> Refusal:
+def _failed(failure: UpstreamsFailed) -> HttpError:
     wait = failure.retry_after
     headers = [(b"retry-after", b"%d" % max(1, round(wait)))] if wait is not None else []
     kind = "rate_limit_error" if failure.status == 429 else "upstream_error"
-    return Refusal(failure.status, str(failure), failure.kind, kind, headers=headers)
+    return HttpError(failure.status, str(failure), failure.kind, kind, headers=headers)
 
 
-def _broken(status: str) -> Refusal:
+def _broken(status: str) -> HttpError:
     what = "stopped sending" if status == "timeout" else "broke off"
-    return Refusal(502, f"The upstream {what} in the middle of its answer.", status, "upstream_error")
+    return HttpError(502, f"The upstream {what} in the middle of its answer.", status, "upstream_error")

@@ -1,4 +1,4 @@
-"""POST /v1/feedback: how good an answer was, by the id of its decision; safe to send twice."""
+"""POST /v1/feedback: a score for an answer, by the id of its decision; idempotent."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import Refusal, Request, Send, answer
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 
-LONGEST_ID = 64
+MAX_ID = 64
 BODY_LIMIT = 64 << 10
 
 
-async def feedback(gateway: Gateway, request: Request, send: Send) -> None:
-    key = await gateway.doorkeeper.key_of(request)
-    gateway.rates.admit(key)
+async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    key = await gateway.authenticator.authenticate(request)
+    gateway.rate_limiter.admit(key)
     decision, score = _read(await request.body(BODY_LIMIT))
     own = None if key.admin else key.id
     outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
     gateway.metrics.count("fedrouter_feedback_total", outcome=outcome)
     if outcome == "unknown":
-        raise Refusal(404, "No answer to this key has this decision_id.", "decision_not_found", param="decision_id")
-    await answer(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
+        raise HttpError(404, "No answer for this key has this decision_id.", "decision_not_found", param="decision_id")
+    await send_response(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
 
 
-def _plain(name: str) -> bool:
+def _alphanumeric(name: str) -> bool:
     return name.isascii() and name.isalnum()
 
 
@@ -34,17 +34,17 @@ def _read(raw: bytes) -> tuple[str, float]:
     try:
         body: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        raise Refusal(400, "The body is not JSON.", "invalid_json") from None
+        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
     if not isinstance(body, dict):
-        raise Refusal(400, "The body is not a JSON object.", "invalid_json")
+        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
     if unknown := sorted(set(body) - {"decision_id", "score"}):
-        raise Refusal(400, f"{unknown[0][:40]}: unknown field; expected decision_id and score.", "invalid_value")
+        raise HttpError(400, f"{unknown[0][:40]}: unknown field; expected decision_id and score.", "invalid_value")
     decision: Any = body.get("decision_id")
     score: Any = body.get("score")
-    if not isinstance(decision, str) or not 0 < len(decision) <= LONGEST_ID or not _plain(decision):
-        message = "decision_id: expected what x-fedrouter-decision-id said."
-        raise Refusal(400, message, "invalid_value", param="decision_id")
+    if not isinstance(decision, str) or not 0 < len(decision) <= MAX_ID or not _alphanumeric(decision):
+        message = "decision_id: expected the value of the header x-fedrouter-decision-id."
+        raise HttpError(400, message, "invalid_value", param="decision_id")
     number = isinstance(score, int | float) and not isinstance(score, bool)
     if not number or not math.isfinite(score) or not 0 <= score <= 1:
-        raise Refusal(400, "score: expected a number from 0 to 1.", "invalid_value", param="score")
+        raise HttpError(400, "score: expected a number from 0 to 1.", "invalid_value", param="score")
     return decision, float(score)

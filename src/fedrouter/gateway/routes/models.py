@@ -5,15 +5,15 @@ from __future__ import annotations
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import Request, Send, answer
+from fedrouter.gateway.http import HttpRequest, Send, send_response
 
 
-async def models(gateway: Gateway, request: Request, send: Send) -> None:
-    await gateway.doorkeeper.key_of(request)
+async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await gateway.authenticator.authenticate(request)
     serving = gateway.bundles.current
     names = [("auto", "fedrouter")]
     if serving is not None:
         names.append((f"router-{serving.family}-{gateway.config.routing.tradeoff:g}", "fedrouter"))
     names += [(name, "pool") for name in gateway.decider.names]
     listed = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
-    await answer(send, 200, orjson.dumps({"object": "list", "data": listed}))
+    await send_response(send, 200, orjson.dumps({"object": "list", "data": listed}))

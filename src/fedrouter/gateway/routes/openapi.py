@@ -1,36 +1,28 @@
-"""The document of the surface, for people and for tools that try every corner of it."""
+"""The OpenAPI document of the gateway, for people and for tools such as schemathesis."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fedrouter.gateway.routing.options import LONGEST, MOST, MOST_GLOBS
+from fedrouter.gateway.routing.options import RequestOptions
 
-_NUMBER = {"type": "number", "minimum": 0, "maximum": MOST}
-_NAME = {"type": "string", "minLength": 1, "maxLength": LONGEST}
-_GLOB = {"type": "string", "minLength": 1, "maxLength": LONGEST}
-SETTINGS: dict[str, Any] = {
-    "tradeoff": _NUMBER | {"description": "λ: accuracy given up to save a dollar."},
-    "dial": _NUMBER | {"maximum": 10, "description": "0 cheapest, 10 best; instead of a tradeoff."},
-    "allow": {
-        "description": "Names of models, with * and ?.",
-        "oneOf": [_GLOB, {"type": "array", "items": _GLOB, "minItems": 1, "maxItems": MOST_GLOBS}],
-    },
-    "max_price": _NUMBER | {"description": "Dollars per million tokens, input or output."},
-    "session": _NAME | {"description": "The conversation, if not told by its beginning."},
-    "task": _NAME | {"description": "A label kept in the log."},
-    "expected": {"type": "string", "description": "The right answer, for the judge exact_match."},
-    "off": {"type": "boolean", "description": "No routing: the default model serves."},
-    "explain": {"type": "boolean", "description": "The whole ranking in the header x-fedrouter-ranking."},
+_SCHEMA = RequestOptions.model_json_schema()
+_OPTIONS: dict[str, Any] = {
+    name: {key: value for key, value in schema.items() if key != "title"}
+    for name, schema in _SCHEMA["properties"].items()
 }
 _CHAT = {
     "type": "object",
     "required": ["model", "messages"],
     "properties": {
-        "model": {"type": "string", "minLength": 1, "description": "auto, router-<family>-<λ>, or a pool's model."},
+        "model": {
+            "type": "string",
+            "minLength": 1,
+            "description": "auto, router-<family>-<λ>, or the name of a model.",
+        },
         "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
         "stream": {"type": ["boolean", "null"]},
-        "fedrouter": {"type": ["object", "null"], "additionalProperties": False, "properties": SETTINGS},
+        "fedrouter": {"type": ["object", "null"], "additionalProperties": False, "properties": _OPTIONS},
     },
 }
 _ROUTE = _CHAT | {"required": ["messages"]}  # without a model: auto
@@ -77,7 +69,7 @@ ANYTHING: dict[str, Any] = {}
 
 
 def document() -> dict[str, Any]:
-    """OpenAPI 3.1."""
+    """The OpenAPI 3.1 document."""
     from fedrouter import __version__
 
     return {
@@ -85,16 +77,18 @@ def document() -> dict[str, Any]:
         "info": {"title": "fedrouter gateway", "version": __version__},
         "paths": {
             "/v1/chat/completions": {
-                "post": _operation("Answer, by the model chosen.", _CHAT, {"type": "object"}, 502, 504)
+                "post": _operation("A chat completion by the chosen model.", _CHAT, {"type": "object"}, 502, 504)
             },
-            "/v1/route": {"post": _operation("The decision alone.", _ROUTE, _ROUTED)},
-            "/v1/feedback": {"post": _operation("How good an answer was.", _SCORE, {"type": "object"}, 404)},
-            "/v1/models": {"get": _operation("What may stand in model.")},
-            "/v1/usage": {"get": _operation("Tokens, dollars, savings.", None, {}, 400) | {"parameters": _USAGE}},
-            "/v1/decisions/{id}": {"get": _operation("A decision, explained.", None, {}, 404) | {"parameters": [_ID]}},
-            "/metrics": {"get": _operation("Counters in Prometheus' text form.", None, None, 403)},
-            "/health/live": {"get": _operation("Is it up?") | {"security": []}},
-            "/health/ready": {"get": _operation("Can it route?", None, {}, 503) | {"security": []}},
+            "/v1/route": {"post": _operation("The decision, without calling a model.", _ROUTE, _ROUTED)},
+            "/v1/feedback": {"post": _operation("A score for an answer.", _SCORE, {"type": "object"}, 404)},
+            "/v1/models": {"get": _operation("Values for the field model.")},
+            "/v1/usage": {"get": _operation("Tokens, cost and savings.", None, {}, 400) | {"parameters": _USAGE}},
+            "/v1/decisions/{id}": {
+                "get": _operation("Explain a past decision.", None, {}, 404) | {"parameters": [_ID]}
+            },
+            "/metrics": {"get": _operation("Metrics in Prometheus' text format.", None, None, 403)},
+            "/health/live": {"get": _operation("Liveness.") | {"security": []}},
+            "/health/ready": {"get": _operation("Readiness.", None, {}, 503) | {"security": []}},
         },
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -118,10 +112,10 @@ def _operation(
     *more: int,
 ) -> dict[str, Any]:
     error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
-    fine = {"application/json": {"schema": answer}} if answer is not None else {"text/plain": {}}
-    responses: dict[str, Any] = {"200": {"description": "Fine.", "content": fine}}
+    success = {"application/json": {"schema": answer}} if answer is not None else {"text/plain": {}}
+    responses: dict[str, Any] = {"200": {"description": "OK.", "content": success}}
     codes = {401, 429, 503, *more} if body is None else {400, 401, 413, 429, 503, *more}
-    responses |= {str(code): {"description": "Refused."} | error for code in sorted(codes)}
+    responses |= {str(code): {"description": "An error."} | error for code in sorted(codes)}
     found: dict[str, Any] = {"summary": summary, "responses": responses}
     if body is not None:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}

@@ -1,30 +1,18 @@
-"""POST /v1/route: the decision for a chat body, without asking any model. It is not logged."""
+"""POST /v1/route: the decision for a chat body, without calling a model. It is not logged."""
 
 from __future__ import annotations
 
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import JSON, Request, Send, answer
-from fedrouter.gateway.routes.chat import read_body
-from fedrouter.gateway.routing.options import read_wishes
-from fedrouter.gateway.routing.prompt import read_ask
+from fedrouter.gateway.http import JSON, HttpRequest, Send, send_response
+from fedrouter.gateway.pipeline import route_request
 from fedrouter.gateway.routing.reasons import REASONS
 
 
-async def route(gateway: Gateway, request: Request, send: Send) -> None:
-    key = await gateway.doorkeeper.key_of(request)
-    gateway.rates.admit(key)
-    body = read_body(await request.body(gateway.config.door.body_limit))
-    current = gateway.bundles.current
-    wishes = read_wishes(
-        request, {"model": "auto", **body}, gateway.decider.places, current.family if current else None
-    )
-    ask = read_ask(body)
-    purse = await gateway.budgets.purse(key)
-    decision = await gateway.decider.decide(
-        ask, wishes, key.id, purse.affordable if purse else None, gateway.upstreams.resting()
-    )
+async def route(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    context = await route_request(gateway, request, default_model="auto")
+    decision, prompt = context.decision, context.prompt
     found = {
         "decision_id": decision.id,
         "model": decision.model,
@@ -35,8 +23,8 @@ async def route(gateway: Gateway, request: Request, send: Send) -> None:
         "predicted_cost": decision.predicted_cost,
         "family": decision.serving.family if decision.serving else None,
         "bundle_version": decision.serving.version if decision.serving else None,
-        "input_tokens": ask.input_tokens,
-        "needs": sorted(ask.needs),
+        "input_tokens": prompt.input_tokens,
+        "needs": sorted(prompt.needs),
         "ranking": decision.ranking,
     }
-    await answer(send, 200, orjson.dumps(found), [JSON, (b"x-fedrouter-decision-id", decision.id.encode())])
+    await send_response(send, 200, orjson.dumps(found), [JSON, (b"x-fedrouter-decision-id", decision.id.encode())])

@@ -1,4 +1,4 @@
-"""GET /v1/usage: requests, tokens, dollars and savings by day, key or model; a key sees its own, an admin all."""
+"""GET /v1/usage: requests, tokens, cost and savings by day, key or model; an admin key sees all keys."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import Refusal, Request, Send, answer
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.store.records import By
 
 
-async def usage(gateway: Gateway, request: Request, send: Send) -> None:
-    key = await gateway.doorkeeper.key_of(request)
+async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    key = await gateway.authenticator.authenticate(request)
     by, since = _read(request.query)
     own = None if key.admin else key.id
     rows = await asyncio.to_thread(gateway.store.usage, by, since, own)
@@ -28,16 +28,16 @@ async def usage(gateway: Gateway, request: Request, send: Send) -> None:
         "rows": [row.to_json() for row in rows],
         "total": {name: sum(getattr(row, name) for row in rows) for name in sums},
     }
-    await answer(send, 200, orjson.dumps(found))
+    await send_response(send, 200, orjson.dumps(found))
 
 
 def _read(query: bytes) -> tuple[By, float]:
     given = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
     if unknown := sorted(set(given) - {"by", "since"}):
-        raise Refusal(400, f"{unknown[0][:40]}: unknown; there are by and since.", "invalid_value")
+        raise HttpError(400, f"{unknown[0][:40]}: unknown parameter; expected by or since.", "invalid_value")
     by, since = given.get("by", "day"), given.get("since", "0")
     if by not in ("day", "key", "model"):
-        raise Refusal(400, "by: expected day, key or model.", "invalid_value", param="by")
+        raise HttpError(400, "by: expected day, key or model.", "invalid_value", param="by")
     try:
         if since.isascii() and since.isdigit():
             at = float(since)
@@ -46,5 +46,5 @@ def _read(query: bytes) -> tuple[By, float]:
     except ValueError:
         at = math.nan
     if not 0 <= at < 1e10:
-        raise Refusal(400, "since: expected YYYY-MM-DD or seconds since 1970.", "invalid_value", param="since")
+        raise HttpError(400, "since: expected YYYY-MM-DD or seconds since 1970.", "invalid_value", param="since")
     return cast(By, by), at

@@ -1,10 +1,9 @@
-"""The router in service: a bundle verified, made ready for the gateway's pool, and swapped while requests go on."""
+"""The bundle in service: verified, mapped to the gateway's models, and hot-swapped without dropping requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, FedrouterError
 from fedrouter.evaluations import Embeddings
-from fedrouter.gateway.routing.estimates_cache import Outlook
+from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
 from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter
 from fedrouter.routers.kmeans import KMeansRouter
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("fedrouter.gateway")
 POLL = 2.0
-"""Seconds between looks at the store for another bundle."""
+"""Seconds between two checks of the store for another bundle."""
 PROBES = 64
-REMEMBERED = 4096
-"""Queries whose outlook is kept: one that comes back is not estimated anew."""
+"""Random queries that stand in for the regions of a router that has none, to find its typical costs."""
+CACHED_QUERIES = 4096
+"""Queries whose estimates are kept; a repeated prompt is not estimated again."""
 
 
-class Serving:
-    """One bundle over the gateway's models, of which the router may know some only."""
+class ServedBundle:
+    """A loaded bundle mapped to the gateway's models, some of which its router may not know."""
 
     def __init__(self, bundle: Bundle, models: tuple[str, ...]) -> None:
         self.bundle, self.router = bundle, bundle.router
@@ -52,42 +52,37 @@ class Serving:
             lengths = np.linalg.norm(centres, axis=1, keepdims=True)
             self._directions = np.ascontiguousarray(centres / np.maximum(lengths, 1e-12), np.float32)
         self._cost_span = self._typical_cost_span()
-        self._outlooks: OrderedDict[bytes, Outlook] = OrderedDict()
+        self._cache = EstimatesCache(self.estimate, CACHED_QUERIES)
 
-    def outlook(self, digest: bytes, embedding: Embeddings) -> Outlook:
-        """What is expected for a query ``(d,)`` whose text has this digest; remembered for this very embedding."""
-        found = self._outlooks.get(digest)
-        if found is None or found.embedding is not embedding:
-            found = self._outlooks[digest] = self.look(embedding)
-            if len(self._outlooks) > REMEMBERED:
-                self._outlooks.popitem(last=False)
-        self._outlooks.move_to_end(digest)
-        return found
+    def cached_estimates(self, digest: bytes, embedding: Embeddings) -> QueryEstimates:
+        """Estimates for a query ``(d,)`` whose prompt has this digest, from the cache if it has them."""
+        return self._cache.get(digest, embedding)
 
-    def look(self, embedding: Embeddings) -> Outlook:
-        """What is expected for a query ``(d,)``."""
-        nearness = self.nearness(embedding) if self.has_region else None
-        return Outlook(embedding, self.router.estimate(embedding), self._columns, self._known, nearness)
+    def estimate(self, embedding: Embeddings) -> QueryEstimates:
+        """Estimates for a query ``(d,)``."""
+        similarity = self.similarity(embedding) if self.has_regions else None
+        return QueryEstimates(embedding, self.router.estimate(embedding), self._columns, self._known, similarity)
 
     @property
-    def has_region(self) -> bool:
+    def has_regions(self) -> bool:
+        """Whether the router knows where its training queries lay."""
         return self._directions is not None
 
-    def nearness(self, embedding: Embeddings) -> float:
-        """Cosine between a query ``(d,)`` and the centre of training queries that is nearest in direction.
+    def similarity(self, embedding: Embeddings) -> float:
+        """Cosine between a query ``(d,)`` and the most similar region of the training data.
 
-        Distances say little in so many dimensions, where a centre is far from every query: on two benchmarks 99 of
-        100 test queries have a cosine above 0.1 to 0.2, and a direction drawn at random has one below 0.16.
+        Cosines are used because Euclidean distances discriminate poorly in high dimensions. On two benchmarks 99% of
+        the test queries have a cosine above 0.1 to 0.2, and a random direction has one below 0.16.
         """
         assert self._directions is not None
         return float((self._directions @ embedding).max() / max(float(np.linalg.norm(embedding)), 1e-12))
 
     def tradeoff_of(self, dial: float) -> float:
-        """λ for a dial from 0, cheapest, to 10, best: log-spaced in units of this pool's typical costs."""
+        """λ for a dial from 0 (cheapest) to 10 (best), log-spaced and scaled by the pool's typical costs."""
         return 0.0 if dial >= 10 else float(10 ** (2 - 4 * dial / 9) / self._cost_span)
 
     def _typical_cost_span(self) -> float:
-        """How much dearer the dearest model is than the cheapest, on average over the router's own regions."""
+        """Mean cost of the most expensive model minus that of the cheapest, over the router's regions."""
         probes = _centres(self.router)
         if probes is None:
             drawn = np.random.default_rng(0).normal(size=(PROBES, self.router.dimension)).astype(np.float32)
@@ -99,7 +94,7 @@ class Serving:
 
 
 def _centres(router: Router) -> npt.NDArray[np.float32] | None:
-    """Where a router's training queries lay, if it is of a family that says so."""
+    """Centres of the router's training queries, None for a family without them."""
     if isinstance(router, KMeansRouter):
         return router.centres
     if isinstance(router, KernelRouter):
@@ -115,38 +110,39 @@ def _centres(router: Router) -> npt.NDArray[np.float32] | None:
 
 @dataclass
 class Bundles:
-    """The bundle in service; ``current`` is replaced in one assignment, so a request sees one bundle throughout."""
+    """The bundle in service. ``current`` is replaced in one assignment, so each request sees one bundle throughout."""
 
     models: tuple[str, ...]
-    current: Serving | None = None
+    current: ServedBundle | None = None
     refused: str | None = None
-    """Why the store's current bundle is not the one in service."""
+    """Why the bundle that the store names as current was not put into service."""
     encoder: EncoderIdentity | None = None
 
-    def ready(self, path: str | Path, digest: str | None = None) -> Serving:
-        """A bundle verified and prepared; refused if it is not the one meant or is for another encoder."""
+    def prepare(self, path: str | Path, digest: str | None = None) -> ServedBundle:
+        """Load and verify a bundle; :class:`BadBundle` if its digest or its encoder is another than expected."""
         bundle = load(path)
         if digest is not None and bundle.manifest["digest"] != digest:
-            raise BadBundle(f"{path}: is another bundle than the one that was made current")
+            raise BadBundle(f"{path}: its digest differs from that of the bundle that was made current")
         if self.encoder is not None and not self.encoder.matches(bundle.encoder):
             raise BadBundle(
                 f"{path}: made for the encoder {bundle.encoder}, but this gateway runs {self.encoder}; restart it to "
                 "change encoders"
             )
-        serving = Serving(bundle, self.models)
+        serving = ServedBundle(bundle, self.models)
         if len(serving.unknown) == len(self.models):
             raise BadBundle(f"{path}: knows none of the models in model_list")
         return serving
 
-    def swap(self, serving: Serving) -> None:
+    def swap(self, serving: ServedBundle) -> None:
+        """Put a bundle into service."""
         if self.encoder is None or serving.encoder.weights is not None:  # known weights are not forgotten
             self.encoder = serving.encoder
         self.current, self.refused = serving, None
         if serving.unknown:
-            LOG.warning("the router has no estimate for: %s", ", ".join(serving.unknown))
+            LOG.warning("the router has no estimates for: %s", ", ".join(serving.unknown))
 
     async def follow(self, store: Store) -> None:
-        """Swap whenever the store names another bundle; one that is refused leaves the present one in service."""
+        """Poll the store and swap when it names another bundle; a bundle that is refused changes nothing."""
         seen: tuple[str, str] | None = None
         while True:
             await asyncio.sleep(POLL)
@@ -158,8 +154,8 @@ class Bundles:
                 if self.current is not None and self.current.digest == row.digest:
                     self.refused = None
                     continue
-                self.swap(await asyncio.to_thread(self.ready, row.path, row.digest))
+                self.swap(await asyncio.to_thread(self.prepare, row.path, row.digest))
                 LOG.info("bundle %s (version %s) in service", row.digest[:19], self.current and self.current.version)
             except FedrouterError as error:
                 self.refused = str(error)
-                LOG.error("bundle refused, the present one stays: %s", error)
+                LOG.error("bundle refused, the current one stays in service: %s", error)

@@ -1,50 +1,52 @@
-"""What the router expects of every model for one query, worked out once: estimates, and the order they lead to."""
+"""Estimates for one query over the gateway's models, and a cache of them by the hash of the prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.estimates import Estimates
+from fedrouter.estimates import Estimates, ranking, utility
 from fedrouter.evaluations import Embeddings, Floats, Integers
 
 Flags = npt.NDArray[np.bool_]
-FEW = 4
-"""Rankings of one query that are kept: the same prompt comes back at the same λ, over the same models."""
+MAX_RANKINGS = 4
+"""Rankings kept for each query: repeated prompts mostly come with the same λ and the same allowed models."""
 
 
 class Ranking:
-    """Models that are open, at one λ: most utility first, of equals the cheaper; those without an estimate last.
+    """The allowed models at one λ, by the routing rule; models without an estimate come last.
 
-    ``known`` ``(M,)`` says which of them have one; ``utility`` ``(M,)`` is minus infinity for all others.
+    ``known`` ``(M,)``: which allowed models have an estimate; ``utility`` ``(M,)``: minus infinity for all others.
     """
 
-    def __init__(self, outlook: Outlook, open_to: Flags, tradeoff: float) -> None:
-        self._outlook = outlook
-        self.known: Flags = open_to & ~np.isnan(outlook.accuracy)
-        self.utility: Floats = np.where(self.known, outlook.accuracy - tradeoff * outlook.cost, -np.inf)
-        self.places = tuple(int(place) for place in np.lexsort((outlook.cost, -self.utility)) if open_to[place])
+    def __init__(self, estimates: QueryEstimates, allowed: Flags, tradeoff: float) -> None:
+        self._estimates = estimates
+        self.known: Flags = allowed & ~np.isnan(estimates.accuracy)
+        self.utility: Floats = np.where(self.known, utility(estimates.accuracy, estimates.cost, tradeoff), -np.inf)
+        self.indices = tuple(int(index) for index in ranking(self.utility, estimates.cost) if allowed[index])
         self.any_known = bool(self.known.any())
-        self._led: dict[int, tuple[tuple[int, ...], Mapping[str, Floats]]] = {}
+        self._starting_with: dict[int, tuple[tuple[int, ...], Mapping[str, Floats]]] = {}
 
-    def led_by(self, place: int) -> tuple[tuple[int, ...], Mapping[str, Floats]]:
-        """The places with one of them moved to the front, and estimates and utilities in that order."""
-        found = self._led.get(place)
+    def starting_with(self, index: int) -> tuple[tuple[int, ...], Mapping[str, Floats]]:
+        """The indices with one of them moved to the front, and the estimates and utilities in that order."""
+        found = self._starting_with.get(index)
         if found is None:
-            order = (place, *(other for other in self.places if other != place))
-            taken, outlook = np.array(order), self._outlook
-            columns = {"accuracy": outlook.accuracy, "cost": outlook.cost, "utility": self.utility}
-            found = self._led[place] = order, {name: values[taken] for name, values in columns.items()}
+            order = (index, *(other for other in self.indices if other != index))
+            taken, estimates = np.array(order), self._estimates
+            columns = {"accuracy": estimates.accuracy, "cost": estimates.cost, "utility": self.utility}
+            found = self._starting_with[index] = order, {name: values[taken] for name, values in columns.items()}
         return found
 
 
-class Outlook:
-    """Accuracy and cost of each model of the gateway for one query; rows are ``(M,)``, NaN where nothing is known.
+class QueryEstimates:
+    """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
-    ``nearness`` is that of the query to what the router was trained on, None where the router cannot say.
+    ``similarity`` is the cosine between the query and the nearest region of the training data, None if the router's
+    family has no regions.
     """
 
     def __init__(
@@ -53,9 +55,9 @@ class Outlook:
         estimates: Estimates | None,
         columns: Integers,
         known: Flags,
-        nearness: float | None = None,
+        similarity: float | None = None,
     ) -> None:
-        self.embedding, self.nearness = embedding, nearness
+        self.embedding, self.similarity = embedding, similarity
         self._estimates, self._columns = estimates, columns
         self._usable = known if estimates is None else known & estimates.usable[columns]
         self.accuracy = self._row(None if estimates is None else estimates.accuracy)
@@ -63,25 +65,47 @@ class Outlook:
         self._rankings: dict[tuple[float, bytes], Ranking] = {}
 
     @classmethod
-    def nothing(cls, models: int) -> Outlook:
-        """Of a query that no router has seen."""
+    def unknown(cls, models: int) -> QueryEstimates:
+        """Placeholder for a query that no router has estimated: every value is NaN."""
         return cls(None, None, np.zeros(models, np.int64), np.zeros(models, np.bool_))
 
     @cached_property
     def error(self) -> Floats:
-        """Standard errors of the accuracy ``(M,)``: how far off it may be for want of rows."""
+        """Standard errors of the accuracy, ``(M,)``."""
         return self._row(None if self._estimates is None else self._estimates.error)
 
-    def ranking(self, open_to: Flags, tradeoff: float) -> Ranking:
-        key = (tradeoff, open_to.tobytes())
+    def ranking(self, allowed: Flags, tradeoff: float) -> Ranking:
+        """The allowed models ``(M,)`` ranked at one λ; the latest few rankings are kept."""
+        key = (tradeoff, allowed.tobytes())
         found = self._rankings.get(key)
         if found is None:
-            if len(self._rankings) == FEW:
+            if len(self._rankings) == MAX_RANKINGS:
                 self._rankings.clear()
-            found = self._rankings[key] = Ranking(self, open_to, tradeoff)
+            found = self._rankings[key] = Ranking(self, allowed, tradeoff)
         return found
 
     def _row(self, values: Floats | None) -> Floats:
         if values is None:
             return np.full(len(self._columns), np.nan)
         return np.where(self._usable, values[0, self._columns], np.nan)
+
+
+class EstimatesCache:
+    """Least-recently-used cache of query estimates, by the SHA-256 digest of the prompt."""
+
+    def __init__(self, estimate: Callable[[Embeddings], QueryEstimates], size: int) -> None:
+        self._estimate, self._size = estimate, size
+        self._entries: OrderedDict[bytes, QueryEstimates] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, digest: bytes, embedding: Embeddings) -> QueryEstimates:
+        """The estimates of a prompt with this digest; computed again if its embedding is another object by now."""
+        found = self._entries.get(digest)
+        if found is None or found.embedding is not embedding:
+            found = self._entries[digest] = self._estimate(embedding)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        self._entries.move_to_end(digest)
+        return found

@@ -1,129 +1,178 @@
-"""What one request wishes of the router: under ``fedrouter`` in its body, in headers, in its model name."""
+"""Options of one request: under ``fedrouter`` in its body, in ``x-fedrouter-*`` headers, or in its model name."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fedrouter.gateway.http import Refusal, Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+from pydantic_core import PydanticCustomError
 
-SETTINGS = ("tradeoff", "dial", "allow", "max_price", "session", "task", "expected", "off", "explain")
-LONGEST = 200
+from fedrouter.gateway.http import HttpError
+
+MAX_NAME = 200
 """Characters of a name."""
-MOST_GLOBS = 100
-MOST = 1e12
-"""The largest λ or price; beyond it sums lose their meaning."""
+MAX_GLOBS = 100
+MAX_NUMBER = 1e12
+"""The largest λ or price; beyond it ``accuracy - λ · cost`` loses its precision."""
+HEADER = b"x-fedrouter-"
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """Settings of one request; ``model`` is one that it named."""
-
-    tradeoff: float | None = None
-    dial: float | None = None
-    allow: tuple[str, ...] | None = None
-    max_price: float | None = None
-    session: str | None = None
-    task: str | None = None
-    expected: str | None = None
-    off: bool = False
-    explain: bool = False
-    model: str | None = None
-
-
-def read_wishes(request: Request, body: Mapping[str, Any], pool: Mapping[str, int], family: str | None) -> Wishes:
-    """The wishes of a request; the body wins over headers, and both win over the λ in a model name."""
-    found = _from_headers(request)
-    inside = body.get("fedrouter")
-    if inside is not None:
-        if not isinstance(inside, dict):
-            raise _wrong("fedrouter", "expected an object of settings")
-        if unknown := sorted(set(inside) - set(SETTINGS)):
-            raise _wrong("fedrouter", f"unknown setting {unknown[0][:40]!r}; there are {', '.join(SETTINGS)}")
-        given = {name: value for name, value in inside.items() if value is not None}
-        if {"tradeoff", "dial"} & set(given):  # one of them in the body takes the place of either in a header
-            found = {name: value for name, value in found.items() if name not in ("tradeoff", "dial")}
-        found |= {name: _checked(name, value) for name, value in given.items()}
-    if "tradeoff" in found and "dial" in found:
-        raise _wrong("fedrouter.dial", "give a tradeoff or a dial, not both")
-    return Wishes(**(_from_model(body.get("model"), pool, family, found) | found))
-
-
-def _from_headers(request: Request) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for header, raw in request.headers.items():
-        if not header.startswith(b"x-fedrouter-"):
-            continue
-        name, value = header[12:].decode("latin-1").replace("-", "_"), raw.decode("latin-1").strip()
-        if name not in SETTINGS:
-            raise _wrong(header.decode("latin-1"), f"unknown setting; there are {', '.join(SETTINGS)}")
-        if name in ("tradeoff", "dial", "max_price"):
-            try:
-                found[name] = _checked(name, float(value))
-            except ValueError:
-                raise _wrong(header.decode("latin-1"), "expected a number") from None
-        elif name == "allow":
-            found[name] = _checked(name, [part.strip() for part in value.split(",") if part.strip()])
-        elif name in ("off", "explain"):
-            if value.lower() not in ("true", "false", "1", "0"):
-                raise _wrong(header.decode("latin-1"), "expected true or false")
-            found[name] = value.lower() in ("true", "1")
-        else:
-            found[name] = _checked(name, value)
-    return found
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name in ("tradeoff", "dial", "max_price"):
-        most = 10.0 if name == "dial" else MOST
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        if not 0 <= number <= most:
-            raise _wrong(f"fedrouter.{name}", f"expected a number from 0 to {most:g}")
-        return number
-    if name == "allow":
-        globs = [value] if isinstance(value, str) else value
-        if not isinstance(globs, list) or not 0 < len(globs) <= MOST_GLOBS or not all(map(_is_glob, globs)):
-            raise _wrong("fedrouter.allow", "expected model names, which may have * and ? in them")
-        return tuple(globs)
-    if name in ("off", "explain"):
-        if not isinstance(value, bool):
-            raise _wrong(f"fedrouter.{name}", "expected true or false")
-        return value
-    if name == "expected":
-        if not isinstance(value, str):
-            raise _wrong("fedrouter.expected", "expected the text of a right answer")
-        return value
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST or not value.isprintable():
-        raise _wrong(f"fedrouter.{name}", f"expected text of at most {LONGEST} characters")
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise PydanticCustomError("text", "not printable")
     return value
 
 
-def _is_glob(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _from_model(model: Any, pool: Mapping[str, int], family: str | None, found: Mapping[str, Any]) -> dict[str, Any]:
+Number = Annotated[float, Field(strict=True, ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+Name = Annotated[StrictStr, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+Glob = Annotated[StrictStr, Field(min_length=1, max_length=MAX_NAME)]
+Globs = Annotated[Glob | Annotated[list[Glob], Field(min_length=1, max_length=MAX_GLOBS)], AfterValidator(_as_tuple)]
+
+
+class RequestOptions(BaseModel):
+    """Options of one request. The source of their validation, of the OpenAPI schema and of the table in the docs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tradeoff: Number | None = Field(default=None, description="λ, in accuracy per US dollar, instead of the config's.")
+    dial: Annotated[Number, Field(le=10)] | None = Field(
+        default=None, description="From 0 (cheapest) to 10 (best), instead of a tradeoff."
+    )
+    allow: Globs | None = Field(
+        default=None, description="Names of the models that may answer; `*` and `?` are wildcards."
+    )
+    max_price: Number | None = Field(
+        default=None, description="US dollars per million tokens; excludes models with a higher input or output price."
+    )
+    session: Name | None = Field(
+        default=None, description="Name of the conversation; by default it is recognized by its first messages."
+    )
+    task: Name | None = Field(default=None, description="A label for the log.")
+    expected: StrictStr | None = Field(default=None, description="The right answer, for the judge `exact_match`.")
+    off: StrictBool | None = Field(default=False, description="Turn routing off: the default model serves.")
+    explain: StrictBool | None = Field(
+        default=False, description="Send the ranking of models in the header `x-fedrouter-ranking`."
+    )
+
+
+DEFAULTS = RequestOptions()
+"""The options of a request that sets none."""
+NAMES = tuple(RequestOptions.model_fields)
+EXPECTED = {
+    "tradeoff": f"expected a number from 0 to {MAX_NUMBER:g}",
+    "dial": "expected a number from 0 to 10",
+    "allow": "expected model names, which may contain * and ?",
+    "max_price": f"expected a number from 0 to {MAX_NUMBER:g}",
+    "expected": "expected the text of a right answer",
+    "off": "expected true or false",
+    "explain": "expected true or false",
+}
+"""What to say about a wrong value; the other options are names."""
+
+
+def read_options(
+    headers: Mapping[bytes, bytes], inside: Any, model: Any, pool: Mapping[str, int], family: str | None
+) -> tuple[RequestOptions, str | None]:
+    """The options of a request, and the model of the pool that it names, if any.
+
+    ``inside`` is what the body has under ``fedrouter`` and ``model`` its model. The body takes precedence over headers,
+    and both over the λ in a model name.
+    """
+    found = _from_headers(headers)
+    if inside is not None:
+        found = _merged(found, inside)
+    if model != "auto":
+        named = _named(model, pool)
+        if named is None and "dial" not in found:
+            found.setdefault("tradeoff", _tradeoff_in_name(model, family))
+        elif named is None:
+            _tradeoff_in_name(model, family)
+    else:
+        named = None
+    if not found:  # most requests: nothing to validate
+        return DEFAULTS, named
+    return _validated(found), named
+
+
+def _from_headers(headers: Mapping[bytes, bytes]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for header, raw in headers.items():
+        if not header.startswith(HEADER):
+            continue
+        shown, value = header.decode("latin-1"), raw.decode("latin-1").strip()
+        name = shown[len(HEADER) :].replace("-", "_")
+        if name not in NAMES:
+            raise _invalid(shown, f"unknown option; expected one of {', '.join(NAMES)}")
+        if name in ("tradeoff", "dial", "max_price"):
+            try:
+                found[name] = float(value)
+            except ValueError:
+                raise _invalid(shown, "expected a number") from None
+        elif name == "allow":
+            found[name] = [part.strip() for part in value.split(",") if part.strip()]
+        elif name in ("off", "explain"):
+            if value.lower() not in ("true", "false", "1", "0"):
+                raise _invalid(shown, "expected true or false")
+            found[name] = value.lower() in ("true", "1")
+        else:
+            found[name] = value
+    return found
+
+
+def _merged(found: dict[str, Any], inside: Any) -> dict[str, Any]:
+    """Options from headers overridden by those from the body."""
+    if not isinstance(inside, dict):
+        raise _invalid("fedrouter", "expected an object with options")
+    given = {name: value for name, value in inside.items() if value is not None or name not in NAMES}
+    if "tradeoff" in given or "dial" in given:  # either one in the body replaces both in headers
+        found = {name: value for name, value in found.items() if name not in ("tradeoff", "dial")}
+    return found | given
+
+
+def _validated(found: dict[str, Any]) -> RequestOptions:
+    try:
+        options = RequestOptions.model_validate(found)
+    except ValidationError as error:
+        problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
+        name = str(problems[0]["loc"][0])
+        if problems[0]["type"] == "extra_forbidden":
+            raise _invalid("fedrouter", f"unknown option {name[:40]!r}; expected one of {', '.join(NAMES)}") from None
+        raise _invalid(
+            f"fedrouter.{name}", EXPECTED.get(name, f"expected text of at most {MAX_NAME} characters")
+        ) from None
+    if options.tradeoff is not None and options.dial is not None:
+        raise _invalid("fedrouter.dial", "set a tradeoff or a dial, not both")
+    return options
+
+
+def _named(model: Any, pool: Mapping[str, int]) -> str | None:
+    """The model of the pool with this name; None for a name of the router itself, ``router-<family>-<λ>``."""
     if not isinstance(model, str) or not model:
-        raise _wrong("model", "expected 'auto', 'router-<family>-<λ>' or the name of a model")
-    if model == "auto":
-        return {}
+        raise _invalid("model", "expected 'auto', 'router-<family>-<λ>' or the name of a model")
     if model in pool:
-        return {"model": model}
+        return model
     if model.startswith("router-"):
-        name, _, number = model.removeprefix("router-").partition("-")
-        try:
-            tradeoff = float(number)
-        except ValueError:
-            tradeoff = math.nan
-        if name == family and 0 <= tradeoff <= MOST:
-            return {} if "dial" in found else {"tradeoff": tradeoff}
-        raise _wrong(
-            "model", f"expected router-{family or '<family>'}-<λ> with λ from 0 to {MOST:g}", "model_not_found"
-        )
-    raise _wrong("model", "there is no such model here; GET /v1/models lists them", "model_not_found")
+        return None
+    raise _invalid("model", "no such model; GET /v1/models lists them", "model_not_found")
 
 
-def _wrong(param: str, message: str, code: str = "invalid_value") -> Refusal:
-    return Refusal(400, f"{param}: {message}.", code, param=param)
+def _tradeoff_in_name(model: str, family: str | None) -> float:
+    name, _, number = model.removeprefix("router-").partition("-")
+    try:
+        tradeoff = float(number)
+    except ValueError:
+        tradeoff = math.nan
+    if name != family or not 0 <= tradeoff <= MAX_NUMBER:
+        expected = f"expected router-{family or '<family>'}-<λ> with λ from 0 to {MAX_NUMBER:g}"
+        raise _invalid("model", expected, "model_not_found")
+    return tradeoff
+
+
+def _invalid(param: str, message: str, code: str = "invalid_value") -> HttpError:
+    return HttpError(400, f"{param}: {message}.", code, param=param)

@@ -1,15 +1,15 @@
-"""What is asked: the last human ask in a chat body, and what answering it takes.
+"""The prompt of a chat request: the text a person wrote, and what the whole request requires of a model.
 
 A router should judge the question, not the scaffolding around it. The rules, in order (docs/gateway.md lists them):
 
-1. Only messages of the role ``user`` are a human's; system text, assistant turns and tool results are not.
-2. Of a message made of parts, the text parts count; images, audio, files and tool results do not.
-3. If an agent marked the ask with one of :data:`ASK_TAGS`, what the last such tag encloses is the ask.
-4. Otherwise blocks that agents add around it (:data:`BOILERPLATE_TAGS`) are removed. A tag counts if it opens a line: a
-   question about markup stays whole.
-5. Worked examples (`Q: … A: …` and the like, at least one answered) are removed; what stands before the first example
-   stays, since it says what to do, and so does the last question, which has no answer.
-6. The last message in which something is left is the ask; earlier ones are history.
+1. Only messages with the role ``user`` count; system text, assistant messages and tool results do not.
+2. In a message made of parts, the text parts count; images, audio, files and tool results do not.
+3. If an agent marked the prompt with one of :data:`PROMPT_TAGS`, the content of the last such tag is the prompt.
+4. Otherwise blocks that agents add (:data:`BOILERPLATE_TAGS`) are removed. A tag counts only at the start of a line, so
+   that a question about markup stays whole.
+5. Few-shot examples (`Q: … A: …` and similar, at least one of them answered) are removed. The text before the first
+   example stays, since it is the instruction, and so does the last question, which has no answer.
+6. The last message that has any text left is the prompt; earlier ones are history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-ASK_TAGS = ("user_query", "user_request", "user_message", "user_input", "user_question", "question", "task")
+PROMPT_TAGS = ("user_query", "user_request", "user_message", "user_input", "user_question", "question", "task")
 BOILERPLATE_TAGS = (
     "system-reminder",
     "system_reminder",
@@ -54,18 +54,18 @@ LABELS = (
     ("Human", "AI"),
     ("Problem", "Solution"),
 )
-LONGEST = 200_000
-"""Characters of a message, from its end, that the rules look at."""
-LONGEST_ASK = 20_000
-"""Characters of the ask, from its end, that the encoder gets: far more than its window, but not a book."""
+MAX_MESSAGE = 200_000
+"""Characters of a message, counted from its end, that the rules look at."""
+MAX_PROMPT = 20_000
+"""Characters of the prompt, counted from its end, that the encoder gets; far more than its context window."""
 CHARACTERS_PER_TOKEN = 4
 IMAGE_TOKENS = 800
 MESSAGE_TOKENS = 4
-BEGINNING = 20_000
-"""Characters of a message that tell one conversation from another."""
+CONVERSATION_START = 20_000
+"""Characters of a message that identify its conversation."""
 
 _SALT = secrets.token_bytes(32)
-_TAGS = "|".join((*ASK_TAGS, *BOILERPLATE_TAGS))
+_TAGS = "|".join((*PROMPT_TAGS, *BOILERPLATE_TAGS))
 _TAG = re.compile(rf"(?:^[ \t]*<|</)(?P<name>{_TAGS})(?:\s[^<>]*)?>", re.IGNORECASE | re.MULTILINE)
 _NUMBERED = r" ?\d{0,3} ?:"
 _EXAMPLES = [tuple(re.compile(rf"^[ \t#*]*{label}{_NUMBERED}", re.MULTILINE) for label in pair) for pair in LABELS]
@@ -73,25 +73,26 @@ _LABELLED = re.compile(rf"^[ \t#*]*(?:{'|'.join(label for label, _ in LABELS)}){
 
 
 @dataclass(frozen=True)
-class Ask:
-    """The human's text, and what the whole request takes: tokens (estimated) and abilities of a model."""
+class Prompt:
+    """The user's text, and what the whole request requires: estimated tokens, and abilities of a model."""
 
     text: str
     input_tokens: int
-    most_output: int | None
+    max_output: int | None
     needs: frozenset[str]
     conversation: str
-    """Stands for the conversation, by how it began."""
+    """Identifies the conversation: a keyed hash of its first messages."""
     continued: bool
-    """Whether the conversation has had an answer before."""
+    """Whether the conversation already has an assistant message."""
 
     @cached_property
     def digest(self) -> bytes:
+        """SHA-256 of the text, the key of the caches."""
         return hashlib.sha256(self.text.encode(errors="surrogatepass")).digest()
 
 
-def read_ask(body: Mapping[str, Any]) -> Ask:
-    """The ask in a chat body whose ``messages`` are a list of objects."""
+def read_prompt(body: Mapping[str, Any]) -> Prompt:
+    """The prompt of a chat body, whose ``messages`` must be a list of objects."""
     messages: Sequence[Mapping[str, Any]] = body["messages"]
     needs: set[str] = set()
     text, tokens, answered = "", 0, False
@@ -110,21 +111,21 @@ def read_ask(body: Mapping[str, Any]) -> Ask:
     wanted = body.get("response_format")
     if isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema"):
         needs.add("json")
-    return Ask(text, tokens, _most_output(body), frozenset(needs), _beginning(messages), answered)
+    return Prompt(text, tokens, _max_output(body), frozenset(needs), _conversation(messages), answered)
 
 
 def human_text(content: Any) -> str:
-    """What a human asks in the content of one message; empty where there is nothing of a human's."""
-    text = _joined(content)[-LONGEST:]
+    """The text a person wrote in the content of one message; empty if there is none."""
+    text = _joined(content)[-MAX_MESSAGE:]
     if "<" in text:
         text = _untagged(text)
-    return strip_examples(text).strip()[-LONGEST_ASK:]
+    return strip_examples(text).strip()[-MAX_PROMPT:]
 
 
 def _untagged(text: str) -> str:
-    """What the last ask tag encloses, or else what stands outside the boilerplate; in one pass over the tags."""
+    """The content of the last prompt tag, or else the text outside boilerplate tags; one pass over the tags."""
     opened: dict[str, tuple[int, int]] = {}
-    asked: str | None = None
+    tagged: str | None = None
     blocks: list[tuple[int, int]] = []
     for tag in _TAG.finditer(text):
         name = tag["name"].lower()
@@ -132,12 +133,12 @@ def _untagged(text: str) -> str:
             opened.setdefault(name, tag.span())
         elif name in opened:
             start, inside = opened.pop(name)
-            if name in ASK_TAGS:
-                asked = text[inside : tag.start()]
+            if name in PROMPT_TAGS:
+                tagged = text[inside : tag.start()]
             else:
                 blocks.append((start, tag.end()))
-    if asked is not None:
-        return asked
+    if tagged is not None:
+        return tagged
     kept, end = [], 0
     for start, stop in sorted(blocks):
         kept.append(text[end:start])
@@ -146,15 +147,15 @@ def _untagged(text: str) -> str:
 
 
 def strip_examples(text: str) -> str:
-    """A text without its worked examples.
+    """Remove few-shot examples from a text.
 
     >>> strip_examples("Give the capital.\\nQ: France\\nA: Paris\\nQ: Peru\\nA:")
     'Give the capital.\\nPeru'
     """
     if ":" not in text or not _LABELLED.search(text):
         return text
-    for asked, told in _EXAMPLES:
-        questions, answers = list(asked.finditer(text)), list(told.finditer(text))
+    for question_label, answer_label in _EXAMPLES:
+        questions, answers = list(question_label.finditer(text)), list(answer_label.finditer(text))
         if len(questions) < 2 or not answers or answers[0].start() < questions[0].end():
             continue
         last = questions[-1]
@@ -176,7 +177,7 @@ def _joined(content: Any) -> str:
 
 
 def _tokens(content: Any, needs: set[str]) -> int:
-    """Roughly how many tokens a content is; what it takes of a model is added to ``needs``."""
+    """Estimated tokens of a message content; abilities it requires of a model are added to ``needs``."""
     if isinstance(content, str):
         return len(content) // CHARACTERS_PER_TOKEN
     count = 0
@@ -187,16 +188,16 @@ def _tokens(content: Any, needs: set[str]) -> int:
             count += IMAGE_TOKENS
         elif kind == "input_audio":
             needs.add("audio")
-        elif isinstance(part, dict) and isinstance(said := part.get("text"), str):
-            count += len(said) // CHARACTERS_PER_TOKEN
+        elif isinstance(part, dict) and isinstance(text := part.get("text"), str):
+            count += len(text) // CHARACTERS_PER_TOKEN
     return count
 
 
 def length_of(value: Any) -> int:
-    """Characters of a JSON value, roughly."""
+    """Approximate number of characters of a JSON value."""
     try:
         return len(str(value))
-    except RecursionError:  # JSON may be nested deeper than Python prints: then what it holds, without its brackets
+    except RecursionError:  # nested deeper than Python can print: count the leaves, without brackets
         length, left = 0, [value]
         while left:
             inside = left.pop()
@@ -209,7 +210,7 @@ def length_of(value: Any) -> int:
         return length
 
 
-def _most_output(body: Mapping[str, Any]) -> int | None:
+def _max_output(body: Mapping[str, Any]) -> int | None:
     for name in ("max_completion_tokens", "max_tokens"):
         value = body.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -217,14 +218,15 @@ def _most_output(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _beginning(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The messages up to the first of a user, hashed: every later turn of a conversation repeats them.
+def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Hash of the messages up to the first user message, which every later request of a conversation repeats.
 
-    Under a key of this process, because the log holds it and a plain hash of a short prompt could be guessed.
+    The hash is keyed with a secret of this process, because it is logged and a plain hash of a short prompt could be
+    reversed by guessing.
     """
     digest = hashlib.blake2b(key=_SALT, digest_size=12)
     for message in messages:
-        start, role = _joined(message.get("content"))[:BEGINNING], message.get("role")
+        start, role = _joined(message.get("content"))[:CONVERSATION_START], message.get("role")
         digest.update(f"{role if isinstance(role, str) else None}\0{start}\0".encode(errors="surrogatepass"))
         if role == "user":
             break

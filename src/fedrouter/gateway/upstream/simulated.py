@@ -1,7 +1,7 @@
-"""Simulated upstreams: the fictional models of the simulated world behind a real OpenAI-compatible server on loopback.
+"""Simulated upstreams: the fictional models of the simulated world, served by an OpenAI-compatible server on loopback.
 
-Nothing is generated. A prompt of the simulated world gets the accuracy and the tokens that the world drew for it; any
-other prompt is guessed at. How good an answer was stands in it under ``simulated``, for whoever plays the judge.
+No text is generated. A prompt of the simulated world gets the accuracy and the number of tokens that were drawn for it;
+any other prompt gets pseudo-random ones. The accuracy is in the answer under ``simulated``, so that demos can score it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from fedrouter.data.simulator import CAST, Character, simulated_world
-from fedrouter.gateway.routing.prompt import human_text, read_ask
+from fedrouter.gateway.routing.prompt import human_text, read_prompt
 
 WORDS = ["this", "is", "a", "simulated", "answer", "of", "no", "meaning", "and", "about", "the", "right", "length"]
 BODY_LIMIT = 64 << 20
@@ -25,60 +25,61 @@ BODY_LIMIT = 64 << 20
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a fictional model makes of a prompt."""
+    """Accuracy and length of a fictional model's answer."""
 
     accuracy: float
     output_tokens: int
 
 
 class Cast:
-    """The fictional models, and what the world drew for its own prompts."""
+    """The fictional models, and their results for the prompts of the simulated world."""
 
     def __init__(self, seed: int = 0) -> None:
         world = simulated_world(seed).evaluations
         grid = world.grid()
         self._rows = {text: row for row, text in enumerate(world.text or ())}
         self._accuracy, self._cost = grid.accuracy, grid.cost
-        self._characters = {character.model.name: (place, character) for place, character in enumerate(CAST)}
+        self._characters = {character.model.name: (index, character) for index, character in enumerate(CAST)}
 
     def __contains__(self, model: object) -> bool:
         return model in self._characters
 
-    def answer(self, model: str, prompt: str, input_tokens: int) -> Drawn:
-        place, character = self._characters[model]
+    def answer(self, model: str, prompt: str) -> Drawn:
+        """The result of a model for a prompt."""
+        index, character = self._characters[model]
         row = self._rows.get(prompt)
         if row is None:
-            return _guessed(character, prompt)
+            return _random_answer(character, prompt)
         price = character.model.output_price or 1.0
-        dollars = self._cost[row, place] - len(prompt) / 4 * (character.model.input_price or 0.0) / 1e6
-        return Drawn(float(self._accuracy[row, place]), max(1, round(dollars * 1e6 / price)))
+        dollars = self._cost[row, index] - len(prompt) / 4 * (character.model.input_price or 0.0) / 1e6
+        return Drawn(float(self._accuracy[row, index]), max(1, round(dollars * 1e6 / price)))
 
 
-def _guessed(character: Character, prompt: str) -> Drawn:
-    """For a prompt the world does not have: of middling difficulty, and the same each time."""
+def _random_answer(character: Character, prompt: str) -> Drawn:
+    """An answer to a prompt of unknown difficulty; the same prompt always gets the same answer."""
     chance = 1 / (1 + math.exp(-6.0 * (character.skill - 0.4)))
     drawn = hashlib.sha256(f"{character.model.name} {prompt}".encode(errors="surrogatepass")).digest()[0] / 255
     return Drawn(float(drawn < chance), round(200 * character.words))
 
 
 def application(cast: Cast, delay: float = 0.02) -> web.Application:
-    """A server that answers for every model of the cast."""
+    """The web application that answers for all models of the cast."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
         body = await request.json()
         model = body.get("model")
         if model not in cast:
             return web.json_response({"error": {"message": "no such model", "code": "model_not_found"}}, status=404)
-        ask = read_ask(body)
+        input_tokens = read_prompt(body).input_tokens
         last = next((m.get("content") for m in reversed(body["messages"]) if m.get("role") == "user"), "")
-        drawn = cast.answer(model, human_text(last), ask.input_tokens)
+        drawn = cast.answer(model, human_text(last))
         await asyncio.sleep(delay)
-        usage = {"prompt_tokens": ask.input_tokens, "completion_tokens": drawn.output_tokens}
+        usage = {"prompt_tokens": input_tokens, "completion_tokens": drawn.output_tokens}
         usage["total_tokens"] = sum(usage.values())
-        said = [WORDS[place % len(WORDS)] for place in range(min(drawn.output_tokens, 60))]
+        words = [WORDS[index % len(WORDS)] for index in range(min(drawn.output_tokens, 60))]
         if body.get("stream"):
-            return await _stream(request, body, model, said, usage, drawn)
-        message = {"role": "assistant", "content": " ".join(said)}
+            return await _stream(request, body, model, words, usage, drawn)
+        message = {"role": "assistant", "content": " ".join(words)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         found = _envelope(model, "chat.completion") | {"choices": [choice], "usage": usage}
         return web.json_response(found | {"simulated": {"accuracy": drawn.accuracy}})
@@ -89,7 +90,7 @@ def application(cast: Cast, delay: float = 0.02) -> web.Application:
 
 
 async def _stream(
-    request: web.Request, body: dict[str, Any], model: str, said: list[str], usage: dict[str, int], drawn: Drawn
+    request: web.Request, body: dict[str, Any], model: str, words: list[str], usage: dict[str, int], drawn: Drawn
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
@@ -98,8 +99,8 @@ async def _stream(
     async def event(choices: list[dict[str, Any]], **more: Any) -> None:
         await response.write(b"data: " + json.dumps(envelope | {"choices": choices} | more).encode() + b"\n\n")
 
-    for place, word in enumerate(said):
-        delta = {"content": f" {word}" if place else word} | ({} if place else {"role": "assistant"})
+    for index, word in enumerate(words):
+        delta = {"content": f" {word}" if index else word} | ({} if index else {"role": "assistant"})
         await event([{"index": 0, "delta": delta, "finish_reason": None}])
     await event([{"index": 0, "delta": {}, "finish_reason": "stop"}], simulated={"accuracy": drawn.accuracy})
     if (body.get("stream_options") or {}).get("include_usage"):
@@ -113,7 +114,7 @@ def _envelope(model: str, kind: str) -> dict[str, Any]:
 
 
 class SimulatedServer:
-    """The application on a port of loopback that nobody else has."""
+    """The application on a free port of loopback."""
 
     def __init__(self, cast: Cast, delay: float = 0.02) -> None:
         self._runner = web.AppRunner(application(cast, delay), access_log=None)

@@ -1,4 +1,7 @@
-"""A request's JSON changed in two places only, every other byte kept: key order, number formats, unknown fields."""
+"""Byte-exact body splicing: replace ``model`` and cut ``fedrouter`` out of a JSON body, keeping every other byte.
+
+No JSON library does this: parsing and writing again changes number formats, white space and duplicate keys.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,23 @@ _SPACE = b" \t\r\n"
 
 
 def members(raw: bytes) -> list[tuple[str, int, int, int]]:
-    """The members of the object that ``raw`` is: name, where the name starts, where its value starts and ends.
+    """The top-level members of a JSON object: name, offset of the name, offsets of the value's start and end.
 
-    ``raw`` has been parsed before, so it is JSON; a name that is there twice is listed twice.
+    ``raw`` must be valid JSON. A duplicate name is listed twice.
     """
     found: list[tuple[str, int, int, int]] = []
     depth, name, name_at, value_at = 0, "", 0, -1
     for token in _TOKEN.finditer(raw):
-        mark = raw[token.start()]
-        if mark == 0x22:  # a string
+        first = raw[token.start()]
+        if first == 0x22:  # a string
             if depth == 1 and value_at < 0:
                 name, name_at = orjson.loads(token[0]), token.start()
-        elif mark in b"{[":
+        elif first in b"{[":
             depth += 1
-        elif mark == 0x3A:
+        elif first == 0x3A:
             if depth == 1:
                 value_at = token.end()
-        elif mark in b"}]":
+        elif first in b"}]":
             depth -= 1
             if depth == 0 and value_at >= 0:
                 found.append((name, name_at, *_trimmed(raw, value_at, token.start())))
@@ -45,21 +48,21 @@ def _trimmed(raw: bytes, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-class Spliced:
-    """The parts of a body around its ``model`` and without its ``fedrouter``; joined anew for each model asked."""
+class SplicedBody:
+    """A body split around its ``model``, without its ``fedrouter``; joined again for each model that is called."""
 
     def __init__(self, raw: bytes) -> None:
         parts = members(raw)
         whole = memoryview(raw)
         cuts: list[tuple[int, int, bool]] = []
-        for place, (name, name_at, start, end) in enumerate(parts):
+        for index, (name, name_at, start, end) in enumerate(parts):
             if name == "model":
                 cuts.append((start, end, True))
             elif name == "fedrouter":
-                if place + 1 < len(parts):  # with the comma after it
-                    cuts.append((name_at, parts[place + 1][1], False))
-                else:  # with the comma before it; what stood before may have been cut too
-                    before = max((e for n, _, _, e in parts[:place] if n != "fedrouter"), default=name_at)
+                if index + 1 < len(parts):  # with the comma after it
+                    cuts.append((name_at, parts[index + 1][1], False))
+                else:  # with the comma before it; the member before may have been cut too
+                    before = max((e for n, _, _, e in parts[:index] if n != "fedrouter"), default=name_at)
                     cuts = [cut for cut in cuts if cut[2] or cut[1] <= before]
                     cuts.append((before, end, False))
         self._pieces: list[memoryview | None] = []  # None where the model's name goes
@@ -72,5 +75,6 @@ class Spliced:
         self._pieces.append(whole[at:])
 
     def to(self, model: str) -> bytes:
+        """The body for an upstream, with this value of ``model``."""
         name = orjson.dumps(model)
         return b"".join([name if piece is None else piece for piece in self._pieces])

@@ -1,4 +1,4 @@
-"""What a stream of events says about itself as it passes: its usage, its length, whether it came to its end."""
+"""Usage of a streamed answer, read from its server-sent events as they pass: tokens, length, completeness."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import orjson
 
 from fedrouter.gateway.access.pricing import Usage
-from fedrouter.gateway.routing.prompt import Ask, length_of
+from fedrouter.gateway.routing.prompt import Prompt, length_of
 
-LONGEST = 1 << 20
-"""Bytes of a line that is held back until it is complete; a longer one passes as it comes."""
+MAX_LINE = 1 << 20
+"""Bytes of a line that is held back until it is complete; a longer line passes in pieces."""
 
 
-class Meter:
-    """Fed with what the upstream sends, gives back what may be passed on: whole lines, every byte kept.
+class UsageTracker:
+    """Takes chunks from the upstream and returns the bytes to pass on: whole lines, every byte unchanged.
 
-    A line is held back until it is complete, so that a stream that dies leaves no half event with the client.
+    A line is held back until it is complete, so that a stream that breaks off leaves no partial event with the client.
     """
 
     def __init__(self, keep_text: bool) -> None:
@@ -25,14 +25,15 @@ class Meter:
         self._characters = 0
         self._text: list[str] | None = [] if keep_text else None
         self.finished = False
-        """The model said that its answer is complete."""
+        """A choice has a ``finish_reason``."""
         self.done = False
-        """The stream said that nothing more comes."""
+        """The event ``[DONE]`` was received."""
 
     def feed(self, chunk: bytes) -> bytes:
+        """Process a chunk; returns the complete lines that may be sent now."""
         data = self._rest + chunk if self._rest else chunk
         end = data.rfind(b"\n") + 1
-        if not end and len(data) > LONGEST:
+        if not end and len(data) > MAX_LINE:
             end = len(data)
         ready, self._rest = data[:end], data[end:]
         for line in ready.split(b"\n"):
@@ -41,7 +42,7 @@ class Meter:
         return ready
 
     def rest(self) -> bytes:
-        """What is left when the stream has ended by itself."""
+        """The incomplete last line, once the stream has ended."""
         if self._rest.startswith(b"data:"):
             self._event(self._rest[5:].strip())
         return self._rest
@@ -54,9 +55,9 @@ class Meter:
     def text(self) -> str:
         return "".join(self._text or [])
 
-    def usage(self, ask: Ask) -> Usage:
-        """As the upstream reported it, or estimated from what passed."""
-        return Usage.of(self._usage) or Usage.guessed(ask, self._characters)
+    def usage(self, prompt: Prompt) -> Usage:
+        """Tokens as reported by the upstream, or estimated from the length of the answer."""
+        return Usage.of(self._usage) or Usage.estimate(prompt, self._characters)
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]":
@@ -75,9 +76,9 @@ class Meter:
             if not isinstance(choice, dict):
                 continue
             self.finished = self.finished or choice.get("finish_reason") is not None
-            self._said(choice.get("delta"))
+            self._delta(choice.get("delta"))
 
-    def _said(self, delta: Any) -> None:
+    def _delta(self, delta: Any) -> None:
         if not isinstance(delta, dict):
             return
         content = delta.get("content")
@@ -91,7 +92,7 @@ class Meter:
 
 
 def answer_text(document: Any) -> str:
-    """What a complete answer says, in its first choice."""
+    """The text of a complete answer's first choice."""
     try:
         content = document["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
@@ -100,7 +101,7 @@ def answer_text(document: Any) -> str:
 
 
 def answer_length(document: Any) -> int:
-    """Characters of all choices' messages, for an estimate of tokens."""
+    """Number of characters in all choices of an answer, to estimate its tokens."""
     choices = document.get("choices")
     return sum(
         length_of(choice.get("message", {}))

@@ -1,6 +1,6 @@
-"""Upstreams: the models' own servers, asked in the order of the ranking until one answers.
+"""Upstreams: the servers of the models, called in the order of the ranking until one answers.
 
-Only configured addresses are ever connected to: no redirects are followed, no proxy is taken from the environment.
+Only configured addresses are connected to: redirects are not followed, proxies from the environment are ignored.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from fedrouter.gateway.config import Config, Upstream
-from fedrouter.gateway.upstream.circuit_breaker import Breaker
+from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
 
 LOG = logging.getLogger("fedrouter.gateway")
-OURS = frozenset({401, 403, 404, 405, 407})
-"""Answers that say the gateway's own settings are wrong for this upstream: another model may do better."""
-AGAIN = frozenset({408, 409, 425, 429})
-"""Answers, besides 5xx, after which it makes sense to ask again."""
+MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
+"""Statuses that mean the gateway's settings for this upstream are wrong; another model may still answer."""
+RETRYABLE = frozenset({408, 409, 425, 429})
+"""Statuses, besides 5xx, after which a retry makes sense."""
 BACKOFF = 0.2
+"""Seconds before the first retry; doubled for each further one."""
+MAX_PAUSE = 300.0
+"""Longest pause in seconds that an upstream can ask for with Retry-After."""
 LARGE = 1 << 20
-"""Bytes from which a body is taken apart on a thread and sent in pieces, so that other requests get their turn."""
-EVENTS = (b"data:", b":", b"event:", b"id:", b"retry:", b"\n", b"\r")
+"""Bytes from which a body is parsed on a thread and sent in pieces, so that it does not block other requests."""
+EVENT_PREFIXES = (b"data:", b":", b"event:", b"id:", b"retry:", b"\n", b"\r")
 
 
 @dataclass(eq=False)
-class Answer:
-    """An upstream's answer, complete in ``body``, or begun with ``first`` and to be read on from ``response``."""
+class UpstreamResponse:
+    """A response of an upstream: complete in ``body``, or a stream of which ``body`` is the first chunk.
+
+    ``document`` is the JSON of a complete answer with status 200; ``response`` is open for the rest of a stream.
+    """
 
     model: Upstream
     status: int
@@ -47,33 +53,34 @@ class Answer:
     attempts: int = 1
 
 
-class Failed(Exception):
-    """No model gave an answer; ``status`` is what to tell the client."""
+class UpstreamsFailed(Exception):
+    """No model answered; ``status`` and ``kind`` are for the client."""
 
     def __init__(self, status: int, kind: str, message: str, attempts: int, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status, self.kind, self.attempts, self.retry_after = status, kind, attempts, retry_after
 
 
-class _Trouble(Exception):
-    """One attempt that failed: whether to ask the same model again, and when."""
+class _AttemptFailed(Exception):
+    """One failed attempt: whether the same model should be retried, and after how many seconds."""
 
-    def __init__(self, status: int, kind: str, what: str, again: bool, after: float | None = None) -> None:
+    def __init__(self, status: int, kind: str, what: str, retry: bool, after: float | None = None) -> None:
         super().__init__(what)
-        self.status, self.kind, self.again, self.after = status, kind, again, after
+        self.status, self.kind, self.retry, self.after = status, kind, retry, after
 
 
 class Upstreams:
-    """Connections to every configured model; made inside the running loop."""
+    """Connections to all configured models; must be created inside the running event loop."""
 
-    def __init__(self, config: Config, failed: Callable[[str, str], None] = lambda model, why: None) -> None:
-        self._timing, self._limit = config.timing, config.door.answer_limit
-        self._told = failed
+    def __init__(self, config: Config, on_failure: Callable[[str, str], None] = lambda model, why: None) -> None:
+        self._timing, self._limit = config.timing, config.server.answer_limit
+        self._on_failure = on_failure
         self._models = {model.name: model for model in config.models}
         self._addresses = {model.name: _address(model) for model in config.models}
         self._headers = {model.name: _headers(model) for model in config.models}
         self.breakers = {
-            model.name: Breaker(config.timing.breaker_failures, config.timing.breaker_rest) for model in config.models
+            model.name: CircuitBreaker(config.timing.breaker_failures, config.timing.breaker_rest)
+            for model in config.models
         }
         self._failing: set[str] = set()
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=60)
@@ -86,69 +93,81 @@ class Upstreams:
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
         )
 
-    def resting(self) -> Collection[str]:
-        """Models that are left alone for now."""
-        if self._failing:
-            self._failing = {name for name in self._failing if self.breakers[name].open}
-        return self._failing
+    def unavailable(self) -> Collection[str]:
+        """Models to skip for now: their circuit breakers are open, or half-open with a probe under way."""
+        if not self._failing:
+            return ()
+        self._failing = {name for name in self._failing if self.breakers[name].state is not State.CLOSED}
+        return [name for name in self._failing if not self.breakers[name].available]
 
-    def broke_off(self, name: str, status: str) -> None:
-        """A stream that had begun ended badly; if it was the client who left, the model is not to blame."""
-        if status != "client_gone":
-            self._told(name, "broke off")
-            self.breakers[name].failed()
-            self._failing.add(name)
+    def stream_failed(self, name: str) -> None:
+        """Count a stream that had begun and then broke off as a failure of its model."""
+        self._on_failure(name, "broke off")
+        self.breakers[name].failed()
+        self._failing.add(name)
 
     async def close(self) -> None:
         await self._session.close()
 
-    async def ask(
+    async def complete(
         self,
         order: Sequence[str],
         payload: Callable[[Upstream], bytes],
         streamed: bool,
         permit: Callable[[Upstream], bool] = lambda model: True,
-        gone: Callable[[], bool] = lambda: False,
-    ) -> Answer:
-        """The first answer in the order: an upstream's own, even a refusal that is the client's to hear."""
+        disconnected: Callable[[], bool] = lambda: False,
+    ) -> UpstreamResponse:
+        """The first response of the models in this order, with retries; :class:`UpstreamsFailed` if there is none.
+
+        An upstream's rejection of the request itself, such as 400, is a response too: the client has to see it.
+        ``permit`` is called before each attempt and may forbid it; after ``disconnected`` there is no further attempt.
+        """
         attempts, last = 0, None
         deadline = time.monotonic() + self._timing.deadline
         for name in order:
             model, breaker = self._models[name], self.breakers[name]
-            for again in range(self._timing.retries + 1):
-                if breaker.open or not permit(model):
+            for retry in range(self._timing.retries + 1):
+                if not breaker.available or not permit(model):
                     break
                 left = deadline - time.monotonic()
-                if left <= 0 or (gone() and attempts):
-                    raise last_word(last, attempts)
+                if left <= 0 or (disconnected() and attempts):
+                    raise _all_failed(last, attempts)
+                ticket = breaker.acquire()
+                assert ticket is not None  # it is available, and nothing was awaited since
                 attempts += 1
                 try:
-                    answer = await self._attempt(model, payload(model), streamed, min(left, self._timing.answer))
-                    breaker.succeeded()
-                    answer.attempts = attempts
-                    return answer
-                except _Trouble as trouble:
-                    last = trouble
-                    self._told(name, str(trouble))
-                    LOG.warning("%s: attempt %d failed: %s", name, again + 1, trouble)
+                    found = await self._attempt(model, payload(model), streamed, min(left, self._timing.answer))
+                except _AttemptFailed as failure:
+                    last = failure
+                    self._on_failure(name, str(failure))
+                    LOG.warning("%s: attempt %d failed: %s", name, retry + 1, failure)
                     self._failing.add(name)
-                    if trouble.status != 429:
-                        breaker.failed()
-                    wait = BACKOFF * 2**again * (0.5 + random.random() / 2) if trouble.after is None else trouble.after
+                    if failure.status == 429:  # busy, not broken
+                        breaker.abandoned(ticket)
+                    else:
+                        breaker.failed(ticket)
+                    backoff = BACKOFF * 2**retry * (0.5 + random.random() / 2)
+                    wait = backoff if failure.after is None else failure.after
                     if wait > self._timing.longest_wait:
-                        breaker.pause(min(wait, 300.0))
+                        breaker.pause(min(wait, MAX_PAUSE))
                         break
-                    if not trouble.again or again == self._timing.retries:
+                    if not failure.retry or retry == self._timing.retries:
                         break
                     await asyncio.sleep(wait)
+                except BaseException:
+                    breaker.abandoned(ticket)
+                    raise
+                else:
+                    breaker.succeeded(ticket)
+                    found.attempts = attempts
+                    return found
         if last is None:
             rest = min((self.breakers[name].seconds_left for name in order), default=0.0)
-            raise Failed(
-                503, "upstream_error", "Every model that may answer is resting after failures.", attempts, rest
-            )
-        raise last_word(last, attempts)
+            message = "Every model that may answer is unavailable after failures."
+            raise UpstreamsFailed(503, "upstream_error", message, attempts, rest)
+        raise _all_failed(last, attempts)
 
-    async def _attempt(self, model: Upstream, payload: bytes, streamed: bool, seconds: float) -> Answer:
+    async def _attempt(self, model: Upstream, payload: bytes, streamed: bool, seconds: float) -> UpstreamResponse:
         response: aiohttp.ClientResponse | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -159,28 +178,30 @@ class Upstreams:
                     allow_redirects=False,
                 )
                 status = response.status
-                if status >= 500 or status in AGAIN:
+                if status >= 500 or status in RETRYABLE:
                     after = _retry_after(response.headers.get("retry-after"))
-                    told = status if status == 429 else 502
-                    raise _Trouble(told, "upstream_error", f"status {status}", True, after)
-                if status in OURS or 300 <= status < 400:
-                    raise _Trouble(502, "upstream_error", f"status {status}: check api_base, api_key and model", False)
+                    shown = status if status == 429 else 502
+                    raise _AttemptFailed(shown, "upstream_error", f"status {status}", True, after)
+                if status in MISCONFIGURED or 300 <= status < 400:
+                    raise _AttemptFailed(
+                        502, "upstream_error", f"status {status}: check api_base, api_key and model", False
+                    )
                 kind = response.headers.get("content-type", "")
                 if streamed and status == 200 and kind.startswith("text/event-stream"):
                     first = await response.content.readany()
-                    if not first.startswith(EVENTS):
-                        raise _Trouble(502, "upstream_error", "not a stream of events", True)
+                    if not first.startswith(EVENT_PREFIXES):
+                        raise _AttemptFailed(502, "upstream_error", "not a stream of events", True)
                     begun, response = response, None
-                    return Answer(model, status, begun.headers, first, None, begun)
+                    return UpstreamResponse(model, status, begun.headers, first, None, begun)
                 body = await self._read(response)
                 document = _document(body) if status == 200 else None
                 if status == 200 and document is None:
-                    raise _Trouble(502, "upstream_error", "status 200 but not a chat completion", True)
-                return Answer(model, status, response.headers, body, document)
+                    raise _AttemptFailed(502, "upstream_error", "status 200 but not a chat completion", True)
+                return UpstreamResponse(model, status, response.headers, body, document)
         except TimeoutError:
-            raise _Trouble(504, "timeout", f"no answer within {seconds:.0f} s", False) from None
+            raise _AttemptFailed(504, "timeout", f"no answer within {seconds:.0f} s", False) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _Trouble(502, "upstream_error", type(error).__name__, True) from None
+            raise _AttemptFailed(502, "upstream_error", type(error).__name__, True) from None
         finally:
             if response is not None:
                 response.release()
@@ -193,17 +214,18 @@ class Upstreams:
             size += len(part)
             if size > self._limit:
                 response.close()
-                raise _Trouble(502, "upstream_error", f"an answer of more than {self._limit} bytes", False)
+                raise _AttemptFailed(502, "upstream_error", f"an answer of more than {self._limit} bytes", False)
             parts.append(part)
         return b"".join(parts)
 
 
-def last_word(trouble: _Trouble | None, attempts: int) -> Failed:
-    if trouble is None:
-        return Failed(503, "upstream_error", "No model could be asked.", attempts)
+def _all_failed(last: _AttemptFailed | None, attempts: int) -> UpstreamsFailed:
+    """The error for the client after the last attempt."""
+    if last is None:
+        return UpstreamsFailed(503, "upstream_error", "No model could be called.", attempts)
     messages = {429: "The upstream's rate limit is reached.", 504: "The upstream did not answer in time."}
-    message = messages.get(trouble.status, "The upstream failed to answer.")
-    return Failed(trouble.status, trouble.kind, message, attempts, trouble.after)
+    message = messages.get(last.status, "The upstream failed to answer.")
+    return UpstreamsFailed(last.status, last.kind, message, attempts, last.after)
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
@@ -215,21 +237,21 @@ def _document(body: bytes) -> dict[str, Any] | None:
 
 
 def _address(model: Upstream) -> URL:
-    return URL(f"{model.base_url}/chat/completions").with_query(dict(model.query))
+    return URL(f"{model.params.api_base}/chat/completions").with_query(dict(model.params.query))
 
 
 def _headers(model: Upstream) -> CIMultiDict[str]:
     headers = CIMultiDict(
         {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "fedrouter"}
     )
-    if model.key is not None:
-        bearer = model.key_header == "authorization"
-        headers[model.key_header] = f"Bearer {model.key}" if bearer else model.key
+    key, header = model.params.api_key, model.params.key_header
+    if key is not None:
+        headers[header] = f"Bearer {key}" if header == "authorization" else key
     return headers
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds, from a number of them or a date."""
+    """Seconds to wait, from a Retry-After header with a number or a date."""
     if value is None:
         return None
     try:

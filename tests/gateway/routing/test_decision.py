@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedrouter.bundle import load
+from fedrouter.gateway.config import ExploreConfig, StickyConfig
 from gateway.running import NAMES, SQL, config_for
 
 FAR = "something far away from every prompt of the simulated world"
@@ -17,10 +17,10 @@ FAR = "something far away from every prompt of the simulated world"
 @pytest.fixture(scope="module")
 def gateway(start, bundle, upstream, tmp_path_factory):
     config = config_for(tmp_path_factory.mktemp("decisions"), bundle, upstream.url)
-    eyes = replace(config.models[0], abilities=frozenset({"tools", "json", "vision"}))
-    tongue_tied = replace(config.models[1], abilities=frozenset())
-    routing = replace(config.routing, encoder_timeout=0.2, sticky_gain=0.02)
-    return start(replace(config, models=(eyes, tongue_tied, *config.models[2:]), routing=routing))
+    eyes = config.models[0].replace(abilities=frozenset({"tools", "json", "vision"}))
+    tongue_tied = config.models[1].replace(abilities=frozenset())
+    routing = config.routing.replace(encoder_timeout=0.2, sticky=StickyConfig(gain=0.02))
+    return start(config.replace(models=(eyes, tongue_tied, *config.models[2:]), routing=routing))
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +157,8 @@ def test_an_embedding_that_came_late_is_there_for_the_next(gateway):
 
 def test_a_model_the_router_does_not_know_is_served_only_by_name(start, bundle, upstream, tmp_path, prompts):
     config = config_for(tmp_path, bundle, upstream.url)
-    new = replace(config.models[0], name="brand-new", input_price=0.0, output_price=0.0)
-    gateway = start(replace(config, models=(*config.models, new)))
+    new = config.models[0].replace(name="brand-new", input_price=0.0, output_price=0.0)
+    gateway = start(config.replace(models=(*config.models, new)))
     ranking = route(gateway, prompts[0], fedrouter={"tradeoff": 1e6}).json()["ranking"]
     assert ranking[-1] == {"model": "brand-new", "accuracy": None, "cost": None, "utility": None}
     assert gateway.chat(prompts[0], model="brand-new").headers["x-fedrouter-model"] == "brand-new"
@@ -183,9 +183,9 @@ def test_a_conversation_stays_with_its_model_unless_another_is_much_better(gatew
 
     same = turn(1.0, prompts[0])
     assert (same["model"], same["reason"]) == (first, "sticky")
-    dear = turn(1e6, prompts[0])
-    assert dear["model"] != first
-    assert dear["reason"] == "best"
+    costly = turn(1e6, prompts[0])
+    assert costly["model"] != first
+    assert costly["reason"] == "best"
 
 
 def test_a_named_session_is_sticky_from_its_second_request(gateway, prompts):
@@ -208,7 +208,7 @@ def test_a_decision_can_be_explained_later(gateway, prompts):
 
 def test_exploration_is_logged_with_its_propensity(start, bundle, upstream, tmp_path, prompts):
     config = config_for(tmp_path, bundle, upstream.url)
-    gateway = start(replace(config, routing=replace(config.routing, explore_share=0.5, explore_extra_cost=1.0)))
+    gateway = start(config.replace(routing=config.routing.replace(explore=ExploreConfig(share=0.5, extra_cost=1.0))))
     for prompt in prompts[:60]:
         gateway.chat(prompt)
     rows = list(gateway.store.rows())

@@ -1,16 +1,15 @@
-"""Keys, rates and budgets: who may come in, how often, and for how much money."""
+"""API keys, rates and budgets: who may send requests, how many, and at what cost."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedrouter.gateway.access.limits import Purse, _Account
-from fedrouter.gateway.config import Door
+from fedrouter.gateway.access.limits import Account, BudgetReservation
+from fedrouter.gateway.config import ServerConfig
 from gateway.running import SQL, config_for
 
 
@@ -54,7 +53,7 @@ def test_a_disabled_key_is_refused_within_seconds(gateway):
 
 
 def test_without_authentication_anybody_may_ask(start, bundle, upstream, tmp_path):
-    gateway = start(replace(config_for(tmp_path, bundle, upstream.url), door=Door(auth=False, port=0)))
+    gateway = start(config_for(tmp_path, bundle, upstream.url).replace(server=ServerConfig(auth=False, port=0)))
     assert gateway.key is None
     response = gateway.chat(SQL, headers={"authorization": ""})
     assert response.status_code == 200
@@ -62,7 +61,7 @@ def test_without_authentication_anybody_may_ask(start, bundle, upstream, tmp_pat
 
 
 def test_without_authentication_no_web_page_is_answered(start, bundle, upstream, tmp_path):
-    gateway = start(replace(config_for(tmp_path, bundle, upstream.url), door=Door(auth=False, port=0)))
+    gateway = start(config_for(tmp_path, bundle, upstream.url).replace(server=ServerConfig(auth=False, port=0)))
     for origin in ("https://somewhere.example", "null", gateway.url):
         page = {"origin": origin, "content-type": "text/plain"}  # what a browser sends without asking first
         response = gateway.chat(SQL, headers=page)
@@ -157,9 +156,9 @@ def test_a_fallback_that_the_budget_does_not_pay_for_is_not_asked(start, bundle,
     assert upstream.asked["broken"] > 0
 
 
-def test_a_purse_reserves_settles_and_grows_careful():
-    account = _Account()
-    first, second = Purse(1.0, account), Purse(1.0, account)
+def test_a_reservation_is_replaced_settled_and_limited_to_a_tenth_of_the_rest():
+    account = Account()
+    first, second = BudgetReservation(1.0, account), BudgetReservation(1.0, account)
     costs = np.array([0.9, 0.05, 0.001])
     assert first.affordable(costs)[0].all()
     assert first.reserve(0.9)
@@ -170,4 +169,4 @@ def test_a_purse_reserves_settles_and_grows_careful():
     assert second.reserve(0.2)
     first.settle(0.25)
     second.settle(None)
-    assert Purse(1.0, account).left == pytest.approx(0.75)
+    assert BudgetReservation(1.0, account).left == pytest.approx(0.75)

@@ -15,7 +15,7 @@ import pytest
 from fedrouter.bundle import load, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.gateway.routing import bundles
-from fedrouter.gateway.routing.bundles import Bundles, Serving
+from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.pool import ModelPool
 from gateway.running import SQL, config_for, eventually
 
@@ -100,7 +100,7 @@ def test_a_gateway_without_a_bundle_serves_the_default_and_takes_the_first_bundl
     start, bundle, upstream, tmp_path
 ):
     config = config_for(tmp_path, bundle, upstream.url)
-    gateway = start(replace(config, routing=replace(config.routing, bundle=None)))
+    gateway = start(config.replace(routing=config.routing.replace(bundle=None)))
     response = gateway.chat(SQL)
     assert (response.headers["x-fedrouter-model"], response.headers["x-fedrouter-reason"]) == (
         "atlas-mini",
@@ -112,7 +112,7 @@ def test_a_gateway_without_a_bundle_serves_the_default_and_takes_the_first_bundl
 
 def test_a_bundle_that_knows_none_of_the_models_is_refused(bundle):
     with pytest.raises(Exception, match="none of the models"):
-        Bundles(("somebody", "else")).ready(bundle)
+        Bundles(("somebody", "else")).prepare(bundle)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_every_family_can_be_served(family, world, tmp_path):
 
     path = save(tmp_path / family, router, world.encoder, Provenance("d", "x", 0, 1, [], {}))
     names = ("unknown", *reversed(world.evaluations.pool.names[:4]))
-    serving = Serving(load(path), names)
+    serving = ServedBundle(load(path), names)
     embedding = world.evaluations.embeddings[3]
-    outlook = serving.look(embedding)
-    accuracy, cost, error = outlook.accuracy, outlook.cost, outlook.error
+    found = serving.estimate(embedding)
+    accuracy, cost, error = found.accuracy, found.cost, found.error
     truth = router.estimate(embedding).over(ModelPool(names))
     np.testing.assert_allclose(accuracy, truth.accuracy[0])
     np.testing.assert_allclose(cost, truth.cost[0])
@@ -143,7 +143,7 @@ def test_every_family_can_be_served(family, world, tmp_path):
     assert known.sum() >= 2
     assert (error[known] >= 0).all()
     assert serving.unknown == ["unknown"]
-    assert serving.has_region == (family in ("kmeans", "kernel", "auto", "query_blind"))
+    assert serving.has_regions == (family in ("kmeans", "kernel", "auto", "query_blind"))
     assert serving.tradeoff_of(10) == 0 < serving.tradeoff_of(9) < serving.tradeoff_of(0)
 
 
@@ -151,4 +151,4 @@ def test_another_encoder_of_the_same_width_is_refused(bundle):
     found = Bundles(load(bundle).router.pool.names)
     found.encoder = EncoderIdentity("other", 384, True)
     with pytest.raises(Exception, match=r"made for the encoder all-MiniLM-L6-v2"):
-        found.ready(bundle)
+        found.prepare(bundle)

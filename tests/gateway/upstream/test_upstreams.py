@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -123,7 +122,7 @@ def test_a_model_that_keeps_failing_is_left_alone_and_tried_again_later(
     start, bundle, upstream, tmp_path, known_prompts
 ):
     prompt = next(iter(known_prompts))
-    timing = replace(QUICK, retries=0, breaker_failures=2, breaker_rest=0.5)
+    timing = QUICK.replace(retries=0, breaker_failures=2, breaker_rest=0.5)
     ranking = start(config_for(tmp_path, bundle, upstream.url)).http.post("/v1/route", json=_body(prompt)).json()
     first = ranking["model"]
     (tmp_path / "b").mkdir()

@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrouter.gateway.upstream.splice import Spliced
+from fedrouter.gateway.upstream.splice import SplicedBody
 
 NAMES = st.sampled_from(["model", "fedrouter", "messages", "a", 'q"uote', "ü", "back\\slash", "{", "]", ":"])
 VALUES = st.recursive(
@@ -34,7 +34,7 @@ def bodies(draw):
 @given(bodies())
 def test_only_model_and_fedrouter_change(drawn):
     raw, pairs = drawn
-    spliced = Spliced(raw).to("other/ü")
+    spliced = SplicedBody(raw).to("other/ü")
     wanted = [(name, "other/ü" if name == "model" else value) for name, value in pairs if name != "fedrouter"]
     assert json.loads(spliced, object_pairs_hook=list) == json.loads(
         "{" + ",".join(f"{json.dumps(n)}:{json.dumps(v)}" for n, v in wanted) + "}", object_pairs_hook=list
@@ -43,7 +43,7 @@ def test_only_model_and_fedrouter_change(drawn):
 
 def test_every_other_byte_stays():
     raw = b'{"a": 1.50e+3 ,"fedrouter":{"x":[1,"}"]} , "model":  "auto"  ,\n"b":"\\u00e9" }'
-    assert Spliced(raw).to("m") == b'{"a": 1.50e+3 ,"model":  "m"  ,\n"b":"\\u00e9" }'
-    assert Spliced(b'{"model":"x","fedrouter":{}}').to("m") == b'{"model":"m"}'
-    assert Spliced(b'{"fedrouter":{},"fedrouter":1,"model":"x"}').to("m") == b'{"model":"m"}'
-    assert Spliced(b'{"model":"x", "fedrouter":{},"fedrouter":1}').to("m") == b'{"model":"m"}'
+    assert SplicedBody(raw).to("m") == b'{"a": 1.50e+3 ,"model":  "m"  ,\n"b":"\\u00e9" }'
+    assert SplicedBody(b'{"model":"x","fedrouter":{}}').to("m") == b'{"model":"m"}'
+    assert SplicedBody(b'{"fedrouter":{},"fedrouter":1,"model":"x"}').to("m") == b'{"model":"m"}'
+    assert SplicedBody(b'{"model":"x", "fedrouter":{},"fedrouter":1}').to("m") == b'{"model":"m"}'

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
-from fedrouter.gateway.config import Judge, Judging
+from fedrouter.gateway.config import JudgeConfig, JudgesConfig
 from gateway.running import SQL, config_for
 
 
@@ -88,8 +87,10 @@ def test_the_surface_is_documented(gateway):
 
 
 def test_judges_score_in_the_background_and_give_way_to_people(start, bundle, upstream, tmp_path):
-    judging = Judging((Judge("exact_match", {}), Judge("regex", {"pattern": "^Five"})))
-    gateway = start(replace(config_for(tmp_path, bundle, upstream.url), judging=judging))
+    judges = JudgesConfig(
+        list=(JudgeConfig(kind="exact_match", settings={}), JudgeConfig(kind="regex", settings={"pattern": "^Five"}))
+    )
+    gateway = start(config_for(tmp_path, bundle, upstream.url).replace(judges=judges))
     right = gateway.chat(SQL, fedrouter={"expected": "four."})
     wrong = gateway.chat(SQL)
     end = time.monotonic() + 5
@@ -101,8 +102,8 @@ def test_judges_score_in_the_background_and_give_way_to_people(start, bundle, up
 
 
 def test_a_model_judges_within_its_budget(start, bundle, upstream, tmp_path):
-    judging = Judging((Judge("model", {"model": "atlas-max"}),), daily_budget=0.01)
-    gateway = start(config_for(tmp_path, bundle, upstream.url, {"atlas-max": "grades"}, judging=judging))
+    judges = JudgesConfig(list=(JudgeConfig(kind="model", settings={"model": "atlas-max"}),), daily_budget=0.01)
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"atlas-max": "grades"}, judges=judges))
     answers = [gateway.chat(f"{SQL} {place}", model="atlas-mini", stream=place % 2 == 0) for place in range(4)]
     end = time.monotonic() + 5
     while gateway.record(answers[0]).score is None and time.monotonic() < end:
@@ -131,5 +132,5 @@ def test_nothing_of_a_prompt_or_a_key_is_in_what_the_gateway_writes_down(start, 
 
 
 def test_prompts_are_kept_where_that_is_configured(start, bundle, upstream, tmp_path):
-    gateway = start(config_for(tmp_path, bundle, upstream.url, keep_text=True))
+    gateway = start(config_for(tmp_path, bundle, upstream.url, keep_prompts=True))
     assert gateway.record(gateway.chat(SQL)).text == SQL

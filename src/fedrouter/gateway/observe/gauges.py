@@ -1,0 +1,31 @@
+"""Gauges of a running gateway: circuit breakers, the bundle in service, queues and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedrouter.gateway.observe.metrics import Gauge
+from fedrouter.gateway.routing.bundles import Bundles
+from fedrouter.gateway.routing.embedding import Embedder
+from fedrouter.gateway.routing.sticky import StickySessions
+from fedrouter.gateway.upstream.upstreams import Upstreams
+from fedrouter.store.writer import Writer
+
+
+def gauges(
+    upstreams: Upstreams, bundles: Bundles, writer: Writer, sticky: StickySessions, embedder: Embedder
+) -> Iterator[Gauge]:
+    """Name, help, labels and value of every gauge, as of now."""
+    about = "1 while the circuit breaker of a model keeps requests away from it."
+    for model, breaker in upstreams.breakers.items():
+        yield "fedrouter_resting", about, (("model", model),), not breaker.available
+    serving = bundles.current
+    if serving is not None:
+        labels = (("digest", serving.digest), ("family", serving.family), ("version", str(serving.version)))
+        yield "fedrouter_bundle_info", "The bundle in service.", labels, 1
+    yield "fedrouter_bundle_refused", "1 while the store names a bundle that was refused.", (), bool(bundles.refused)
+    yield "fedrouter_log_waiting", "Records and scores that wait to be written to the log.", (), writer.waiting
+    yield "fedrouter_sessions", "Conversations that have a model.", (), len(sticky)
+    about = "Prompts since the start, by where their embedding came from or why there is none."
+    for outcome in ("hits", "misses", "late", "failed"):
+        yield "fedrouter_encoder_asks", about, (("outcome", outcome),), getattr(embedder, outcome)

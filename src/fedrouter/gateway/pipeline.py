@@ -1,0 +1,64 @@
+"""The common first half of `chat` and `route`: authenticate, read and route one request, before any model is called."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.http import HttpError, HttpRequest
+from fedrouter.gateway.request_context import RequestContext
+from fedrouter.gateway.routing.options import read_options
+from fedrouter.gateway.routing.prompt import read_prompt
+
+
+async def route_request(gateway: Gateway, request: HttpRequest, default_model: str | None = None) -> RequestContext:
+    """The context of a chat request with its decision; :class:`HttpError` if it is rejected.
+
+    ``default_model`` stands in for a body without ``model``.
+    """
+    started = time.perf_counter()
+    key = await gateway.authenticator.authenticate(request)
+    gateway.rate_limiter.admit(key)
+    raw = await request.body(gateway.config.server.body_limit)
+    body = read_body(raw)
+    serving = gateway.bundles.current
+    options, named_model = read_options(
+        request.headers,
+        body.get("fedrouter"),
+        body.get("model", default_model),
+        gateway.decider.indices,
+        serving.family if serving else None,
+    )
+    context = RequestContext(
+        config=gateway.config,
+        started=started,
+        key=key.id,
+        raw=raw,
+        body=body,
+        prompt=read_prompt(body),
+        options=options,
+        streamed=body.get("stream") is True,
+        named_model=named_model,
+        budget=await gateway.budgets.reservation(key),
+    )
+    context.decision = await gateway.decider.decide(context, gateway.upstreams.unavailable())
+    return context
+
+
+def read_body(raw: bytes) -> dict[str, Any]:
+    """A chat body, validated as far as routing needs it; everything else is left to the upstream."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
+    if not isinstance(body, dict):
+        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(entry, dict) for entry in messages):
+        raise HttpError(400, "messages: expected a list of messages.", "invalid_value", param="messages")
+    if not isinstance(body.get("stream"), bool | None):
+        raise HttpError(400, "stream: expected true or false.", "invalid_value", param="stream")
+    return body

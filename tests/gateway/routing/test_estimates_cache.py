@@ -1,0 +1,79 @@
+"""Cached estimates equal what the router would estimate again, and the cache is bounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedrouter.bundle import load
+from fedrouter.estimates import Estimates, choose
+from fedrouter.gateway.routing import bundles
+from fedrouter.gateway.routing.bundles import ServedBundle
+from fedrouter.gateway.routing.estimates_cache import MAX_RANKINGS, QueryEstimates
+from fedrouter.pool import ModelPool
+
+MODELS = 7
+
+
+def drawn_estimates(seed):
+    draw = np.random.default_rng(seed)
+    accuracy, cost = draw.random((1, MODELS)).round(1), draw.random((1, MODELS)).round(1)  # rounded: some are equal
+    unknown = draw.random(MODELS) < 0.2
+    accuracy[0, unknown] = cost[0, unknown] = np.nan
+    pool = ModelPool([f"m{number}" for number in range(MODELS)])
+    estimates = Estimates(pool, accuracy, cost, tuple("unseen" if gone else None for gone in unknown))
+    return QueryEstimates(np.zeros(3, np.float32), estimates, np.arange(MODELS), np.ones(MODELS, bool)), draw
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_ranking_begins_with_the_choice_of_the_rule_and_ends_with_models_without_an_estimate(seed):
+    estimates, draw = drawn_estimates(seed)
+    allowed = draw.random(MODELS) < 0.7
+    allowed[draw.integers(MODELS)] = True
+    ranking = estimates.ranking(allowed, 0.5)
+    assert sorted(ranking.indices) == list(np.flatnonzero(allowed))
+    assert ranking.any_known == ranking.known.any()
+    if ranking.any_known:
+        assert ranking.indices[0] == choose(estimates.accuracy, estimates.cost, 0.5, ranking.known)
+    values = ranking.utility[list(ranking.indices)]
+    assert list(values) == sorted(values, reverse=True)
+    last = ranking.indices[-1]
+    order, ordered = ranking.starting_with(last)
+    assert order == (last, *(index for index in ranking.indices if index != last))
+    np.testing.assert_array_equal(ordered["accuracy"], estimates.accuracy[list(order)])
+
+
+def test_rankings_of_other_tradeoffs_and_models_are_told_apart():
+    estimates, _ = drawn_estimates(0)
+    everyone, some = np.ones(MODELS, bool), np.arange(MODELS) < 3
+    for allowed in (everyone, some):
+        for tradeoff in (0.0, 0.1, 1.0, 10.0):
+            for _ in range(2):
+                found = estimates.ranking(allowed, tradeoff)
+                assert set(found.indices) == set(np.flatnonzero(allowed))
+                known = found.known
+                utility = estimates.accuracy[known] - tradeoff * estimates.cost[known]
+                np.testing.assert_array_equal(found.utility[known], utility)
+    assert len(estimates._rankings) <= MAX_RANKINGS
+
+
+def test_a_repeated_query_is_not_estimated_again_and_another_embedding_is(bundle):
+    serving = ServedBundle(load(bundle), load(bundle).router.pool.names)
+    first, second = np.random.default_rng(0).normal(size=(2, serving.router.dimension)).astype(np.float32)
+    found = serving.cached_estimates(b"text", first)
+    assert serving.cached_estimates(b"text", first) is found
+    assert serving.cached_estimates(b"text", first.copy()) is not found
+    np.testing.assert_array_equal(serving.cached_estimates(b"text", second).accuracy, serving.estimate(second).accuracy)
+    assert serving.cached_estimates(b"text", second).similarity == serving.similarity(second)
+
+
+def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle, monkeypatch):
+    monkeypatch.setattr(bundles, "CACHED_QUERIES", 3)
+    serving = ServedBundle(load(bundle), load(bundle).router.pool.names)
+    embedding = np.ones(serving.router.dimension, np.float32)
+    kept = {name: serving.cached_estimates(name, embedding) for name in (b"a", b"b", b"c")}
+    assert serving.cached_estimates(b"a", embedding) is kept[b"a"]
+    serving.cached_estimates(b"d", embedding)
+    assert serving.cached_estimates(b"a", embedding) is kept[b"a"]
+    assert serving.cached_estimates(b"b", embedding) is not kept[b"b"]
+    assert len(serving._cache) == 3
