@@ -27,7 +27,7 @@ from rich.markup import escape
 
 from fedrouter.bundle import Bundle, Provenance, load, save
 from fedrouter.cli.output import Bars, Voice, bars
-from fedrouter.cli.simulate import _claim
+from fedrouter.cli.simulate import prepare_folder
 from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import FedrouterError
@@ -60,7 +60,7 @@ def main(
 ) -> None:
     """Go round the loop and say whether it was worth it."""
     family(router)
-    _claim(out, overwrite)
+    prepare_folder(out, overwrite)
     world = make_world(rounds, requests, held_out, seed)
     with bars() as shown:
         wrong = asyncio.run(Loop(world, out.resolve(), router, seed, Voice(False), shown).run(rounds))
@@ -157,7 +157,7 @@ class Loop:
             seed=self._seed,
             rounds=1,
             clients=[{"name": who, "rows": len(part)} for who, part in rows.items()],
-            hyperparameters=asdict(settings),
+            hyperparameters=settings.to_json(),
             simulated=True,
             version=version,
             parent=parent.manifest["digest"] if parent else None,

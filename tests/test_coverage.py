@@ -10,12 +10,10 @@ from conftest import drawn_evaluations
 from fedrouter.coverage import (
     cover,
     errors,
-    federated_part,
     half_width,
     join,
     own_regions,
     partners,
-    shared_regions,
     summary,
 )
 from fedrouter.engines.local import LocalFederation
@@ -73,12 +71,14 @@ def test_shares_of_cells_are_those_of_the_counts():
 def test_regions_everybody_shares_are_found_in_a_router_a_blend_and_a_personal_one():
     log = drawn_evaluations(200, 3)
     router = kmeans.learn(federation(log), log.pool)
-    assert shared_regions(router) is router
+    assert router.cells().count is router.sums.count
     blend = auto.BlendRouter(log.pool, (query_blind.learn(federation(log), log.pool), router), (0.5, 0.5))
-    assert shared_regions(blend) is router
+    assert blend.cells().centres is router.centres
+    assert blend.cells().count is router.sums.count
     personal = personalize(router, log, "query_blind", query_blind.QueryBlindSettings())
-    assert federated_part(personal) is router
-    assert shared_regions(query_blind.learn(federation(log), log.pool)) is None
+    assert personal.federated_router() is router
+    assert personal.cells().count is router.sums.count
+    assert query_blind.learn(federation(log), log.pool).cells() is None
 
 
 def test_joining_adds_the_federations_rows_cell_by_cell():
@@ -95,7 +95,7 @@ def test_joining_adds_the_federations_rows_cell_by_cell():
     )
     own = cover(extra, router.centres)
     assert own.never_asked == ["model-2", "model-3"]
-    joined = join(own, router, took_part=False)
+    joined = join(own, router.pool, router.cells(), took_part=False)
     assert joined.together.sum() == 300 + 61
     assert joined.federated[:, 4].sum() == 0
     assert joined.learned == ["model-2", "model-3"]
@@ -110,7 +110,7 @@ def test_rows_that_may_be_in_the_bundle_already_are_not_counted_twice():
     router = kmeans.learn(federation(log, drawn_evaluations(200, 3, seed=1)), log.pool)
     own = cover(log, router.centres)
     for took_part in (True, None):
-        assert join(own, router, took_part).together.tolist() == router.sums.count.tolist()
+        assert join(own, router.pool, router.cells(), took_part).together.tolist() == router.sums.count.tolist()
 
 
 def test_partners_under_the_stated_assumption():

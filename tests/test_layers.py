@@ -11,7 +11,7 @@ PACKAGE = Path(fedrouter.__file__).parent
 # From docs/architecture.md: a module imports only what stands above it, or beside it in its own folder.
 LAYERS = (
     ("errors", "exact"),
-    ("files",),
+    ("files", "registry"),
     ("pool",),
     ("evaluations",),
     ("estimates",),

@@ -1,7 +1,7 @@
-"""A bundle: a saved router as a write-once directory, loaded without executing anything.
+"""Bundles: saves a router as a write-once directory, and loads it without executing anything from it.
 
-``router.safetensors`` holds the arrays; ``bundle.json`` says what they are and where they come from, with a digest of
-the arrays and one of itself, so that a bundle that was cut short, edited or put together from two is refused.
+``router.safetensors`` holds the arrays. ``bundle.json``, the manifest, says what they are and where they come from,
+with a digest of the arrays and one of itself, so that a truncated, edited or mixed bundle is refused.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, BadInput
 from fedrouter.files import new_folder
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
-from fedrouter.routers.known import ROUTERS
+from fedrouter.routers.registry import router_class
 
 FORMAT = 1
 ARRAYS, MANIFEST = "router.safetensors", "bundle.json"
@@ -30,9 +31,9 @@ ARRAYS, MANIFEST = "router.safetensors", "bundle.json"
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a router comes from. No time and no place: the same run makes the same bytes.
+    """Where a router comes from. It contains no time and no path, so that the same run writes the same bytes.
 
-    A router that grew names its ``parent`` by that bundle's digest, and the ``change`` that was made to it.
+    A router made from another one names its ``parent`` by that bundle's digest, and the ``change`` that was made.
     """
 
     data: str
@@ -47,10 +48,33 @@ class Provenance:
     parent: str | None = None
     change: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of_run(
+        cls, data: str, data_digest: str, seed: int, clients: Mapping[str, int], settings: Any, simulated: bool = False
+    ) -> Provenance:
+        """The provenance of a router that was learned from scratch.
+
+        Parameters
+        ----------
+        data, data_digest : name and digest of the data; an empty digest if the data never left the clients
+        clients : how many evaluations each client contributed
+        settings : the family's settings, or their JSON form
+        """
+        hyperparameters = dict(settings) if isinstance(settings, Mapping) else settings.to_json()
+        return cls(
+            data=data,
+            data_digest=data_digest,
+            seed=seed,
+            rounds=int(hyperparameters.get("rounds", 1)),
+            clients=[{"name": name, "rows": rows} for name, rows in clients.items()],
+            hyperparameters=hyperparameters,
+            simulated=simulated,
+        )
+
 
 @dataclass(frozen=True)
 class Bundle:
-    """A router, the encoder whose embeddings it understands, and the manifest it was saved with."""
+    """A saved router, the encoder whose embeddings it expects, and the manifest it was saved with."""
 
     path: Path
     router: Router
@@ -63,15 +87,44 @@ class Bundle:
 
     @property
     def clients(self) -> dict[str, Mapping[str, Any]]:
-        """Who has contributed, by name."""
+        """The manifest's entries of the clients that contributed, by name."""
         return {entry["name"]: entry for entry in self.manifest["clients"]}
 
-    def child(self, clients: Sequence[Mapping[str, Any]], change: Mapping[str, Any], **other: Any) -> Provenance:
-        """The provenance of a router made from this one; what is not named stays."""
+    def settings_for(self, family: str) -> Mapping[str, Any]:
+        """The settings in the manifest if they are this family's, as JSON; otherwise none."""
+        return self.manifest["hyperparameters"] if family == self.router.federated_router().family else {}
+
+    def with_models(self, models: ModelPool, rows: Mapping[str, int], seed: int) -> Provenance:
+        """The provenance of this router with models added, from these numbers of evaluations of each client."""
+        clients = [
+            {**entry, "rows": entry["rows"] + rows[name]} if rows.get(name) else entry
+            for name, entry in self.clients.items()
+        ]
+        change = {"verb": "model add", "models": list(models.names), "clients": sorted(rows), "seed": seed}
+        return self.child(clients, change)
+
+    def with_clients(self, rows: Mapping[str, int], seed: int) -> Provenance:
+        """The provenance of this router with clients added, who contributed these numbers of evaluations."""
+        joined = [{"name": name, "rows": rows[name], "joined": self.version + 1} for name in sorted(rows)]
+        change = {"verb": "client join", "clients": sorted(rows), "seed": seed}
+        return self.child([*self.clients.values(), *joined], change)
+
+    def without_clients(self, names: Collection[str]) -> Provenance:
+        """The provenance of this router with clients removed."""
+        left = [entry for name, entry in self.clients.items() if name not in names]
+        return self.child(left, {"verb": "client leave", "clients": sorted(names)})
+
+    def personalized(self, family: str, paper: bool, rows: int, seed: int) -> Provenance:
+        """The provenance of a personal router made from this one and these numbers of a client's own rows."""
+        change = {"verb": "personalize", "family": family, "paper": paper, "rows": rows, "seed": seed}
+        return self.child(self.manifest["clients"], change)
+
+    def child(self, clients: Sequence[Mapping[str, Any]], change: Mapping[str, Any]) -> Provenance:
+        """The provenance of a router made from this one by a change; data, seed and settings stay."""
         kept = {name: self.manifest[name] for name in ("data", "data_digest", "seed", "rounds", "simulated")}
-        kept["hyperparameters"] = self.manifest["hyperparameters"]
         return Provenance(
-            **(kept | other),
+            **kept,
+            hyperparameters=self.manifest["hyperparameters"],
             clients=clients,
             version=self.version + 1,
             parent=self.manifest["digest"],
@@ -80,17 +133,22 @@ class Bundle:
 
 
 def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance: Provenance) -> Path:
-    """Write a bundle; it appears complete or not at all, and never over something that is there."""
+    """Write a bundle; it appears complete or not at all, and never replaces something.
+
+    Refused if :func:`load` could not read it back: a router of an unknown family, or one whose arrays are not its
+    whole state.
+    """
     from safetensors.numpy import save as pack
 
     path = Path(path)
     refuse_existing(path)
     if encoder.dimension != router.dimension:
         raise BadInput(
-            f"the router understands embeddings of width {router.dimension}, the encoder makes {encoder.dimension}"
+            f"the router expects embeddings of width {router.dimension}, the encoder makes {encoder.dimension}"
         )
-    # Little-endian and contiguous, because that is what the format stores.
+    # Contiguous, because that is what the format stores.
     arrays = {name: np.ascontiguousarray(array) for name, array in sorted(router.arrays().items())}
+    _require_readable(router, arrays)
     packed = pack(arrays)
     manifest = {
         "format": FORMAT,
@@ -117,10 +175,35 @@ def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance:
     return path
 
 
+def _require_readable(router: Router, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Refuse a router that :func:`load` could not read back from these arrays."""
+    if router_class(router.family) is not type(router):
+        raise BadInput(
+            f"a {type(router).__name__} cannot be saved: {router.family!r} is the family of "
+            f"{router_class(router.family).__name__}, and that is what would be loaded"
+        )
+    try:
+        again = type(router).from_arrays(router.pool, arrays).arrays()
+    except BadInput as error:
+        raise BadInput(
+            f"{router.family} router: cannot be saved, because its arrays cannot be read back ({error})"
+        ) from None
+    lost = [name for name, array in arrays.items() if name not in again or not _same(array, again[name])]
+    if lost or len(again) != len(arrays):
+        names = ", ".join(sorted({*lost, *(set(again) - set(arrays))}))
+        raise BadInput(
+            f"{router.family} router: cannot be saved, because arrays change when they are read back: {names}"
+        )
+
+
+def _same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
 def refuse_existing(path: Path) -> None:
-    """Where a bundle is to be, nothing may be; asked before the work as well as after it."""
+    """Refuse a path at which something exists already; checked before long work as well as when saving."""
     if path.exists():
-        raise BadInput(f"{path}: already exists, and a bundle is never overwritten; choose another place")
+        raise BadInput(f"{path}: already exists, and a bundle is never overwritten; choose another path")
 
 
 def load(path: str | Path) -> Bundle:
@@ -139,13 +222,11 @@ def load(path: str | Path) -> Bundle:
     try:
         pool = ModelPool.from_json(manifest["pool"])
         encoder = EncoderIdentity.from_json(manifest["encoder"])
-        router = ROUTERS[manifest["family"]].from_arrays(pool, unpack(packed))
+        router = router_class(manifest["family"]).from_arrays(pool, unpack(packed))
     except (BadInput, KeyError, SafetensorError) as error:
         raise BadBundle(f"{path}: its parts do not fit together ({error})") from None
     if router.dimension != encoder.dimension:
-        raise BadBundle(
-            f"{path}: the router understands width {router.dimension}, its encoder makes {encoder.dimension}"
-        )
+        raise BadBundle(f"{path}: the router expects width {router.dimension}, its encoder makes {encoder.dimension}")
     return Bundle(path, router, encoder, manifest)
 
 

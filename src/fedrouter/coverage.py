@@ -1,7 +1,7 @@
 """Coverage: which (region, model) cells a client's own log fills, and what joining a federation would add.
 
-The same numbers as in :mod:`fedrouter.regret`, for a client who does not know what other models would have answered:
-rows of each cell, how far that pins down an accuracy, and how far queries lie from the centres.
+The same quantities as in :mod:`fedrouter.regret`, for a client that does not know what other models would have
+answered: rows of each cell, the confidence interval they give, and distances of queries to the centres.
 """
 
 from __future__ import annotations
@@ -14,37 +14,34 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.local import single_owner
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
-from fedrouter.federation.client import Client
 from fedrouter.federation.clustering import cluster
+from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics
-from fedrouter.federation.families.registry import Settings
-from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.personalization import misses, out_of_fold
+from fedrouter.personalization import absolute_errors, out_of_fold_errors
 from fedrouter.pool import ModelPool
 from fedrouter.regret import DELTA, concentration
-from fedrouter.routers.base import Router
-from fedrouter.routers.blend import BlendRouter
+from fedrouter.routers.base import Cells, Router
 from fedrouter.routers.features import squared_distances
-from fedrouter.routers.kmeans import KMeansRouter, nearest_centre, plain_cells
-from fedrouter.routers.personal import PersonalRouter
+from fedrouter.routers.kmeans import nearest_centre, plain_cells
 
 FEW = 5
-"""Rows below which a cell says next to nothing."""
+"""A cell with fewer rows than this has too few."""
 PER_REGION = 25
-"""Queries for which a region of one's own is worth making."""
+"""Least number of queries in a region, on average, when a log is clustered on its own."""
 PARTNERS = (1, 3, 10)
+"""Numbers of partners for which the gain is projected."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """What one log says about each cell of K regions and M models.
+    """What one log covers, for each cell of K regions and M models.
 
     count : (K, M) rows of each cell
     accuracy, error : (K, M) mean accuracy and its standard error, NaN in an empty cell
-    queries, distance : (K,) queries of each region, and their mean distance to its centre, NaN where there are none
-    tasks : for each region its task labels and how many queries have them, most frequent first
+    queries, distance : (K,) queries of each region, and their mean distance to its centre, NaN without queries
+    tasks : for each region its task labels with their numbers of queries, most frequent first
     """
 
     pool: ModelPool
@@ -61,7 +58,7 @@ class Coverage:
 
     @cached_property
     def half_width(self) -> Floats:
-        """How far each cell's mean accuracy may be off at 95%, by Hoeffding: no assumption, so wide; ``(K, M)``."""
+        """Half of the 95% confidence interval of each cell's mean accuracy, by Hoeffding's inequality; ``(K, M)``."""
         return np.asarray(half_width(self.count))
 
     @property
@@ -83,23 +80,23 @@ class Coverage:
             "never_asked": self.never_asked,
             "regions": [
                 {
-                    "region": place + 1,
-                    "queries": int(self.queries[place]),
-                    "distance": _number(self.distance[place]),
-                    "tasks": dict(self.tasks[place]),
+                    "region": region + 1,
+                    "queries": int(self.queries[region]),
+                    "distance": _number(self.distance[region]),
+                    "tasks": dict(self.tasks[region]),
                 }
-                for place in range(len(self.count))
+                for region in range(len(self.count))
             ],
             "cells": [
                 {
-                    "region": place + 1,
+                    "region": region + 1,
                     "model": model,
-                    "rows": int(self.count[place, column]),
-                    "accuracy": _number(self.accuracy[place, column]),
-                    "standard_error": _number(self.error[place, column]),
-                    "half_width": _number(self.half_width[place, column]),
+                    "rows": int(self.count[region, column]),
+                    "accuracy": _number(self.accuracy[region, column]),
+                    "standard_error": _number(self.error[region, column]),
+                    "half_width": _number(self.half_width[region, column]),
                 }
-                for place in range(len(self.count))
+                for region in range(len(self.count))
                 for column, model in enumerate(self.pool.names)
             ],
         }
@@ -107,7 +104,7 @@ class Coverage:
 
 def cover(evaluations: Evaluations, centres: Embeddings) -> Coverage:
     """Count a log's rows in the regions around given centres."""
-    sums = ask_statistics(LocalFederation([Client("own", evaluations, OPEN)]), centres, evaluations.pool)
+    sums = ask_statistics(single_owner("own", evaluations), centres, evaluations.pool)
     table, empty = plain_cells(sums), sums.count == 0
     asked = np.unique(evaluations.query)
     region = nearest_centre(evaluations.embeddings[asked], centres)
@@ -117,8 +114,8 @@ def cover(evaluations: Evaluations, centres: Embeddings) -> Coverage:
         distance = np.bincount(region, weights=apart, minlength=len(centres)) / queries
     labels = [Counter[str]() for _ in centres]
     if evaluations.task is not None:
-        for place, query in zip(region, asked, strict=True):
-            labels[place][evaluations.task[query]] += 1
+        for index, query in zip(region, asked, strict=True):
+            labels[index][evaluations.task[query]] += 1
     return Coverage(
         evaluations.pool,
         sums.count,
@@ -131,7 +128,7 @@ def cover(evaluations: Evaluations, centres: Embeddings) -> Coverage:
 
 
 def own_regions(evaluations: Evaluations, regions: int, seed: int = 0) -> Embeddings:
-    """Centres of a log's own queries, the largest region first; fewer where there are few queries."""
+    """Centres of a log's own queries, the largest region first; fewer than ``regions`` if there are few queries."""
     queries = evaluations.embeddings[np.unique(evaluations.query)]
     settings = KMeansSettings()
     size = max(1, min(regions, len(queries) // PER_REGION))
@@ -139,20 +136,8 @@ def own_regions(evaluations: Evaluations, regions: int, seed: int = 0) -> Embedd
     return centres[np.argsort(-np.bincount(nearest_centre(queries, centres), minlength=len(centres)), kind="stable")]
 
 
-def federated_part(router: Router) -> Router:
-    """The router, or of a personal one the half that is everybody's."""
-    return router.federated if isinstance(router, PersonalRouter) else router
-
-
-def shared_regions(router: Router) -> KMeansRouter | None:
-    """The K-Means router in a federated one, whose centres are regions everybody shares; None if there is none."""
-    parts = router.parts if isinstance(router, BlendRouter) else (router,)
-    # By name, because a query-blind router is a K-Means one with a single region.
-    return next((p for p in parts if isinstance(p, KMeansRouter) and p.family == KMeansRouter.family), None)
-
-
 def summary(count: Integers) -> dict[str, Any]:
-    """Counts ``(K, M)`` in a few numbers, among them the paper's ``n_min`` and its concentration term at λ = 0."""
+    """Counts ``(K, M)`` summarized, among others by the paper's ``n_min`` and its concentration term at λ = 0."""
     filled = count[count > 0]
     least = int(filled.min()) if len(filled) else 0
     return {
@@ -169,14 +154,17 @@ def summary(count: Integers) -> dict[str, Any]:
 
 
 def half_width(rows: Any) -> Any:
-    """``√(log(2 / δ) / (2 n))``, infinite for no rows."""
+    """Half of a 95% confidence interval of a mean of n rows: ``√(log(2 / δ) / (2 n))``, infinite without rows."""
     with np.errstate(divide="ignore"):
         return np.sqrt(math.log(2 / DELTA) / (2 * np.asarray(rows, np.float64)))
 
 
 @dataclass(frozen=True, eq=False)
 class Joining:
-    """Own cells beside a federation's, ``(K, M)``; ``took_part``: whether the one is in the other, None if unknown."""
+    """A log's cells beside those of a federation, both ``(K, M)``.
+
+    ``took_part`` says whether the log's rows are among the federation's; None if that is unknown.
+    """
 
     own: Coverage
     federated: Integers
@@ -184,19 +172,19 @@ class Joining:
 
     @cached_property
     def together(self) -> Integers:
-        """Rows of each cell after joining; at least, where it is not known whether they would be counted twice."""
+        """Rows of each cell after joining; a lower bound unless it is known that no row would count twice."""
         if self.took_part is False:
             return self.own.count + self.federated
         return np.maximum(self.own.count, self.federated)
 
     @property
     def filled(self) -> int:
-        """Cells empty in the log that the federation has rows of."""
+        """Number of cells that are empty in the log and have rows in the federation."""
         return int(((self.own.count == 0) & (self.federated > 0)).sum())
 
     @property
     def learned(self) -> list[str]:
-        """Models never asked that the federation has rows of."""
+        """Models without a row in the log of which the federation has rows."""
         have = dict(zip(self.own.pool.names, self.federated.sum(axis=0) > 0, strict=True))
         return [name for name in self.own.never_asked if have[name]]
 
@@ -211,16 +199,16 @@ class Joining:
         }
 
 
-def join(own: Coverage, shared: KMeansRouter, took_part: bool | None) -> Joining:
-    """The federation's counts in the same cells; of models it does not know it has no rows."""
+def join(own: Coverage, pool: ModelPool, shared: Cells, took_part: bool | None) -> Joining:
+    """A log's coverage beside the rows that a federation's router, over ``pool``, has in the same cells."""
     federated = np.zeros_like(own.count)
-    for place, name in enumerate(shared.pool.names):
-        federated[:, own.pool.index(name)] = shared.sums.count[:, place]
+    for column, name in enumerate(pool.names):
+        federated[:, own.pool.index(name)] = shared.count[:, column]
     return Joining(own, federated, took_part)
 
 
 def partners(own: Coverage) -> list[dict[str, Any]]:
-    """What partners with as many rows would bring if all rows spread evenly over the cells: assumed, not measured."""
+    """Projected coverage with partners that have as many rows each, if all rows spread evenly over the cells."""
     cells = (len(own.count), len(own.pool))
     return [
         {
@@ -234,13 +222,14 @@ def partners(own: Coverage) -> list[dict[str, Any]]:
 
 
 def errors(evaluations: Evaluations, router: Router, family: str, settings: Settings, seed: int = 0) -> dict[str, Any]:
-    """Errors on the client's own rows of a router of its own, out of fold, and of the federated one, as JSON.
+    """Errors on the client's own rows, of a router of its own (out of fold) and of the federated one, as JSON.
 
-    Mean absolute errors by model, on the rows whose model both know. Of answers that are right or wrong, the absolute
-    error prefers a router that exaggerates; so the mean squared error of accuracy is there too.
+    Mean absolute errors by model, on the rows whose model both know. For answers that are right or wrong the absolute
+    error favors overconfident estimates, so the mean squared error of accuracy is reported as well.
     """
     rows = evaluations.over(router.pool)
-    alone, joined = (np.array(found) for found in (out_of_fold(rows, family, settings, seed), misses(router, rows)))
+    alone = np.array(out_of_fold_errors(rows, family, settings, seed))
+    joined = np.array(absolute_errors(router, rows))
     both = np.isfinite(alone).all(axis=0) & np.isfinite(joined).all(axis=0)
     sides = {"alone": alone, "federated": joined}
 
@@ -251,7 +240,7 @@ def errors(evaluations: Evaluations, router: Router, family: str, settings: Sett
         return {"family": family, "rows": 0}
     gain = (alone[0, both] ** 2) - (joined[0, both] ** 2)
     half = 1.96 * float(gain.std(ddof=1)) / math.sqrt(len(gain)) if len(gain) > 1 else None
-    places = [place for place in range(len(rows.pool)) if (both & (rows.model == place)).any()]
+    known = [index for index in range(len(rows.pool)) if (both & (rows.model == index)).any()]
     return {
         "family": family,
         "rows": int(both.sum()),
@@ -262,12 +251,12 @@ def errors(evaluations: Evaluations, router: Router, family: str, settings: Sett
         "gain_squared": {"mean": float(gain.mean()), "half_width": half},
         "models": [
             {
-                "model": rows.pool.names[place],
-                "rows": int((here := both & (rows.model == place)).sum()),
+                "model": rows.pool.names[index],
+                "rows": int((here := both & (rows.model == index)).sum()),
                 "accuracy": mean(0, here),
                 "cost": mean(1, here),
             }
-            for place in places
+            for index in known
         ],
     }
 

@@ -1,35 +1,29 @@
-"""Personalization: a client weighs the federated router against its own, on its own data and alone.
+"""Personalization: a client weighs the federated router against its own, on its own data, without the federation.
 
-Paper, section "Adaptive Personalization for High Heterogeneity": per model, the estimator that errs less counts more,
-for accuracy and for cost separately. The paper takes both errors on the rows the local router was trained on. A router
-that remembers its rows looks better there than it is, and one with three rows of a model may have been lucky. So here
-the local errors are of rows it was not trained on, and it counts only as far as its rows carry; ``paper`` gives the
-paper's own weights.
+Paper, section "Adaptive Personalization for High Heterogeneity": per model, the estimator with the smaller error gets
+the larger weight, for accuracy and for cost separately. The paper measures both errors on the rows on which the local
+router was trained. A router that memorizes its rows looks better there than it is, and with three rows of a model it
+may have been lucky. So here the local errors are out-of-fold, and the local weight shrinks with few rows; ``paper``
+gives the paper's own weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.local import single_owner
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Floats, Integers
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.federation.families.registry import Settings, family
+from fedrouter.federation.families.family import Settings
+from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import NothingToLearn
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.routers.base import Router
 from fedrouter.routers.personal import PersonalRouter
 
 FOLDS = 3
-JUDGED_AFTER = 4
-"""Epochs of a local network between two looks at the rows it keeps out, to stop where it was best."""
 FEW_ROWS = 50
-"""With so many rows of a model the local estimate counts half of what its errors alone would have it count."""
+"""With this many rows of a model, the local weight is half of what the errors alone would give."""
 
 
 def personalize(
@@ -42,32 +36,33 @@ def personalize(
     paper: bool = False,
     local: Router | None = None,
 ) -> PersonalRouter:
-    """A client's personal router: the federated one and one of the family ``name`` learned from its own rows.
+    """A client's personal router: the federated one and one of the family ``name``, learned from its own rows.
 
     Parameters
     ----------
     settings : the family's, as for a federation
-    local : the local router, where it has been learned already
+    paper : use the paper's weights, from errors on the training rows
+    local : the local router, if it has been learned already
     """
     rows = evaluations.over(federated.pool)
     if not len(rows):
         raise BadInput("nothing to personalize with: no evaluation of any of the router's models")
-    local = local or _learn(rows, name, settings, seed, paper)
-    ours = misses(local, rows) if paper else out_of_fold(rows, name, settings, seed)
+    local = local or _learn(rows, name, settings.single_client() if paper else settings.local_half(), seed)
+    ours = absolute_errors(local, rows) if paper else out_of_fold_errors(rows, name, settings, seed)
     counts = None if paper else np.bincount(rows.model, minlength=len(rows.pool))
     weights = [
-        local_weight(_per_model(theirs, rows), _per_model(own, rows), counts)
-        for theirs, own in zip(misses(federated, rows), ours, strict=True)
+        local_weight(_mean_by_model(theirs, rows), _mean_by_model(own, rows), counts)
+        for theirs, own in zip(absolute_errors(federated, rows), ours, strict=True)
     ]
     return PersonalRouter(federated.pool, federated, local, *weights)
 
 
 def local_weight(federated: Floats, local: Floats, rows: Integers | None = None) -> Floats:
-    """How much the local estimate counts, ``(M,)``, from the mean absolute errors of both.
+    """The weight of the local estimate of each model, ``(M,)``, from the mean absolute errors of both routers.
 
-    The paper's is ``e_fed / (e_fed + e_local)``. Given ``rows``, the number behind each error, it is the same of the
-    squared errors, times ``rows / (rows + FEW_ROWS)``. NaN is for "has no estimate": without the local one the weight
-    is 0, without the federated one it is 1.
+    The paper's is ``e_fed / (e_fed + e_local)``. With ``rows``, the number of rows behind each error, it is the same
+    formula of the squared errors, times ``rows / (rows + FEW_ROWS)``. NaN means that a router has no estimate: without
+    the local one the weight is 0, without the federated one it is 1.
     """
     if rows is not None:
         federated, local = federated**2, local**2
@@ -78,20 +73,8 @@ def local_weight(federated: Floats, local: Floats, rows: Integers | None = None)
     return np.where(np.isnan(local), 0.0, np.where(np.isnan(federated), 1.0, weight))
 
 
-def _learn(rows: Evaluations, name: str, settings: Settings, seed: int, paper: bool = False) -> Router:
-    """A router of these rows alone. But for the paper's form, networks stop before they know them by heart."""
-    used = settings.single_client()
-    if isinstance(settings, MLPSettings) and not paper:
-        turns = max(1, settings.rounds * settings.local_epochs // JUDGED_AFTER)
-        fraction = settings.validation_fraction or MLPSettings.validation_fraction
-        used = replace(
-            settings, rounds=turns, local_epochs=JUDGED_AFTER, participation=1.0, validation_fraction=fraction
-        )
-    return family(name).learn(LocalFederation([Client("local", rows, OPEN)]), rows.pool, used, seed)
-
-
-def misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
-    """Absolute errors ``(n,)`` of accuracy and of cost; NaN where the router knows nothing of the row's model."""
+def absolute_errors(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
+    """Absolute errors ``(n,)`` of accuracy and of cost; NaN where the router has no estimate of the row's model."""
     estimates = router.estimate(rows.embeddings)
     return (
         np.abs(estimates.accuracy[rows.query, rows.model] - rows.accuracy),
@@ -99,25 +82,30 @@ def misses(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
     )
 
 
-def out_of_fold(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
-    """The same of local routers, each on the part of the queries that it was not trained on.
+def out_of_fold_errors(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
+    """Absolute errors of local routers, each on the fold of queries that it was not trained on.
 
-    A row whose model is known from no other part tells nothing, and is left out.
+    NaN for a row whose model occurs in no other fold.
     """
     part = np.random.default_rng(derive(seed, "personal")).permutation(rows.queries)[rows.query] % FOLDS
     found = np.full((2, len(rows)), np.nan)
     for fold in range(FOLDS):
         inside = np.flatnonzero(part == fold)
         try:
-            router = _learn(rows.take(np.flatnonzero(part != fold)), name, settings, seed)
+            router = _learn(rows.take(np.flatnonzero(part != fold)), name, settings.local_half(), seed)
         except NothingToLearn:
-            continue  # so few rows that this part has them all
-        found[:, inside] = misses(router, rows.take(inside))
+            continue  # so few rows that all of them are in this fold
+        found[:, inside] = absolute_errors(router, rows.take(inside))
     return found[0], found[1]
 
 
-def _per_model(errors: Floats, rows: Evaluations) -> Floats:
-    """Mean ``(M,)`` over the rows that have an error; NaN for a model with none."""
+def _learn(rows: Evaluations, name: str, settings: Settings, seed: int) -> Router:
+    """A router learned from these rows alone."""
+    return family(name).learn(single_owner("local", rows), rows.pool, settings, seed)
+
+
+def _mean_by_model(errors: Floats, rows: Evaluations) -> Floats:
+    """Mean error ``(M,)`` over the rows that have one; NaN for a model without any."""
     known = ~np.isnan(errors)
     size = len(rows.pool)
     count = np.bincount(rows.model[known], minlength=size)

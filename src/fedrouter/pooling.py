@@ -1,10 +1,10 @@
-"""Partial pooling: one linear regression a model, all drawn towards a shared one, fitted from sums alone.
+"""Partial pooling: one linear regression per model, all shrunk toward a shared one, fitted from sums alone.
 
-With a dozen models most have few rows, and the best of many noisy estimates is the luckiest, not the best. So the
-weights of model m are ``w_m = w_0 + v_m``: a shared part (what makes a query hard for everybody) and a deviation of the
-model's own, both with Gaussian priors around zero. How strongly each is shrunk is not a setting: the prior variances
-and the noise are those that make the data most likely (empirical Bayes by EM). Everything the fit needs of the rows
-is, per model, ``Φ'Φ``, ``Φ'y``, ``y'y`` and a count, so a federation that adds those up gets the centralized fit.
+With a dozen models most have few rows, and choosing the best of many noisy estimates favors the luckiest. So the
+weights of model m are ``w_m = w_0 + v_m``: a shared part (what makes a query hard for every model) and the model's own
+deviation, both with Gaussian priors around zero. How strongly each is shrunk is not a setting: prior variances and
+noise maximize the likelihood of the data (empirical Bayes by EM). All that the fit needs of the rows is, per model,
+``Φ'Φ``, ``Φ'y``, ``y'y`` and a count, so a federation that adds those up gets the centralized fit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ LEAST_VARIANCE = 1e-8
 
 @dataclass(frozen=True)
 class Moments:
-    """Per model: rows ``(M,)``, Gram matrices ``(M, r, r)``, products with the target ``(M, r)``, its squares ``(M,)``.
-
-    Column 0 of the features is the constant 1.
+    """Sufficient statistics per model: rows ``(M,)``, Gram matrices ``(M, r, r)``, products with the target ``(M, r)``
+    and sums of its squares ``(M,)``. Column 0 of the features is the constant 1.
     """
 
     count: Integers
@@ -35,7 +34,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Weights ``(M, r)`` and their covariance ``(M, r, r)``; rows scatter around a prediction by ``noise``."""
+    """Weights ``(M, r)``, their covariance ``(M, r, r)``, and the residual variance ``noise`` of single rows."""
 
     weights: Floats
     covariance: Floats
@@ -52,11 +51,11 @@ class Posterior:
 
 
 def fit(moments: Moments) -> Posterior:
-    """The posterior under the most likely prior.
+    """The posterior under the prior that maximizes the likelihood.
 
     Given variances, the deviations integrate out model by model and leave one small system for the shared part:
-    with ``A_m = Φ'Φ/σ² + Λ`` (Λ the prior precision of a deviation) model m tells the shared part
-    ``Λ - Λ A_m⁻¹ Λ``, which is little if it has few rows.
+    with ``A_m = Φ'Φ/σ² + Λ`` (Λ the prior precision of a deviation), model m contributes the precision
+    ``Λ - Λ A_m⁻¹ Λ`` to the shared part, which is small if the model has few rows.
     """
     size, width = moments.product.shape
     rows = max(1, int(moments.count.sum()))
@@ -71,8 +70,8 @@ def fit(moments: Moments) -> Posterior:
         system[:, eye, eye] += deviation
         inverse = np.linalg.inv(system)
         pull = inverse * deviation  # A⁻¹ Λ: how much of the shared part a model keeps
-        told = size * np.diag(deviation) - deviation[:, None] * pull.sum(axis=0)
-        common_covariance = np.linalg.inv(np.diag(prior) + told)
+        precision = size * np.diag(deviation) - deviation[:, None] * pull.sum(axis=0)
+        common_covariance = np.linalg.inv(np.diag(prior) + precision)
         common = common_covariance @ np.einsum("mji,mj->i", pull, moments.product) / noise
         rest = moments.product - moments.gram @ common
         deviations = np.einsum("mij,mj->mi", inverse, rest) / noise

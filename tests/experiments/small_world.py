@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from conftest import drawn_evaluations
 from fedrouter.data.read import Dataset
@@ -16,9 +15,8 @@ ROUNDS = 2
 class SmallWorld(World):
     """The paper's settings but for a network that is small, too."""
 
-    def settings(self):
-        families = super().settings()
-        return {**families, "mlp": replace(families["mlp"], hidden=(16,))}
+    def settings_of(self, name):
+        return super().settings_of(name).changed(hidden=(16,))
 
 
 def small_world(queries=400, models=9, tasks=20, seed=0) -> World:

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from experiments.small_world import ROUNDS, check_what_it_says, measured, small_world
-from fedrouter.experiments.figures.rounds import BY_CLIENTS, BY_STEPS, EQUAL_STEPS, EXPERIMENT, dealt, series, slope
+from fedrouter.experiments.figures.rounds import (
+    BY_CLIENTS,
+    BY_STEPS,
+    EQUAL_STEPS,
+    EXPERIMENT,
+    redistributed,
+    series,
+    slope,
+)
 from fedrouter.experiments.gradients import loss_and_gradient
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale, MLPRouter, forward, initial_weights
@@ -83,7 +91,7 @@ def test_the_gradient_vanishes_where_nothing_can_be_gained():
 @pytest.mark.parametrize("count", [2, 5, 10, 20])
 def test_the_same_rows_are_dealt_whatever_the_number_of_clients(count):
     clients = small_world().clients()
-    logs = dealt(clients, count, seed=0)
+    logs = redistributed(clients, count, seed=0)
     assert len(logs) == count
     rows = [
         sorted(map(float, np.concatenate([log.cost for log in part])))

@@ -18,9 +18,9 @@ import pytest
 from conftest import drawn_evaluations
 from experiments.small_world import small_world
 from fedrouter.errors import BadInput
-from fedrouter.experiments.record import Record
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
-from fedrouter.experiments.runner import Job, Unit, _work, complete, reproduce, units_of, write_whole
+from fedrouter.experiments.run_manifest import RunManifest
+from fedrouter.experiments.runner import RunSettings, Unit, _work, complete, reproduce, units_of, write_whole
 
 NAMES = ["global", "heterogeneity"]
 UNITS = 3
@@ -144,8 +144,8 @@ def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
 
 
 def test_an_unexpected_error_is_told_without_its_text(tmp_path, table):
-    job = Job(str(table), "all-mpnet-base-v2", 1, False, tmp_path)
-    problem = _work(job, Unit("no such measurement", 0))
+    settings = RunSettings(str(table), "all-mpnet-base-v2", 1, False, ("mlp", "kmeans"), tmp_path)
+    problem = _work(settings, Unit("no such measurement", 0))
     assert problem.startswith("KeyError at runner.py, line ")
     assert "no such" not in problem
     assert not documents(tmp_path)
@@ -182,8 +182,8 @@ def test_a_document_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 
 def test_results_of_another_run_are_never_mixed_in(tmp_path):
     world = small_world()
-    Record.of(world).claim(tmp_path)
-    Record.of(replace(world, seed=3)).claim(tmp_path)
+    RunManifest.of(world).open_folder(tmp_path)
+    RunManifest.of(replace(world, seed=3)).open_folder(tmp_path)
     recorded = json.loads((tmp_path / "run.json").read_text())
     assert recorded["data_digest"] == world.dataset.digest
     assert recorded["versions"]["fedrouter"]
@@ -196,13 +196,13 @@ def test_results_of_another_run_are_never_mixed_in(tmp_path):
         (replace(world, encode=True), r"encode \(False there, True now\)"),
     ):
         with pytest.raises(BadInput, match=different):
-            Record.of(other).claim(tmp_path)
+            RunManifest.of(other).open_folder(tmp_path)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match="not a folder of `fedrouter reproduce`"):
-        Record.of(small_world()).claim(tmp_path)
+        RunManifest.of(small_world()).open_folder(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

@@ -9,7 +9,7 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.learning.incremental import FIRST_ROWS, Learner, adds_up
+from fedrouter.learning.incremental import FIRST_ROWS, Learner, why_not_incremental
 from fedrouter.learning.traffic import evaluations_of
 from fedrouter.personalization import personalize
 from fedrouter.pool import ModelPool
@@ -103,8 +103,8 @@ def test_a_router_without_sums_is_refused_with_what_to_do(log):
 
 def test_a_personal_router_does_not_add_up(log):
     personal = personalize(learned(log), log, "kmeans", FAMILIES["kmeans"].settings())
-    assert not adds_up(personal)
-    assert adds_up(personal.federated)
+    assert why_not_incremental(personal)
+    assert why_not_incremental(personal.federated) is None
 
 
 def test_records_become_the_evaluations_of_the_models_that_answered(log):

@@ -23,7 +23,12 @@ ORIGIN = Origin(
     "data.parquet",
     "encoder-v2",
     2,
-    {"rounds": 20, "data_digest": "sha256:abc", "versions": {"python": "3.11", "fedrouter": "0.1"}},
+    {
+        "rounds": 20,
+        "settings": {"families": {"mlp": {}, "kmeans": {}}},
+        "data_digest": "sha256:abc",
+        "versions": {"python": "3.11", "fedrouter": "0.1"},
+    },
     "fedrouter reproduce all --data data.parquet",
 )
 

@@ -5,7 +5,7 @@ import pytest
 
 from fedrouter.exact import ExactSums
 from fedrouter.pool import ModelPool
-from fedrouter.routers.kmeans import CellSums, KMeansRouter, nearest_centre, nearness, plain_cells, pooled_cells
+from fedrouter.routers.kmeans import CellSums, KMeansRouter, nearest_centre, plain_cells, pooled_cells, soft_assignment
 
 
 def sums(count, accuracy, cost):
@@ -88,7 +88,7 @@ def test_soft_assignment_lets_near_centres_speak_and_agrees_at_a_centre_far_from
     assert soft.estimate([[0.0, 0.0]]).accuracy == pytest.approx(hard.estimate([[0.0, 0.0]]).accuracy, abs=1e-3)
     between = soft.estimate([[50.0, 0.0]]).accuracy
     assert between == pytest.approx(np.array([[0.5, 0.25]]))
-    assert nearness(np.eye(2, dtype=np.float32), CENTRES).sum(axis=1) == pytest.approx(1)
+    assert soft_assignment(np.eye(2, dtype=np.float32), CENTRES).sum(axis=1) == pytest.approx(1)
 
 
 def test_nearest_is_euclidean():

@@ -1,4 +1,4 @@
-"""`fedrouter reproduce`: the paper's figures and tables on a data file, and which of its claims hold there."""
+"""`fedrouter reproduce`: the paper's figures, tables and claims, measured on a data file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.federation.families.registry import FAMILIES
 
 NAMES = (
     "global",
@@ -25,28 +26,41 @@ NAMES = (
     "rounds",
     "theory",
 )
-"""Those of the registry, which would be slow to import for a line of help."""
+"""The names of the registry, which would be slow to import for a line of help."""
 LISTED = f"{', '.join(NAMES)}; or all."
 
 
 def reproduce(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=LISTED)],
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, every model's answer known.")],
-    seeds: Annotated[int, typer.Option("--seeds", help="How many, from 0; more later add to a run.")] = 5,
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
+    seeds: Annotated[int, typer.Option("--seeds", help="Number of seeds; a larger number later adds to a run.")] = 5,
+    router: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--router",
+            metavar="FAMILY",
+            help=f"Family to compare, repeatable: {', '.join(FAMILIES)}. [default: mlp and kmeans, the paper's]",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 20,
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
     encode: Annotated[
-        bool, typer.Option("--encode", help="Make embeddings the file lacks, to compare encoders; slow, then cached.")
+        bool,
+        typer.Option("--encode", help="Compute missing embeddings, to compare encoders; slow, then cached."),
     ] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes at a time; default: one a core.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a stopped run goes on there.")] = Path(
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes; default: one per core.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; a stopped run is resumed there.")] = Path(
         "out/reproduce"
     ),
     as_json: Json = False,
 ) -> None:
-    """The paper's figures, tables and claims, measured on a data file."""
+    """Measure the paper's figures, tables and claims on a data file.
+
+    `rounds` and `theory` are about the paper's own families, whatever --router says.
+    """
+    from fedrouter.experiments.experiment import PAPER_FAMILIES
     from fedrouter.experiments.figures.encoders import make_missing
     from fedrouter.experiments.registry import EXPERIMENTS, chosen
     from fedrouter.experiments.runner import complete
@@ -69,20 +83,22 @@ def reproduce(
             make_missing(data, encoding)
         workers = os.cpu_count() or 1 if jobs is None else jobs
         try:
-            outcome = measure(names, data, encoder, seeds, rounds, out, workers, watch, encode, encoding)
+            families = tuple(dict.fromkeys(router or PAPER_FAMILIES))
+            outcome = measure(names, data, encoder, seeds, rounds, out, workers, watch, encode, encoding, families)
         except KeyboardInterrupt:
-            voice.warn(f"stopped; what was measured is kept, and the same command goes on from there ({out})")
+            voice.warn(f"stopped; finished measurements are kept, and the same command resumes from there ({out})")
             raise
-    # What an earlier command left here is told again, so that the claims are those of the whole folder.
+    # Results of earlier commands are reported again, so that the claims are those of the whole folder.
     earlier = [name for name in EXPERIMENTS if (out / name / f"{name}.json").exists()]
     runs = complete(chosen(asked + earlier), seeds, out)
     shown_names = "all" if set(asked) == set(EXPERIMENTS) else " ".join(runs)
-    record = outcome.record.to_json()
+    manifest = outcome.manifest.to_json()
     command = (
         f"fedrouter reproduce {shown_names} --data {data.name} --seeds {seeds} --rounds {rounds} "
-        f"--encoder {record['encoder']}{' --encode' * encode}"
+        f"--encoder {manifest['encoder']}{' --encode' * encode}"
+        + "".join(f" --router {name}" for name in families if router)
     )
-    origin = Origin(record["data"], record["encoder"], seeds, record, command)
+    origin = Origin(manifest["data"], manifest["encoder"], seeds, manifest, command)
     results = [write_experiment(EXPERIMENTS[name], documents, origin, out) for name, documents in runs.items()]
     claims = [claim for result in results for claim in result.claims]
     paths = write_claims(results, origin, out) if results else ()
@@ -96,12 +112,12 @@ def reproduce(
         voice.warn(escape(f"{unit}: {problem}"))
     for name in asked:
         if name not in runs:
-            voice.warn(f"{name}: not complete, so nothing was written; the same command tries again what is missing")
+            voice.warn(f"{name}: not complete, so nothing was written; the same command measures what is missing")
     if paths:
         voice.next(f"open {paths[1]}", f"ls {results[0].folder}")
     voice.result(
         {
-            **record,
+            **manifest,
             "seeds": seeds,
             "out": str(out),
             "experiments": {
@@ -119,6 +135,6 @@ def reproduce(
 
 
 def _short(measured: str) -> str:
-    """The first numbers of a measurement, without spreads: a terminal has no room for more, the files have it."""
+    """The first numbers of a measurement, without spreads: a terminal has no room for more."""
     numbers = re.sub(r" ± [0-9.]+", "", measured.split(": ", 1)[-1]).split(";")[0]
     return textwrap.shorten(numbers, 25, placeholder=" …")

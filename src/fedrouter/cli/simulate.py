@@ -1,4 +1,4 @@
-"""`fedrouter simulate` and `fedrouter demo`: the paper's protocol on a data file, or on the simulated world."""
+"""`fedrouter simulate` and `fedrouter demo`: the paper's protocol on a data file, or on simulated data."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ import typer
 
 from fedrouter.cli.output import Bars, Json, Voice, bars
 from fedrouter.errors import BadInput
+from fedrouter.federation.families.registry import FAMILIES
 
 if TYPE_CHECKING:
     from fedrouter.data.read import Dataset
     from fedrouter.experiments.protocol import Comparison, Watch
-    from fedrouter.federation.families.registry import Settings
+    from fedrouter.federation.families.family import Settings
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the report, figures and bundle.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
 
-MARK = ".fedrouter-run"
-"""Lies in every folder a run has made; only such a folder is ever replaced."""
+MARKER = ".fedrouter-run"
+"""A file in every folder that a run has created; only such folders are ever replaced."""
 
 
 def simulate(
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, or an evaluation log.")],
     router: Annotated[
-        str, typer.Option("--router", help="auto, kmeans, mlp, linear, kernel, mf, query_blind, or all.")
+        str, typer.Option("--router", help=f"Family of routers: {', '.join(FAMILIES)}; or all.")
     ] = "auto",
-    clients: Annotated[int, typer.Option("--clients", help="How many clients share the data.")] = 10,
-    alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialised clients.")] = 0.6,
+    clients: Annotated[int, typer.Option("--clients", help="Number of clients that share the data.")] = 10,
+    alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialized clients.")] = 0.6,
     model_alpha: Annotated[
-        str, typer.Option("--model-alpha", help="Dirichlet over models a client asks, or 'uniform'.")
+        str, typer.Option("--model-alpha", help="Dirichlet over the models a client uses, or 'uniform'.")
     ] = "0.45",
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 5,
-    participation: Annotated[float, typer.Option("--participation", help="Share of clients in a round (MLP).")] = 0.6,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 5,
+    participation: Annotated[
+        float, typer.Option("--participation", help="Share of clients per round (MLP, MF).")
+    ] = 0.6,
     k_local: Annotated[int, typer.Option("--k-local", help="Clusters at each client (K-Means).")] = 15,
     k_global: Annotated[int, typer.Option("--k-global", help="Clusters at the server (K-Means).")] = 20,
     encoder: Annotated[
@@ -44,21 +47,22 @@ def simulate(
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="K-Means and MLP exactly as in the paper.")] = False,
     floors: Annotated[
-        bool, typer.Option("--floors", help="The clients keep the privacy floors that a real federation's do.")
+        bool, typer.Option("--floors", help="Clients apply the minimum group sizes of a real federation.")
     ] = False,
     seed: Seed = 0,
     out: Out = Path("out/simulate"),
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """The paper's protocol on a data file: learn federated, local and centralized, and compare."""
+    """Run the paper's protocol on a data file: learn federated, local and centralized routers, and compare them."""
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
+    from fedrouter.experiments.choice import chosen_settings
 
     voice = Voice(as_json)
-    settings = _settings(router, rounds, participation, k_local, k_global, paper)
+    settings = chosen_settings(router, rounds, participation, k_local, k_global, paper)
     spread = None if model_alpha == "uniform" else _number("model-alpha", model_alpha)
-    _claim(out, overwrite)
+    prepare_folder(out, overwrite)
     with bars() as shown:
         dataset = read(data, encoder=encoder, watch=lambda done, total: shown.move("encoding", done, total))
         split = partition(dataset.evaluations, clients, alpha, spread, seed)
@@ -73,50 +77,22 @@ def simulate(
 
 
 def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = False, as_json: Json = False) -> None:
-    """The whole story on the built-in simulated world: train, compare, write a report and a bundle."""
+    """Train, compare, and write a report and a bundle on built-in simulated data."""
     from fedrouter.data.partition import partition
     from fedrouter.data.simulator import simulated_world
+    from fedrouter.experiments.choice import chosen_settings
 
     voice = Voice(as_json)
-    _claim(out, overwrite)
+    prepare_folder(out, overwrite)
     voice.say(
-        "Ten clients, each with its own kind of queries and its own favorite models, learn a router together. "
-        "[yellow]Simulated:[/] fictional models, drawn accuracy and cost."
+        "Ten clients, each with its own kind of queries and its own preferred models, learn a router together. "
+        "[yellow]Simulated:[/] fictional models, random accuracy and cost."
     )
     with bars() as shown:
         dataset = simulated_world()
-        settings = _settings("auto") | _settings("all", rounds=20, paper=True)
+        settings = chosen_settings("auto") | chosen_settings("all", rounds=20, paper=True)
         comparison = _compare(partition(dataset.evaluations, seed=seed), settings, seed, shown)
     _conclude(voice, comparison, dataset, seed, f"fedrouter demo --seed {seed} --out {out}", out)
-
-
-def _settings(
-    router: str,
-    rounds: int = 5,
-    participation: float = 0.6,
-    k_local: int = 15,
-    k_global: int = 20,
-    paper: bool = False,
-) -> dict[str, Settings]:
-    """Settings by family, for the one asked for or for all; with ``paper`` only for those the paper has."""
-    from fedrouter.federation.families.auto import AutoSettings
-    from fedrouter.federation.families.kmeans import KMeansSettings
-    from fedrouter.federation.families.mf import MFSettings
-    from fedrouter.federation.families.mlp import MLPSettings
-    from fedrouter.federation.families.registry import FAMILIES
-
-    if router != "all" and router not in FAMILIES:
-        raise BadInput(f"--router: expected {', '.join(FAMILIES)} or all, got {router!r}")
-    kmeans = KMeansSettings(k_local=k_local, k_global=k_global, paper=paper)
-    average = MLPSettings.paper if paper else MLPSettings
-    known: dict[str, Settings] = {"kmeans": kmeans, "mlp": average(rounds=rounds, participation=participation)}
-    if paper and router not in ("all", *known):
-        raise BadInput(f"--paper: {router} is not in the paper, which has {' and '.join(known)}")
-    if not paper:
-        known["mf"] = MFSettings(rounds=rounds, participation=participation)
-        known["auto"] = AutoSettings(settings={"kmeans": kmeans})
-        known |= {name: family.settings() for name, family in FAMILIES.items() if name not in known}
-    return known if router == "all" else {router: known[router]}
 
 
 def _number(name: str, text: str) -> float:
@@ -126,16 +102,16 @@ def _number(name: str, text: str) -> float:
         raise BadInput(f"--{name}: expected a number or 'uniform', got {text!r}") from None
 
 
-def _claim(out: Path, overwrite: bool) -> None:
-    """Make the output folder, before any work: an earlier run's is replaced only on request, others never."""
+def prepare_folder(out: Path, overwrite: bool) -> None:
+    """Create the output folder before any work: an earlier run's is replaced only on request, others never."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         if not overwrite:
             raise BadInput(f"{out}: not empty; choose another --out, or --overwrite an earlier run")
-        if not (out / MARK).exists():
+        if not (out / MARKER).exists():
             raise BadInput(f"{out}: not a folder that fedrouter made, so --overwrite leaves it alone")
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARK).touch()
+    (out / MARKER).touch()
 
 
 def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, floors: bool = False) -> Comparison:
@@ -155,12 +131,12 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
         return follow
 
     follow: Watch = watch
-    # A federation asks for products of features under secure aggregation, which is what `span` waits for.
+    # `span` applies to products of features sent in the clear; a real federation sends them by secure aggregation.
     return compare(split, settings, seed, follow, PrivacyPolicy(MinimumGroupSizes(span=False)) if floors else OPEN)
 
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
-    """Bundles, report, table, JSON, next steps."""
+    """Write bundles and report; print the table, the next steps and the JSON."""
     from fedrouter.bundle import Provenance, save
     from fedrouter.encoders import OFFLINE
     from fedrouter.report.comparison import HEADER, SHORT, headline, rows, summary, write_report
@@ -168,15 +144,10 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
     document = summary(comparison, dataset, seed)
     bundles = {}
     for name, router in comparison.routers.items():
-        hyperparameters = comparison.settings["federated"][name]
-        provenance = Provenance(
-            data=dataset.name,
-            data_digest=dataset.digest,
-            seed=seed,
-            rounds=hyperparameters.get("rounds", 1),
-            clients=[{"name": client.name, "rows": len(client.train)} for client in comparison.clients],
-            hyperparameters=hyperparameters,
-            simulated=dataset.simulated,
+        rows_by_client = {client.name: len(client.train) for client in comparison.clients}
+        settings = comparison.settings["federated"][name]
+        provenance = Provenance.of_run(
+            dataset.name, dataset.digest, seed, rows_by_client, settings, simulated=dataset.simulated
         )
         bundles[name] = str(save(out / "bundles" / name, router, dataset.encoder, provenance))
     report = write_report(comparison, dataset, seed, command, out)
@@ -184,7 +155,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
     document |= {"bundle": chosen, "bundles": bundles, "report": str(report)}
 
     voice.say("")
-    voice.table([HEADER[place] for place in SHORT], [[row[place] for place in SHORT] for row in rows(comparison)])
+    voice.table([HEADER[index] for index in SHORT], [[row[index] for index in SHORT] for row in rows(comparison)])
     voice.say("")
     for name in comparison.routers:
         voice.say(headline(comparison, name))

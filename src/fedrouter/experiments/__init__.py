@@ -1,1 +1,1 @@
-"""Experiments: the paper's protocol, and one file for each of its figures and tables."""
+"""Experiments: the paper's protocol, one file for each of its figures and tables, and the runner."""

@@ -1,8 +1,7 @@
 """The measurement behind the paper's first three figures: federated, local and centralized on the same split.
 
-A document holds a curve for each router on each test set it was tried on, labeled with its ``way`` of learning (or
-the baseline's name), its ``family``, the ``test`` set (``global`` or a client's name) and, for local routers, the
-``owner``.
+A document holds a curve for each router and test set, labeled with the ``way`` of learning (or the baseline's name),
+the ``family``, the ``test`` set (``global`` or a client's name) and, for local routers, the ``owner``.
 """
 
 from __future__ import annotations
@@ -17,36 +16,35 @@ from fedrouter.evaluations import Floats
 from fedrouter.experiments.claims import Claim, spread
 from fedrouter.experiments.experiment import Document, Measurement, Runs, Watch, World, curve, curve_points
 from fedrouter.experiments.protocol import WAYS, Comparison, compare
+from fedrouter.federation.families.registry import title
 from fedrouter.federation.federation import Callback, Progress
 
-TITLES = {"mlp": "MLP", "kmeans": "K-Means"}
-"""The paper's families, in its order."""
 GLOBAL = "global"
 AREAS = ("auc", "auc_common")
 
 ByArea = Callable[[str], Floats]
-"""Given the name of an area, its value for each seed, ``(seeds,)``."""
+"""From the name of an area measure to its values, one per seed, ``(seeds,)``."""
 Rule = Callable[[str, str, str, Floats, Floats, str], Claim]
-"""One of the rules of :mod:`fedrouter.experiments.claims` that compare."""
+"""A rule of :mod:`fedrouter.experiments.claims` that compares two series."""
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: both families, learned in every way, on every test set."""
+    """One seed: every family, learned in every way, on every test set."""
     clients = world.clients()
     settings = world.settings()
-    alone = sum(1 for client in clients if len(client.train))
+    learners = sum(1 for client in clients if len(client.train))
     stages = [(name, way) for name in settings for way in WAYS]
 
     def follow(way: str, name: str) -> Callback:
-        runs, done = (alone if way == "local" else 1), 0
+        runs, done = (learners if way == "local" else 1), 0
 
-        def told(progress: Progress) -> None:
+        def on_event(progress: Progress) -> None:
             nonlocal done
             inside = (done + progress.step / progress.steps) / runs
             watch((stages.index((name, way)) + inside) / len(stages))
             done += progress.step == progress.steps
 
-        return told
+        return on_event
 
     comparison = compare(clients, settings, world.seed, follow)
     return {
@@ -81,23 +79,28 @@ def find(run: Document, **labels: str) -> list[dict[str, Any]]:
     return [entry for entry in run["curves"] if all(entry.get(key) == value for key, value in labels.items())]
 
 
+def families_of(runs: Runs) -> dict[str, str]:
+    """Titles of the families that were measured, by name, in the order of the measurement."""
+    return {entry["family"]: title(entry["family"]) for entry in runs[0]["curves"] if "family" in entry}
+
+
 def points(runs: Runs, keep: Callable[[Document], bool]) -> Iterable[dict[str, Any]]:
-    """Every point of the curves to keep, of every seed."""
+    """Every point of the curves that ``keep`` selects, of every seed."""
     return curve_points([{**run, "curves": [entry for entry in run["curves"] if keep(entry)]} for run in runs])
 
 
 def mean_area(runs: Runs, **labels: str) -> ByArea:
-    """Areas for each seed: the mean over its curves with these labels."""
+    """For each seed, the mean area of its curves with these labels."""
     return lambda area: np.array([np.mean([entry[area] for entry in find(run, **labels)]) for run in runs])
 
 
 def area_table(found: Mapping[str, ByArea]) -> dict[str, Any]:
-    """A summary: what was measured, by name and area, over seeds."""
+    """A summary over seeds, by name and area measure."""
     return {name: {area: over_seeds(value(area)) for area in AREAS} for name, value in found.items()}
 
 
 def over_seeds(values: Floats) -> dict[str, Any]:
-    """Numbers by seed as part of a summary."""
+    """Mean and standard deviation of numbers by seed, as part of a summary."""
     return {
         "mean": float(values.mean()),
         "deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
@@ -106,7 +109,7 @@ def over_seeds(values: Floats) -> dict[str, Any]:
 
 
 def judged(rule: Rule, name: str, text: str, section: str, ours: ByArea, theirs: ByArea, what: str) -> Claim:
-    """A claim judged by ``auc``, the paper's area, that also tells ``auc_common``: the reader may judge by that."""
+    """A claim judged by ``auc``, the paper's area; ``auc_common`` is reported beside it."""
     claim = rule(name, text, section, ours("auc"), theirs("auc"), f"auc, {what}")
     common = f"auc_common {spread(ours('auc_common'))} against {spread(theirs('auc_common'))}"
     return replace(claim, measured=f"{claim.measured}; {common}")

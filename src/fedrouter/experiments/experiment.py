@@ -1,4 +1,4 @@
-"""What an experiment is: measured once a seed, then drawn, tabled and judged over all seeds."""
+"""The record of an experiment: measured once per seed, then plotted, tabulated and judged over all seeds."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import Dataset
 from fedrouter.experiments.claims import Claim
 from fedrouter.experiments.sheet import Sheet
-from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.federation.families.registry import Settings
+from fedrouter.federation.families.family import Settings
+from fedrouter.federation.families.registry import family
 from fedrouter.frontier import Frontier
 
 Document = Mapping[str, Any]
-"""What one seed measured, as JSON; it lies on disk, so a run that was stopped goes on from there."""
+"""The measurement of one seed, as JSON; it is kept on disk, so that an interrupted run can be resumed."""
 Runs = Sequence[Document]
-"""One document a seed."""
+"""One document per seed."""
 Watch = Callable[[float], None]
-"""Told which share of a measurement is done."""
+"""Called with the share of a measurement that is done."""
 
 CLIENTS = 10
 ALPHA, MODEL_ALPHA = 0.6, 0.45
 """Dirichlet concentrations of the paper's main experiments, over tasks and over models."""
+PAPER_FAMILIES = ("mlp", "kmeans")
+"""The paper's families, in its order."""
 
 
 @dataclass(frozen=True)
 class World:
-    """One data set and one seed, as every experiment finds them; ``path`` is the file, for what must read it again.
+    """The input of every measurement: one data set, one seed, and the families to compare.
 
-    ``encode``: whether embeddings that the file lacks may be made from its text, which takes long.
+    Parameters
+    ----------
+    rounds : of federated averaging, for families that have rounds
+    path : the data file, for experiments that read it again
+    encode : whether embeddings that the file lacks may be computed from its text, which takes long
+    families : the families to compare; some experiments are about the paper's own, whatever is named here
     """
 
     dataset: Dataset
@@ -39,21 +45,27 @@ class World:
     rounds: int
     path: str
     encode: bool = False
+    families: tuple[str, ...] = PAPER_FAMILIES
 
     def clients(self, count: int = CLIENTS, alpha: float = ALPHA) -> list[ClientData]:
         """The paper's split of the data."""
         return partition(self.dataset.evaluations, count, alpha, MODEL_ALPHA, self.seed)
 
     def settings(self) -> dict[str, Settings]:
-        """Both families of the paper, exactly as it has them."""
-        return {"mlp": MLPSettings.paper(rounds=self.rounds), "kmeans": KMeansSettings(paper=True)}
+        """Settings of the families to compare, by name: the paper's where it has the family, else the defaults."""
+        return {name: self.settings_of(name) for name in self.families}
+
+    def settings_of(self, name: str) -> Settings:
+        """The settings of one family in this experiment."""
+        kind = family(name)
+        return (kind.paper or kind.settings()).changed(rounds=self.rounds)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is computed for one seed. Experiments that look at the same runs share one, and it is made once.
+    """What is computed for one seed. Experiments that need the same runs share a measurement, which is made once.
 
-    ``effort`` is roughly how long it takes, beside the others: the longest are started first.
+    ``effort`` is roughly how long it takes in relation to the others: the longest are started first.
     """
 
     name: str
@@ -66,8 +78,13 @@ class Measurement:
 class Experiment:
     """One figure or table of the paper.
 
-    ``section`` says where in the paper; ``sheets`` are its figures; ``points`` every number behind them, a row each;
-    ``summary`` the few that matter; ``claims`` what the paper says, judged by them.
+    Parameters
+    ----------
+    section : the section of the paper
+    sheets : its figures
+    points : every number behind them, as table rows
+    summary : the most important numbers
+    claims : the claims of the paper, judged by the numbers
     """
 
     name: str
@@ -81,7 +98,7 @@ class Experiment:
 
 
 def curve(frontier: Frontier, **labels: Any) -> dict[str, Any]:
-    """A frontier as part of a document: its labels, areas, and points λ by λ."""
+    """A frontier as part of a document: its labels, its areas, and a point for each λ."""
     return {
         **labels,
         **frontier.areas.to_json(),

@@ -1,4 +1,4 @@
-"""The gradient of the loss that a federation minimizes, round by round: what the convergence theorem bounds."""
+"""The gradient norm of the federation's loss, round by round: the quantity that the convergence theorem bounds."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedrouter.routers.mlp import HEADS, NORM_EPSILON, MLPRouter, hidden_sizes
 def loss_and_gradient(router: MLPRouter, rows: Evaluations) -> tuple[float, float]:
     """The loss of equation "fed_objective" over these rows, and the squared norm of its gradient by all weights.
 
-    That is the mean over rows of the squared error of accuracy plus that of normalised cost, without dropout.
+    The loss is the mean over rows of the squared error of accuracy plus that of normalized cost, without dropout.
     """
     import torch
     from torch.nn import functional
 
     weights = {name: torch.from_numpy(array.copy()).requires_grad_() for name, array in router.weights.items()}
     hidden = torch.from_numpy(rows.embeddings.copy())
-    for place, size in enumerate(hidden_sizes(router.weights), start=1):
-        hidden = functional.linear(hidden, weights[f"layer{place}.weight"], weights[f"layer{place}.bias"])
-        norm = (weights[f"norm{place}.weight"], weights[f"norm{place}.bias"])
+    for layer, size in enumerate(hidden_sizes(router.weights), start=1):
+        hidden = functional.linear(hidden, weights[f"layer{layer}.weight"], weights[f"layer{layer}.bias"])
+        norm = (weights[f"norm{layer}.weight"], weights[f"norm{layer}.bias"])
         hidden = functional.gelu(functional.layer_norm(hidden, (size,), *norm, eps=NORM_EPSILON))
     cell = (torch.from_numpy(rows.query.copy()), torch.from_numpy(rows.model.copy()))
     logits, cost = (functional.linear(hidden, weights[f"{h}.weight"], weights[f"{h}.bias"])[cell] for h in HEADS)
@@ -48,9 +48,9 @@ def follow(
     swept: Collection[int],
     watch: Callable[[int], None],
 ) -> list[dict[str, float]]:
-    """What each round left: loss and gradient on ``rows``, and of those ``swept`` the areas on ``test``.
+    """Loss and gradient norm on ``rows`` after each round, and after the rounds ``swept`` the areas on ``test``.
 
-    Areas are those of the router that there would be had the round been the last.
+    Areas are those of the router that training would give if the round were the last.
     """
     federation = LocalFederation(Client(name, log, OPEN) for name, log in logs.items())
     truth = test.grid()

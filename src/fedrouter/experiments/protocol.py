@@ -1,21 +1,21 @@
-"""The protocol every experiment shares: split the data, learn federated, local and centralized, compare."""
+"""The protocol that experiments share: learn federated, local and centralized routers on one split, and compare."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData
-from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.local import LocalFederation, single_owner
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.experiments.centralized import centralized_settings
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import Settings, family
+from fedrouter.federation.families.family import Settings
+from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Callback, ignore
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.frontier import Areas, Frontier, sweep
@@ -23,17 +23,17 @@ from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
 WAYS = ("federated", "local", "centralized")
-"""Learned by the clients together, by each alone, and on their pooled data."""
+"""Learned by all clients together, by each client on its own rows, and on the pooled rows."""
 
 Watch = Callable[[str, str], Callback]
-"""Given a way and a family, the callback that follows its learning."""
+"""From a way and a family to the callback that follows its learning."""
 
 
 @dataclass(frozen=True)
 class Curves:
     """One way of learning one family, swept on the global test set and on each client's own.
 
-    ``global_test`` has a curve for each client's router where they are ``local``, otherwise one, named after the way.
+    ``global_test`` has one curve, named after the way; if the way is ``local``, one for each client's router.
     """
 
     global_test: Mapping[str, Frontier]
@@ -48,7 +48,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything one run of the protocol measured."""
+    """The results of one run of the protocol."""
 
     pool: ModelPool
     clients: Sequence[ClientData]
@@ -59,7 +59,7 @@ class Comparison:
     seconds: Mapping[str, float]
 
     def shared(self, way: str, name: str) -> Frontier:
-        """The one curve on the global test of a router that all clients share."""
+        """The curve on the global test of a router that all clients share."""
         return next(iter(self.curves[way][name].global_test.values()))
 
     @property
@@ -90,9 +90,9 @@ def compare(
     watch: Watch = lambda way, name: ignore,
     privacy: PrivacyPolicy = OPEN,
 ) -> Comparison:
-    """Learn every family of ``settings`` in all three ways, and sweep each on the test sets.
+    """Learn every family of ``settings`` in all three ways, and sweep each router over λ on the test sets.
 
-    ``privacy`` is what the clients of the federation insist on; who learns alone has nobody to hide from.
+    ``privacy`` is the policy of the federation's clients; local and centralized training send nothing.
     """
     with_test = [client for client in clients if client.test.queries]
     if not with_test or not any(len(client.train) for client in clients):
@@ -108,7 +108,7 @@ def compare(
     routers: dict[str, Router] = {}
 
     def measure(whole: Mapping[str, Router], own: Mapping[str, Router]) -> Curves:
-        """Some routers on the global test, and each client's router on the client's own."""
+        """Curves of some routers on the global test, and of each client's router on the client's own test."""
         return Curves(
             {name: sweep(router.estimate(test.embeddings), truth) for name, router in whole.items()},
             {
@@ -119,33 +119,27 @@ def compare(
         )
 
     for name, chosen in settings.items():
-        learn = family(name).learn
+        kind = family(name)
+        learn = kind.learn
         with clock.of(f"federated {name}"):
             everyone = LocalFederation(Client(client.name, client.train, privacy) for client in clients)
             routers[name] = learn(everyone, pool, chosen, seed, watch("federated", name))
         with clock.of(f"local {name}"):
             follow = watch("local", name)
-            alone = {
-                client.name: learn(
-                    LocalFederation([Client(client.name, client.train, OPEN)]),
-                    pool,
-                    chosen.single_client(),
-                    seed,
-                    follow,
-                )
+            local = {
+                client.name: learn(single_owner(client.name, client.train), pool, chosen.single_client(), seed, follow)
                 for client in clients
                 if len(client.train)
             }
         with clock.of(f"centralized {name}"):
-            pooled = LocalFederation([Client("centralized", train, OPEN)])
-            settled = centralized_settings(chosen, train, seed)
-            central = learn(pooled, pool, settled, seed, watch("centralized", name))
-        for way, used in zip(WAYS, (chosen, chosen.single_client(), settled), strict=True):
-            spent[way][name] = asdict(used)  # type: ignore[call-overload]
+            pooled = kind.pooled(chosen, train, seed, single_owner)
+            central = learn(single_owner("centralized", train), pool, pooled, seed, watch("centralized", name))
+        for way, used in zip(WAYS, (chosen, chosen.single_client(), pooled), strict=True):
+            spent[way][name] = used.to_json()
         with clock.of("evaluation"):
             for way, shared in (("federated", routers[name]), ("centralized", central)):
                 curves[way][name] = measure({way: shared}, dict.fromkeys(own_truth, shared))
-            curves["local"][name] = measure(alone, alone)
+            curves["local"][name] = measure(local, local)
     return Comparison(
         pool,
         clients,

@@ -1,4 +1,4 @@
-"""The registry of experiments, in the paper's order; the command, the runner and the tests read it."""
+"""The registry of experiments, in the paper's order; the command, the runner and the tests use it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MEASUREMENTS: Mapping[str, Measurement] = {
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:
-    """The experiments of these names, in the paper's order; ``all`` is every one."""
+    """The experiments of these names, in the paper's order; ``all`` selects every one."""
     wanted = set(names)
     for name in wanted - {"all"}:
         if name not in EXPERIMENTS:

@@ -1,7 +1,7 @@
-"""Measures what experiments need, in parallel and one document at a time, so that a stopped run goes on where it was.
+"""Runs measurements in parallel worker processes, one document at a time, so that an interrupted run can be resumed.
 
-The unit of work is one measurement of one seed. Its document is written whole or not at all, and what is written is
-never measured again.
+The unit of work is one measurement of one seed. Its document is written atomically, and a document that exists is never
+measured again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from typing import Any
 from fedrouter.data.read import Dataset, read
 from fedrouter.encoders.sentence import Watch as EncodingWatch
 from fedrouter.errors import BadInput, FedrouterError
-from fedrouter.experiments.experiment import Experiment, Runs, World
-from fedrouter.experiments.record import Record
+from fedrouter.experiments.experiment import PAPER_FAMILIES, Experiment, Runs, World
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
+from fedrouter.experiments.run_manifest import RunManifest
+from fedrouter.federation.families.registry import family
 from fedrouter.files import PUBLIC, replace_file
 
 Watch = Callable[[float, int, str], None]
-"""Told how many units of how many are done, fractions included, and what has just ended ("" most of the time)."""
+"""Called with the number of finished units, fractions included, their total, and the unit that just ended or ""."""
 TICK = 0.25
-"""Seconds between two looks at how the workers get on."""
+"""Seconds between two updates of the progress."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -53,21 +54,22 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is the same for every unit of a run."""
+class RunSettings:
+    """What all units of a run have in common."""
 
     path: str
     encoder: str
     rounds: int
     encode: bool
+    families: tuple[str, ...]
     out: Path
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did: units measured, units found done, and by unit what went wrong. The documents lie in ``out``."""
+    """What a run did: units measured now, units found in ``out``, and errors by unit. The documents are in ``out``."""
 
-    record: Record
+    manifest: RunManifest
     measured: Sequence[Unit]
     found: Sequence[Unit]
     failed: Mapping[Unit, str]
@@ -84,33 +86,37 @@ def reproduce(
     watch: Watch = lambda done, total, ended: None,
     encode: bool = False,
     encoding: EncodingWatch | None = None,
+    families: Sequence[str] = PAPER_FAMILIES,
 ) -> Outcome:
-    """Measure what these experiments need, except what lies in ``out`` already.
+    """Measure what these experiments need, except what is in ``out`` already.
 
     Parameters
     ----------
-    seeds : how many; they are counted from 0, so a larger number later adds to the run
-    jobs : how many processes work at a time, each on one thread
-    encode : whether embeddings that the file lacks may be made from its text, to compare encoders
-    encoding : told the progress of encoding, where the file has text but no embeddings
+    seeds : the number of seeds, from 0; a larger number later adds to the run
+    jobs : the number of worker processes, each with one thread
+    encode : whether embeddings that the file lacks may be computed from its text, to compare encoders
+    encoding : called with the progress of encoding, if the file has text but no embeddings
+    families : the families to compare
     """
     experiments = chosen(names)
     for name, value in (("seeds", seeds), ("rounds", rounds), ("jobs", jobs)):
         if value < 1:
             raise BadInput(f"--{name}: expected at least 1, got {value}")
+    for name in families:
+        family(name)  # an unknown name is refused before anything is read
     dataset = read(path, encoder=encoder, watch=encoding)
-    record = Record.of(World(dataset, 0, rounds, str(path), encode))
-    record.claim(out)
-    job = Job(str(path), dataset.encoder.name, rounds, encode, out)
+    manifest = RunManifest.of(World(dataset, 0, rounds, str(path), encode, tuple(families)))
+    manifest.open_folder(out)
+    settings = RunSettings(str(path), dataset.encoder.name, rounds, encode, tuple(families), out)
     units = units_of(experiments, seeds)
     found = [unit for unit in units if unit.document(out).exists()]
     missing = [unit for unit in units if unit not in found]
-    failed = _measure(job, missing, len(found), min(jobs, len(missing)), watch) if missing else {}
-    return Outcome(record, [unit for unit in missing if unit not in failed], found, failed)
+    failed = _measure(settings, missing, len(found), min(jobs, len(missing)), watch) if missing else {}
+    return Outcome(manifest, [unit for unit in missing if unit not in failed], found, failed)
 
 
 def units_of(experiments: Iterable[Experiment], seeds: int) -> list[Unit]:
-    """Everything to measure, what takes longest first: a long unit that starts last leaves the other cores idle."""
+    """Everything to measure, longest first: a long unit that starts last would leave the other cores idle."""
     measurements = {experiment.measurement.name: experiment.measurement for experiment in experiments}
     units = [
         Unit(name, seed)
@@ -121,7 +127,7 @@ def units_of(experiments: Iterable[Experiment], seeds: int) -> list[Unit]:
 
 
 def complete(experiments: Iterable[Experiment], seeds: int, out: Path) -> dict[str, Runs]:
-    """The documents of the experiments that miss none, by experiment, in the order of seeds."""
+    """The documents of the experiments whose measurements are complete, by experiment, in the order of seeds."""
     runs: dict[str, Runs] = {}
     for experiment in experiments:
         paths = [unit.document(out) for unit in sorted(units_of([experiment], seeds))]
@@ -130,22 +136,22 @@ def complete(experiments: Iterable[Experiment], seeds: int, out: Path) -> dict[s
     return runs
 
 
-def _measure(job: Job, units: Sequence[Unit], before: int, jobs: int, watch: Watch) -> dict[Unit, str]:
-    """Measure these units in worker processes; what went wrong, by unit."""
+def _measure(settings: RunSettings, units: Sequence[Unit], before: int, jobs: int, watch: Watch) -> dict[Unit, str]:
+    """Measure these units in worker processes; returns errors by unit."""
     spawn = multiprocessing.get_context("spawn")
-    told: SimpleQueue[tuple[Unit, float]] = spawn.SimpleQueue()
+    progress: SimpleQueue[tuple[Unit, float]] = spawn.SimpleQueue()
     total, shares, failed = before + len(units), dict.fromkeys(units, 0.0), dict[Unit, str]()
     others = set(multiprocessing.active_children())
     with _one_thread():
-        pool = ProcessPoolExecutor(jobs, spawn, _enter, (told,))
+        pool = ProcessPoolExecutor(jobs, spawn, _start_worker, (progress,))
         try:
-            futures = {pool.submit(_work, job, unit): unit for unit in units}
+            futures = {pool.submit(_work, settings, unit): unit for unit in units}
             pending: set[Future[str]] = set(futures)
             watch(before, total, "")
             while pending:
                 done, pending = wait(pending, TICK, FIRST_COMPLETED)
-                while not told.empty():
-                    unit, share = told.get()
+                while not progress.empty():
+                    unit, share = progress.get()
                     shares[unit] = share
                 watch(before + sum(shares.values()), total, "")
                 for future in done:
@@ -154,12 +160,12 @@ def _measure(job: Job, units: Sequence[Unit], before: int, jobs: int, watch: Wat
                     try:
                         problem = future.result()
                     except BrokenProcessPool:
-                        problem = "its process was killed, perhaps for want of memory; start again with fewer --jobs"
+                        problem = "its process was killed, perhaps for lack of memory; start again with fewer --jobs"
                     if problem:
                         failed[unit] = problem
                     watch(before + sum(shares.values()), total, str(unit) if not problem else "")
         except BaseException:
-            # Documents are whole or absent, so the workers may be stopped wherever they are.
+            # Documents are written atomically, so the workers can be stopped at any time.
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
@@ -170,7 +176,7 @@ def _measure(job: Job, units: Sequence[Unit], before: int, jobs: int, watch: Wat
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Processes started in here compute on one thread each: these matrices are small, and the cores are shared."""
+    """Processes started in this block use one thread each: the matrices are small, and the cores are shared."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ |= dict.fromkeys(ONE_THREAD, "1")
     try:
@@ -183,48 +189,49 @@ def _one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_told: SimpleQueue[tuple[Unit, float]] | None = None
+_progress: SimpleQueue[tuple[Unit, float]] | None = None
 
 
-def _enter(told: SimpleQueue[tuple[Unit, float]]) -> None:
-    """What a worker does first: leave Ctrl-C to the parent, and never outlive it."""
-    global _told
-    _told = told
+def _start_worker(progress: SimpleQueue[tuple[Unit, float]]) -> None:
+    """Initialize a worker: the parent handles Ctrl-C, and the worker exits when the parent does."""
+    global _progress
+    _progress = progress
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _work(job: Job, unit: Unit) -> str:
-    """Measure one unit and write its document; what went wrong, or nothing.
+def _work(settings: RunSettings, unit: Unit) -> str:
+    """Measure one unit and write its document; returns the error, or an empty string.
 
-    An unexpected error is told by its kind and place alone: its text may quote the data.
+    Of an unexpected error only its type and location are returned: its text may quote the data.
     """
     last = 0.0
 
     def watch(share: float) -> None:
         nonlocal last
-        if share - last >= 0.01 and _told is not None:
+        if share - last >= 0.01 and _progress is not None:
             last = share
-            _told.put((unit, share))
+            _progress.put((unit, share))
 
     start = time.perf_counter()
     try:
-        world = World(_dataset(job.path, job.encoder), unit.seed, job.rounds, job.path, job.encode)
+        dataset = _dataset(settings.path, settings.encoder)
+        world = World(dataset, unit.seed, settings.rounds, settings.path, settings.encode, settings.families)
         document = MEASUREMENTS[unit.measurement].run(world, watch)
         seconds = round(time.perf_counter() - start, 2)
-        write_whole(unit.document(job.out), {"seconds": seconds, "document": document})
+        write_whole(unit.document(settings.out), {"seconds": seconds, "document": document})
     except FedrouterError as error:
         return str(error)
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__} at {Path(place.filename).name}, line {place.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__} at {Path(frame.filename).name}, line {frame.lineno}"
     return ""
 
 

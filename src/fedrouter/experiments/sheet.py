@@ -1,4 +1,4 @@
-"""A figure as data: what is on it, not how it looks. :mod:`fedrouter.report.sheets` draws every one in one style."""
+"""Figures as data: what they show, not how they look. :mod:`fedrouter.report.sheets` draws all in one style."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 PER = 1000
-"""Costs are drawn for so many queries: dollars for one are too small to read."""
+"""Costs are shown for this many queries: dollars for one are too small to read."""
 COST_LABEL = f"mean cost, US dollars per {PER:,} queries"
 ACCURACY_LABEL = "mean accuracy"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line, or with ``dots`` a cloud of points. ``kind`` picks the color: the same kind looks alike everywhere.
+    """A line, or with ``dots`` a scatter of points. ``kind`` selects the color, the same in every figure.
 
     Kinds: federated, local, centralized, personalized, before, after, oracle, query_blind, everyone, one to six.
-    ``low`` and ``high`` are a band around it, a spread over seeds. Lines with an empty label have no legend entry.
+    ``low`` and ``high`` bound a band around it, the spread over seeds. A line with an empty label has no legend entry.
     """
 
     label: str
@@ -33,7 +33,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one pair of axes."""
+    """Lines on one pair of axes."""
 
     title: str
     lines: Sequence[Line]
@@ -46,7 +46,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Bubbles:
-    """A table of shares ``(rows, columns)`` drawn as circles, the larger the share the larger."""
+    """A table of shares ``(rows, columns)``, drawn as circles whose size grows with the share."""
 
     title: str
     rows: Sequence[str]
@@ -56,7 +56,7 @@ class Bubbles:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Panels in a grid, saved as PNG and SVG under ``name``; the caption says what to see."""
+    """Panels in a grid, saved as PNG and SVG under ``name``, with a caption."""
 
     name: str
     caption: str

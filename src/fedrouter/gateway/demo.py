@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from fedrouter.bundle import Provenance, save
@@ -30,15 +29,8 @@ def demo_bundle(path: Path, clients: Sequence[ClientData] | None = None, seed: i
     settings = kind.settings()
     everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     router = kind.learn(everyone, dataset.evaluations.pool, settings, seed)
-    provenance = Provenance(
-        data=dataset.name,
-        data_digest=dataset.digest,
-        seed=seed,
-        rounds=1,
-        clients=[{"name": client.name, "rows": len(client.train)} for client in clients],
-        hyperparameters=asdict(settings),  # type: ignore[call-overload]
-        simulated=True,
-    )
+    rows = {client.name: len(client.train) for client in clients}
+    provenance = Provenance.of_run(dataset.name, dataset.digest, seed, rows, settings, simulated=True)
     return save(path, router, dataset.encoder, provenance)
 
 

@@ -14,13 +14,12 @@ from typing import Any
 
 from fedrouter.bundle import Bundle, Provenance
 from fedrouter.errors import BadInput
-from fedrouter.federation.families.registry import settings_of
+from fedrouter.federation.families.registry import family
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.new_feedback import Watermark, new_feedback
 from fedrouter.learning.traffic import evaluations_of, scored_at
 from fedrouter.personalization import personalize
 from fedrouter.routers.base import Router
-from fedrouter.routers.personal import PersonalRouter
 from fedrouter.store.store import Store
 
 BATCH = 20_000
@@ -99,14 +98,12 @@ def learn_from_log(saved: Bundle, log: Store, name: str, since: float | None = N
 
 def personalize_from_log(saved: Bundle, log: Store, since: float | None = None, seed: int = 0) -> Learned:
     """Make a personal router from the whole log; a personal router is made again from its federated half."""
-    router = saved.router
-    federated, family = (
-        (router.federated, router.local.family) if isinstance(router, PersonalRouter) else (router, router.family)
-    )
+    federated = saved.router.federated_router()
+    name = federated.family if federated is saved.router else saved.router.components()[-1].family
     records = list(log.rows(since, scored_only=True))
     rows, left_out = evaluations_of(records, federated.pool, saved.encoder)
-    settings = settings_of(family, saved.manifest["hyperparameters"] if family == federated.family else {})
-    personal = personalize(federated, rows, family, settings, seed)
+    settings = family(name).settings.from_json(saved.settings_for(name))
+    personal = personalize(federated, rows, name, settings, seed)
     until = max(map(scored_at, records))
     provenance = saved.child(list(saved.clients.values()), _change(personal, seed, len(rows), 0, until))
     return Learned(personal, len(rows), 0, left_out, {}, until, provenance)

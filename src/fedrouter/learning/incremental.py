@@ -1,8 +1,8 @@
-"""Folding the log into a router: where its state is sums, every scored request is one more row, in any batches.
+"""Incremental learning: adds scored requests of a gateway's log to a router, in batches of any size.
 
-The gateway's log is one more client of the federation: its rows go through the same client and the same `add_clients`,
-and come out by the same `remove_clients`. Sums are exact: a router that learns request by request equals one that
-learns from all of them at once, to the bit.
+The log is treated as one more client of the federation: its rows are added by the family's `add_clients` and removed by
+its `remove_clients`. Sums are exact, so a router that learns request by request equals, to the bit, one that learns
+from all of them at once.
 """
 
 from __future__ import annotations
@@ -11,42 +11,40 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.local import single_owner
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Integers
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import Family, family
-from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.families.family import Family, NotASum
+from fedrouter.federation.families.registry import FAMILIES, family
+from fedrouter.federation.federation import Federation
 from fedrouter.routers.base import Router
-from fedrouter.routers.blend import BlendRouter
-from fedrouter.routers.kmeans import KMeansRouter
-from fedrouter.routers.linear import LinearRouter
 
 FIRST_ROWS = 10
-"""With so many rows a model that the router has never seen begins.
+"""Rows with which a model starts that the router has never seen.
 
-Linear families count a new model's cost in units of its typical one, which its first rows decide. Were those the rows
-of the first batch, batches would change the router; and one row is no typical cost.
+Linear families count a new model's cost in units of its typical cost, which its first rows decide. If these were the
+rows of the first batch, the router would depend on the batches; and one row does not give a typical cost.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """A router, how many rows of the log are in it, and rows of models that have not enough of them yet."""
+    """A router, how many rows of the log it contains, and waiting rows of models that have too few to start with."""
 
     router: Router
     rows: int = 0
     waiting: Evaluations | None = None
 
     def __post_init__(self) -> None:
-        if not adds_up(self.router):
+        reason = why_not_incremental(self.router)
+        if reason:
             raise BadInput(
-                f"{self.router.family} router: its state is trained weights, not sums, so a log cannot be folded in; "
-                "export the log and let it join (client join), or make a personal router of it (learn --personal)"
+                f"{self.router.family} router: {reason}, so a log cannot be folded in; export the log and let it "
+                "join (client join), or make a personal router of it (learn --personal)"
             )
 
     def fold(self, evaluations: Evaluations) -> Learner:
-        """The router that has also learned from these rows; rows of models outside its pool are left out."""
+        """The router after learning from these rows; rows of models outside its pool are ignored."""
         rows = evaluations.over(self.router.pool)
         if self.waiting is not None:
             rows = Evaluations.concatenate([self.waiting, rows])
@@ -55,32 +53,37 @@ class Learner:
         router = self.router
         for part in (first, rest):
             if len(part):
-                router = _kind(router).add_clients(router, _client(rows.take(part)), _kind(router).settings())
+                kind = _family(router)
+                router = kind.add_clients(router, _log(rows.take(part)), kind.settings())
         waiting = rows.take(wait) if len(wait) else None
         return Learner(router, self.rows + len(first) + len(rest), waiting)
 
     def unfold(self, evaluations: Evaluations) -> Learner:
-        """The router without these rows, which it must have learned from; exactly, as if they had never been."""
+        """The router without these rows, from which it must have learned; exactly as if they had never been added."""
         rows = evaluations.over(self.router.pool)
         if not len(rows):
             return self
-        remove = _kind(self.router).remove_clients
-        assert remove is not None  # it adds up
-        return replace(self, router=remove(self.router, _client(rows)), rows=self.rows - len(rows))
+        remove = _family(self.router).removal()
+        return replace(self, router=remove(self.router, _log(rows)), rows=self.rows - len(rows))
 
 
-def adds_up(router: Router) -> bool:
-    """Whether a router's state is sums."""
-    if isinstance(router, BlendRouter):
-        return all(adds_up(part) for part in router.parts)
-    return router.family != "personal" and _kind(router).remove_clients is not None
+def why_not_incremental(router: Router) -> str | None:
+    """Why a router cannot be updated row by row, or None if it can; a blend can if all of its parts can."""
+    if router.family not in FAMILIES:
+        return "it is not of a family that can be learned"
+    kind = _family(router)
+    if not kind.incremental:
+        refusal = kind.remove_clients
+        return refusal.reason if isinstance(refusal, NotASum) else "its family does not support it"
+    return next((found for part in router.components() if (found := why_not_incremental(part))), None)
 
 
 def _of_unseen(router: Router, rows: Evaluations) -> tuple[Integers, Integers]:
-    """Of models that the router has never seen: the rows they begin with, and those of models that must wait."""
+    """Rows of models that the router has never seen: those to start with, and those of models that must wait."""
     first, wait = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for place in np.flatnonzero(_rows(router) == 0):
-        mine = np.flatnonzero(rows.model == place)
+    seen = router.rows_by_model()
+    for index in () if seen is None else np.flatnonzero(seen == 0):
+        mine = np.flatnonzero(rows.model == index)
         if len(mine) < FIRST_ROWS:
             wait.append(mine)
         else:
@@ -88,17 +91,9 @@ def _of_unseen(router: Router, rows: Evaluations) -> tuple[Integers, Integers]:
     return np.concatenate(first), np.concatenate(wait)
 
 
-def _rows(router: Router) -> Integers:
-    """How many rows of each model a router has learned from, ``(M,)``."""
-    if isinstance(router, BlendRouter):
-        return _rows(router.parts[0])
-    assert isinstance(router, KMeansRouter | LinearRouter)  # it adds up
-    return np.asarray(router.sums.count.reshape(-1, len(router.pool)).sum(axis=0))
-
-
-def _kind(router: Router) -> Family:
+def _family(router: Router) -> Family:
     return family(router.family)
 
 
-def _client(rows: Evaluations) -> LocalFederation:
-    return LocalFederation([Client("log", rows, OPEN)])
+def _log(rows: Evaluations) -> Federation:
+    return single_owner("log", rows)

@@ -7,16 +7,17 @@ from typing import Any
 
 from fedrouter.data.read import Dataset
 from fedrouter.experiments.protocol import WAYS, Comparison
+from fedrouter.federation.families.registry import title
 from fedrouter.frontier import Areas
 from fedrouter.report.page import Page
-from fedrouter.report.plots import PER, draw_frontiers, draw_shares, title
+from fedrouter.report.plots import PER, draw_frontiers, draw_shares
 from fedrouter.report.style import inline, write
 
 SIMULATED = "Simulated: fictional models, drawn accuracy and cost. Not a measurement of any real model."
 
 
 def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, Any]:
-    """The JSON of `fedrouter simulate`, without what only the command knows (paths)."""
+    """The JSON output of `fedrouter simulate`, without paths, which only the command knows."""
     return {
         "data": dataset.name,
         "data_digest": dataset.digest,
@@ -44,7 +45,7 @@ def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, An
 
 
 def headline(comparison: Comparison, family: str) -> str:
-    """What the run shows, in a sentence."""
+    """The result of the run in a sentence."""
     federated = comparison.shared("federated", family).areas.auc
     alone = [curve.areas.auc for curve in comparison.curves["local"][family].global_test.values()]
     better = sum(federated > area for area in alone)
@@ -56,7 +57,7 @@ def headline(comparison: Comparison, family: str) -> str:
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
-    """The summary table: every way of every family, then the baselines."""
+    """The rows of the summary table: every way of every family, then the baselines."""
     table = []
     for name in comparison.routers:
         for way in WAYS:
@@ -103,24 +104,26 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     page.figure(
         inline(frontiers),
         "Accuracy against cost as λ sweeps, on the union of all clients' test queries. Up and to the left is better. "
-        "Each grey line is a router one client learned from its own log alone.",
+        "Each gray line is a router that one client learned from its own log alone.",
     )
-    page.heading("Who serves, at each λ")
+    page.heading("Share of each model, by λ")
     page.figure(
         inline(shares),
-        "Share of the test queries each model gets. Small λ asks for accuracy, large λ for thrift.",
+        "Share of the test queries each model gets. Small λ favors accuracy, large λ low cost.",
     )
     page.heading("Areas")
     page.table(HEADER, rows(comparison))
     page.text(
         "auc is the paper's: area under the curve over its own cost range. auc_common averages the best accuracy "
-        "within each budget, from the cheapest to the dearest single model, so a short curve gains nothing. "
+        "within each budget, from the cheapest to the most expensive single model, so a short curve has no advantage. "
         "'own' is the mean over clients on their own test queries. A router below query-blind has learned nothing "
         "about queries.",
         "soft",
     )
     page.heading("Clients")
-    page.text(f"{dataset.evaluations.queries:,} queries, {len(comparison.pool)} models; in training one model a query.")
+    page.text(
+        f"{dataset.evaluations.queries:,} queries, {len(comparison.pool)} models; in training one model per query."
+    )
     page.table(
         ["client", "training rows", "test queries"],
         [[client.name, f"{len(client.train):,}", f"{client.test.queries:,}"] for client in comparison.clients],
@@ -135,7 +138,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
             for key, value in comparison.settings[way][name].items()
         ],
     )
-    page.heading("Make it again")
+    page.heading("Reproduce")
     page.code(command)
     path = out / "report.html"
     path.write_text(page.html())

@@ -10,6 +10,7 @@ import numpy as np
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Floats, Grid
 from fedrouter.experiments.protocol import Comparison
+from fedrouter.federation.families.registry import title
 from fedrouter.frontier import Frontier, sweep
 from fedrouter.report import style as look
 
@@ -17,21 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLES = {
-    "auto": "auto",
-    "kmeans": "K-Means",
-    "mlp": "MLP",
-    "linear": "linear",
-    "kernel": "kernel",
-    "mf": "MF",
-    "query_blind": "query-blind",
-}
 PER = 1000
-"""Costs are drawn for so many queries: dollars for one are too small to read."""
-
-
-def title(family: str) -> str:
-    return TITLES.get(family, family)
+"""Costs are shown for this many queries: dollars for one are too small to read."""
 
 
 def curve(frontier: Frontier) -> tuple[Floats, Floats]:
@@ -41,7 +29,7 @@ def curve(frontier: Frontier) -> tuple[Floats, Floats]:
 
 
 def draw_frontiers(comparison: Comparison, note: str = "") -> Figure:
-    """One panel a family: federated against every client alone, centralized, and the baselines."""
+    """One panel per family: federated against every client alone, centralized, and the baselines."""
     from matplotlib.figure import Figure
 
     families = list(comparison.routers)
@@ -50,7 +38,7 @@ def draw_frontiers(comparison: Comparison, note: str = "") -> Figure:
         panels = figure.subplots(1, len(families), sharey=True, squeeze=False)[0]
         for panel, family in zip(panels, families, strict=True):
             _family_panel(panel, comparison, family)
-        panels[0].set_ylabel("mean accuracy on everybody's test queries")
+        panels[0].set_ylabel("mean accuracy on all clients' test queries")
         if note:
             figure.suptitle(note, fontsize=9, color="#555555", x=0.01, ha="left")
     return figure
@@ -103,8 +91,8 @@ def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
         panel = figure.subplots()
         oracle = sweep(Estimates(truth.pool, truth.accuracy, truth.cost), truth)
         panel.plot(*curve(oracle), color=look.BLACK, linestyle=":", linewidth=1.2, label="oracle (sees the answers)")
-        for place, model in enumerate(truth.pool.names):
-            cost, accuracy = (np.nanmean(values[:, place]) for values in (truth.cost, truth.accuracy))
+        for index, model in enumerate(truth.pool.names):
+            cost, accuracy = (np.nanmean(values[:, index]) for values in (truth.cost, truth.accuracy))
             panel.plot(cost * PER, accuracy, marker="o", color=look.ORANGE, linestyle="none")
             panel.annotate(model, (cost * PER, accuracy), (4, -9), textcoords="offset points", fontsize=7.5)
         panel.plot(*curve(frontier), color=look.BLUE, linewidth=2.8, label=f"{name}, {frontier.areas.auc:.3f}")
@@ -117,7 +105,7 @@ def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
 
 
 def draw_shares(frontiers: Mapping[str, Frontier], note: str = "") -> Figure:
-    """Who serves how much at each λ, one panel a router; a router that collapsed shows as one color."""
+    """Each model's share of the queries at each λ, one panel per router; a collapsed router shows one color."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -126,13 +114,13 @@ def draw_shares(frontiers: Mapping[str, Frontier], note: str = "") -> Figure:
         panels = figure.subplots(1, len(frontiers), sharey=True, squeeze=False)[0]
         pool = next(iter(frontiers.values())).pool
         rank = _by_tradeoff(list(frontiers.values()))
-        # What is chosen at small λ is dark, at large λ light, so the order survives grey print.
+        # Models chosen at small λ are dark, at large λ light, so the order survives gray print.
         shades = colormaps["viridis"](np.linspace(0.02, 0.98, len(pool)))
         for panel, (name, frontier) in zip(panels, frontiers.items(), strict=True):
             panel.stackplot(
                 frontier.tradeoffs,
                 frontier.shares[:, rank].T,
-                labels=[pool.names[place] for place in rank],
+                labels=[pool.names[index] for index in rank],
                 colors=shades,
                 edgecolor="white",
                 linewidth=0.4,
@@ -151,9 +139,9 @@ def draw_shares(frontiers: Mapping[str, Frontier], note: str = "") -> Figure:
 
 
 def _by_tradeoff(frontiers: Sequence[Frontier]) -> list[int]:
-    """Models by the λ around which they serve most: those chosen when accuracy matters first."""
+    """Models by the λ around which they serve most; models for small λ come first."""
     shares = np.concatenate([frontier.shares for frontier in frontiers])
     weight = np.log10(np.concatenate([frontier.tradeoffs for frontier in frontiers]))[:, None]
     total = shares.sum(axis=0)
     centre = np.where(total > 0, (shares * weight).sum(axis=0) / np.maximum(total, 1e-12), np.inf)
-    return [int(place) for place in np.argsort(centre, kind="stable")]
+    return [int(index) for index in np.argsort(centre, kind="stable")]

@@ -1,4 +1,4 @@
-"""What `fedrouter reproduce` leaves: for each experiment figures, every point and a summary; over all, the claims."""
+"""Writes the results of `fedrouter reproduce`: figures, points and a summary per experiment, and all claims."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.experiments.claims import FAILS, HOLDS, ON_PAR, UNTESTABLE, Claim, unique
-from fedrouter.experiments.experiment import Experiment, Runs
+from fedrouter.experiments.experiment import PAPER_FAMILIES, Experiment, Runs
+from fedrouter.federation.families.registry import title
 from fedrouter.report.page import Page
 from fedrouter.report.sheets import draw
 from fedrouter.report.style import write
 
 RULES = (
-    "Differences are paired: the same seed and the same split, two ways. Over seeds, a mean is told with its standard "
+    "Differences are paired: the same seed and the same split. Over seeds, a mean is given with its standard "
     "deviation, a difference with its 95% interval by Student's t.",
     "“Better” holds if that whole interval lies above zero; a difference within noise therefore does not. With one "
     "seed there is no interval, and the sign decides.",
     f"“On par” or “matches” holds if the mean difference lies above −{ON_PAR}.",
-    "Where a claim is a count or an equality, the claim itself says what it takes to hold. What this data cannot tell "
+    "If a claim is a count or an equality, the claim itself says when it holds. A claim that this data cannot decide "
     "is not testable here.",
-    "Verdicts go by auc, the paper's area; auc_common, which a short curve cannot win, is told beside it.",
+    "Verdicts use auc, the paper's area; auc_common, which gives short curves no advantage, is reported beside it.",
 )
 COLORS = {HOLDS: ("#00664b", "#e0f3ec"), FAILS: ("#8f3f00", "#fdeee4"), UNTESTABLE: ("#4d4d4d", "#efefef")}
-"""Of each verdict: letters and ground, both legible in grey print."""
+"""Text and background color of each verdict, both legible in gray print."""
 ON_SCREEN = 1.35
-"""How much larger a figure is on a page than in print."""
+"""Scale of a figure on a page in relation to print."""
 MARKS = {HOLDS: "✓", FAILS: "✗", UNTESTABLE: "–"}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where results come from: told in every file that is written."""
+    """Where results come from; part of every file that is written."""
 
     data: str
     encoder: str
     seeds: int
-    record: Mapping[str, Any]
+    manifest: Mapping[str, Any]
     command: str
 
     @property
@@ -51,7 +52,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Written:
-    """One experiment's results, and the figures as they go into a page."""
+    """One experiment's results, and its figures as SVG for a page."""
 
     experiment: Experiment
     folder: Path
@@ -77,7 +78,7 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
         "seeds": [run["seed"] for run in runs],
         "summary": summary,
         "claims": [claim.to_json() for claim in claims],
-        "run": origin.record,
+        "run": origin.manifest,
         "command": origin.command,
     }
     (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
@@ -85,7 +86,7 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
 
 
 def _for_screen(svg: str) -> str:
-    """The element to put into a page, larger than in print; where the page is narrower its style makes it fit."""
+    """The SVG element for a page, larger than in print; the page's style shrinks it if needed."""
     element = svg[svg.index("<svg") :]
     return re.sub(
         r'width="([0-9.]+)pt" height="[0-9.]+pt"',
@@ -96,7 +97,7 @@ def _for_screen(svg: str) -> str:
 
 
 def write_points(path: Path, points: Iterable[Mapping[str, Any]]) -> None:
-    """Every point as a row; a column for each name that any point has."""
+    """Every point as a row; one column for each name that occurs in any point."""
     rows = list(points)
     names = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="") as stream:
@@ -129,8 +130,11 @@ def _title(origin: Origin) -> str:
 
 def _setting(origin: Origin) -> str:
     seeds = f"{origin.seeds} seeds" if origin.seeds > 1 else "one seed"
-    rounds = origin.record["rounds"]
-    return f"{seeds}, {origin.encoder} embeddings, {rounds} rounds; both families exactly as in the paper."
+    rounds = origin.manifest["rounds"]
+    families = origin.manifest["settings"]["families"]
+    names = " and ".join(title(name) for name in families)
+    form = "exactly as in the paper" if set(families) == set(PAPER_FAMILIES) else "in the paper's form where it has one"
+    return f"{seeds}, {origin.encoder} embeddings, {rounds} rounds; {names} routers {form}."
 
 
 def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
@@ -145,7 +149,7 @@ def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
         "",
         *(f"- {rule}" for rule in RULES),
         "",
-        "| claim | verdict | what the paper says, in our words | where | measured here |",
+        "| claim | verdict | what the paper says, in our words | section | measured here |",
         "|---|---|---|---|---|",
     ]
     for claim in claims:
@@ -173,15 +177,15 @@ def _page(results: Sequence[Written], claims: Sequence[Claim], origin: Origin) -
         for svg, caption in result.figures:
             page.figure(svg, caption)
         page.verdicts(result.claims)
-    page.heading("Make it again")
+    page.heading("Reproduce")
     page.code(origin.command)
-    versions = ", ".join(f"{name} {number}" for name, number in origin.record["versions"].items())
-    page.text(f"Data {origin.record['data_digest']}. Measured with {versions}.", "soft")
+    versions = ", ".join(f"{name} {number}" for name, number in origin.manifest["versions"].items())
+    page.text(f"Data {origin.manifest['data_digest']}. Measured with {versions}.", "soft")
     return page.html()
 
 
 class ClaimsPage(Page):
-    """A page that can show claims: the verdict as word, mark and color, so that none of them is needed."""
+    """A page with claims; a verdict is shown redundantly as word, mark and color."""
 
     def claims(self, claims: Sequence[Claim]) -> None:
         """Everything about each claim."""
@@ -192,13 +196,13 @@ class ClaimsPage(Page):
             f"<td {TEXT}>{escape(claim.measured)}</td></tr>"
             for claim in claims
         )
-        head = "".join(f'<th class="word">{cell}</th>' for cell in ("claim", "verdict", "where", "measured here"))
+        head = "".join(f'<th class="word">{cell}</th>' for cell in ("claim", "verdict", "section", "measured here"))
         self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
     def verdicts(self, claims: Sequence[Claim]) -> None:
-        """The claims that figures bear on, by name."""
-        told = "".join(f"<li>{_verdict(claim.verdict)} <code>{escape(claim.name)}</code></li>" for claim in claims)
-        self._parts.append(f'<ul style="list-style:none;padding:0">{told}</ul>')
+        """The verdicts of an experiment's claims, by name."""
+        items = "".join(f"<li>{_verdict(claim.verdict)} <code>{escape(claim.name)}</code></li>" for claim in claims)
+        self._parts.append(f'<ul style="list-style:none;padding:0">{items}</ul>')
 
 
 TEXT = 'style="text-align:left;vertical-align:top"'

@@ -1,1 +1,1 @@
-"""Router families: estimation only; how they are learned across clients is in :mod:`fedrouter.federation`."""
+"""Routers: estimation only, in numpy. How each family is learned is in :mod:`fedrouter.federation.families`."""

@@ -1,9 +1,10 @@
-"""What every router is: embeddings in, estimates out, and plain arrays that hold all of it."""
+"""The interface of every router: embeddings in, estimates out, and plain arrays that hold its whole state."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,22 +12,34 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.pool import ModelPool
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Training rows by region and model: ``centres`` ``(K, d)`` of regions, ``count`` ``(K, M)`` rows of each cell."""
+
+    centres: Embeddings
+    count: Integers
+
+
 class Router(ABC):
-    """A family of routers has a name, keeps its state in arrays, and needs numpy alone to estimate."""
+    """Base class of routers. A subclass names its family, keeps its state in arrays, and estimates with numpy alone.
+
+    ``composite`` says whether it is made of other routers, as a blend is; those cannot be parts of a blend.
+    """
 
     family: ClassVar[str]
+    composite: ClassVar[bool] = False
     pool: ModelPool
 
     @property
     @abstractmethod
     def dimension(self) -> int:
-        """Width of the embeddings it understands."""
+        """Width of the embeddings that the router expects."""
 
     @abstractmethod
     def arrays(self) -> Arrays:
@@ -39,7 +52,7 @@ class Router(ABC):
 
     @abstractmethod
     def _estimate(self, embeddings: Embeddings) -> Estimates:
-        """Estimates for embeddings that have been checked."""
+        """Estimates for embeddings that are already validated."""
 
     def estimate(self, embeddings: npt.ArrayLike) -> Estimates:
         """Accuracy and cost of every model for each of the queries ``(n, d)``, or for one query ``(d,)``."""
@@ -55,7 +68,27 @@ class Router(ABC):
     def route(self, embeddings: npt.ArrayLike, tradeoff: float) -> list[str]:
         """The name of the chosen model for each query."""
         names = self.pool.names
-        return [names[place] for place in self.estimate(embeddings).choose(tradeoff)]
+        return [names[index] for index in self.estimate(embeddings).choose(tradeoff)]
+
+    def components(self) -> tuple[Router, ...]:
+        """The routers that this one is made of; none unless it is composite."""
+        return ()
+
+    def regions(self) -> Embeddings | None:
+        """Points ``(k, d)`` around which its training queries lie; None if the router does not store any."""
+        return None
+
+    def cells(self) -> Cells | None:
+        """Training rows by region and model; None if the router does not count them."""
+        return None
+
+    def rows_by_model(self) -> Integers | None:
+        """How many evaluations of each model ``(M,)`` it was learned from; None if the router does not count them."""
+        return None
+
+    def federated_router(self) -> Router:
+        """The router that all clients share: this one, or the federated half of a personal router."""
+        return self
 
 
 def fit_shapes(family: str, arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:

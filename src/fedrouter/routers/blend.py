@@ -1,8 +1,8 @@
-"""A blend: several routers whose estimates are averaged with fixed weights. What `auto` learns."""
+"""A blend of routers: a weighted average of their estimates, with fixed weights. The `auto` family learns blends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,44 +11,51 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings, Floats
+from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Router
-from fedrouter.routers.kmeans import KMeansRouter
-from fedrouter.routers.linear import KernelRouter, LinearRouter
-from fedrouter.routers.mlp import MLPRouter
-from fedrouter.routers.query_blind import QueryBlindRouter
+from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.registry import router_class
 
-PARTS: Mapping[str, type[Router]] = {
-    part.family: part for part in (QueryBlindRouter, KMeansRouter, LinearRouter, KernelRouter, MLPRouter)
-}
-"""Families that can be part of a blend."""
+NUMBERED = ("query_blind", "kmeans", "linear", "kernel", "mlp")
+"""Families that a saved blend may name by their position here: the only form before other families could be parts."""
 
 
 def pack_routers(routers: Sequence[Router]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of several routers in one group, named by place."""
-    return {f"{place}:{name}": array for place, router in enumerate(routers) for name, array in router.arrays().items()}
+    """The arrays of several routers in one mapping; names start with the router's index."""
+    return {f"{index}:{name}": array for index, router in enumerate(routers) for name, array in router.arrays().items()}
 
 
 def unpack_routers(
-    pool: ModelPool, families: Iterable[str], arrays: Arrays, known: Mapping[str, type[Router]] = PARTS
+    pool: ModelPool, families: Iterable[str], arrays: Arrays, composite: Sequence[str] = ()
 ) -> list[Router]:
-    """The routers that :func:`pack_routers` came from."""
+    """The routers that :func:`pack_routers` came from; of composite routers only the families named are accepted."""
     routers = []
-    for place, name in enumerate(families):
-        if name not in known:
-            raise BadInput(f"blend: expected parts of {', '.join(known)}, got {name!r}")
-        mark = f"{place}:"
-        own = {key.removeprefix(mark): array for key, array in arrays.items() if key.startswith(mark)}
-        routers.append(known[name].from_arrays(pool, own))
+    for index, name in enumerate(families):
+        kind = router_class(name)
+        if kind.composite and name not in composite:
+            raise BadInput(f"a {name} router is made of other routers and cannot be a part here")
+        prefix = f"{index}:"
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        routers.append(kind.from_arrays(pool, own))
     return routers
+
+
+def pack_names(names: Iterable[str]) -> npt.NDArray[np.uint8]:
+    """Family names as an array of bytes."""
+    return np.frombuffer(" ".join(names).encode(), np.uint8)
+
+
+def unpack_names(array: npt.NDArray[Any]) -> list[str]:
+    """The names that :func:`pack_names` came from; :class:`ValueError` if they are not text."""
+    return bytes(np.asarray(array, np.uint8)).decode().split()
 
 
 @dataclass(frozen=True, eq=False)
 class BlendRouter(Router):
-    """Routers of the same pool and encoder, and what each weighs; weights are above 0 and sum to 1."""
+    """Routers of the same pool and encoder, and the weight of each; weights are positive and sum to 1."""
 
     family: ClassVar[str] = "auto"
+    composite: ClassVar[bool] = True
     pool: ModelPool
     parts: tuple[Router, ...]
     weights: tuple[float, ...]
@@ -65,25 +72,38 @@ class BlendRouter(Router):
         def mean(values: Sequence[Floats]) -> Floats:
             if not unknown.any():
                 return np.asarray(sum(weight * value for weight, value in zip(self.weights, values, strict=True)))
-            # A part that does not know a model has no say on it.
+            # A part that does not know a model has no weight for it.
             weights = np.where(unknown, 0.0, np.array(self.weights)[:, None])
-            heard = sum(np.where(weight, weight * value, 0.0) for weight, value in zip(weights, values, strict=True))
+            total = sum(np.where(weight, weight * value, 0.0) for weight, value in zip(weights, values, strict=True))
             with np.errstate(invalid="ignore"):
-                return np.asarray(heard / weights.sum(axis=0))
+                return np.asarray(total / weights.sum(axis=0))
 
         def error() -> Floats:
-            # Parts err together, having seen the same rows, so their errors add rather than cancel.
+            # The parts' errors are correlated, because they saw the same rows: they add up rather than cancel.
             return mean([one.error if one.error is not None else np.full_like(one.accuracy, 0.5) for one in found])
 
         accuracy, cost = mean([one.accuracy for one in found]), mean([one.cost for one in found])
         nobody = np.asarray(unknown.all(axis=0))
-        reasons = tuple(reason if nobody[place] else None for place, reason in enumerate(found[0].unavailable))
+        reasons = tuple(reason if nobody[index] else None for index, reason in enumerate(found[0].unavailable))
         return Estimates(self.pool, accuracy, cost, reasons, error)
 
+    def components(self) -> tuple[Router, ...]:
+        return self.parts
+
+    def regions(self) -> Embeddings | None:
+        return next((found for part in self.parts if (found := part.regions()) is not None), None)
+
+    def cells(self) -> Cells | None:
+        return next((found for part in self.parts if (found := part.cells()) is not None), None)
+
+    def rows_by_model(self) -> Integers | None:
+        return self.parts[0].rows_by_model()
+
     def arrays(self) -> Arrays:
-        names = list(PARTS)
+        names = [part.family for part in self.parts]
+        numbered = all(name in NUMBERED for name in names)
         return {
-            "parts": np.array([names.index(part.family) for part in self.parts], np.int64),
+            "parts": np.array([NUMBERED.index(name) for name in names], np.int64) if numbered else pack_names(names),
             "weights": np.array(self.weights, np.float64),
             **pack_routers(self.parts),
         }
@@ -92,17 +112,17 @@ class BlendRouter(Router):
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         rest = dict(arrays)
         try:
-            places, weights = rest.pop("parts"), rest.pop("weights")
-            families = [list(PARTS)[int(place)] for place in places]
-        except (KeyError, IndexError):
+            parts, weights = rest.pop("parts"), rest.pop("weights")
+            families = unpack_names(parts) if parts.dtype == np.uint8 else [NUMBERED[int(number)] for number in parts]
+        except (KeyError, IndexError, ValueError):
             raise BadInput("auto router: expected arrays 'parts' and 'weights'") from None
-        if not families or weights.shape != places.shape:
+        if not families or weights.shape != (len(families),):
             raise BadInput("auto router: expected as many weights as parts")
         left = [name for name in rest if not name.split(":")[0].isdigit() or int(name.split(":")[0]) >= len(families)]
         if left:
-            raise BadInput(f"auto router: arrays left over: {sorted(left)}")
+            raise BadInput(f"auto router: unexpected arrays {sorted(left)}")
         try:
-            parts = tuple(unpack_routers(pool, families, rest))
+            routers = tuple(unpack_routers(pool, families, rest))
         except BadInput as error:
             raise BadInput(f"auto router: {error}") from None
-        return cls(pool, parts, tuple(float(weight) for weight in weights))
+        return cls(pool, routers, tuple(float(weight) for weight in weights))

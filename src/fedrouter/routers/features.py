@@ -1,4 +1,4 @@
-"""Feature maps: what a linear router sees of an embedding. Fixed by the server, applied by clients and router alike."""
+"""Feature maps from embeddings to the inputs of a linear router; the server fixes one, clients and router apply it."""
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ class Projection:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Nearness to landmarks ``(l, d)`` under a Gaussian kernel, whitened by ``(l, r - 1)`` (Nyström features).
+    """Nyström features: Gaussian-kernel similarity to landmarks ``(l, d)``, whitened by a matrix ``(l, r - 1)``.
 
-    A linear model in these features is a Gaussian process seen through the landmarks: smooth, but not straight.
+    A linear model in these features approximates a Gaussian process: smooth, but not linear in the embedding.
     """
 
-    places: npt.NDArray[np.float32]
+    points: npt.NDArray[np.float32]
     whitening: npt.NDArray[np.float32]
     sharpness: npt.NDArray[np.float32]
 
     @classmethod
-    def at(cls, places: Embeddings) -> Landmarks:
-        """A kernel as wide as landmarks are apart: sharpness is one over their median squared distance."""
-        squared = squared_distances(places, places)
-        apart = squared[np.triu_indices(len(places), 1)]
-        sharpness = 1.0 / max(float(np.median(apart)) if len(apart) else 1.0, 1e-6)
+    def at(cls, points: Embeddings) -> Landmarks:
+        """Landmarks at these points; the kernel's sharpness is one over their median squared distance."""
+        squared = squared_distances(points, points)
+        pairs = squared[np.triu_indices(len(points), 1)]
+        sharpness = 1.0 / max(float(np.median(pairs)) if len(pairs) else 1.0, 1e-6)
         values, vectors = np.linalg.eigh(np.exp(-sharpness * squared))
         keep = values > 1e-4 * values[-1]
         whitening = vectors[:, keep] / np.sqrt(values[keep])
-        return cls(places, whitening.astype(np.float32), np.array([sharpness], np.float32))
+        return cls(points, whitening.astype(np.float32), np.array([sharpness], np.float32))
 
     def __call__(self, embeddings: Embeddings) -> Floats:
-        near = np.exp(-float(self.sharpness[0]) * squared_distances(embeddings, self.places))
-        return with_constant(near @ self.whitening.astype(np.float64))
+        similarity = np.exp(-float(self.sharpness[0]) * squared_distances(embeddings, self.points))
+        return with_constant(similarity @ self.whitening.astype(np.float64))
 
     @property
     def width(self) -> int:
@@ -82,30 +82,31 @@ class Landmarks:
 
     @property
     def dimension(self) -> int:
-        return int(self.places.shape[1])
+        return int(self.points.shape[1])
 
     def arrays(self) -> dict[str, npt.NDArray[np.float32]]:
-        return {"places": self.places, "whitening": self.whitening, "sharpness": self.sharpness}
+        return {"places": self.points, "whitening": self.whitening, "sharpness": self.sharpness}
 
 
 def feature_map(arrays: Mapping[str, npt.NDArray[Any]]) -> FeatureMap:
-    """The feature map that these arrays are."""
+    """The feature map that these arrays describe."""
     if set(arrays) == {"directions"} and arrays["directions"].ndim == 2:
         return Projection(np.asarray(arrays["directions"], np.float32))
     if set(arrays) == {"places", "whitening", "sharpness"}:
-        places, whitening, sharpness = (
+        points, whitening, sharpness = (
             np.asarray(arrays[name], np.float32) for name in ("places", "whitening", "sharpness")
         )
-        if places.ndim == 2 and whitening.ndim == 2 and len(places) == len(whitening) and sharpness.shape == (1,):
-            return Landmarks(places, whitening, sharpness)
-    raise BadInput(f"linear router: no feature map is made of {sorted(arrays)}")
+        if points.ndim == 2 and whitening.ndim == 2 and len(points) == len(whitening) and sharpness.shape == (1,):
+            return Landmarks(points, whitening, sharpness)
+    raise BadInput(f"linear router: expected the arrays of a feature map, got {sorted(arrays)}")
 
 
 def with_constant(features: Floats) -> Floats:
+    """Features ``(n, r)`` with a first column of ones."""
     return np.concatenate([np.ones((len(features), 1)), features], axis=1)
 
 
-def squared_distances(points: Embeddings, places: Embeddings) -> Floats:
-    """Between points ``(n, d)`` and places ``(k, d)``; ``(n, k)``."""
-    a, b = points.astype(np.float64), places.astype(np.float64)
+def squared_distances(points: Embeddings, others: Embeddings) -> Floats:
+    """Squared Euclidean distances ``(n, k)`` between points ``(n, d)`` and others ``(k, d)``."""
+    a, b = points.astype(np.float64), others.astype(np.float64)
     return np.asarray(np.maximum((a**2).sum(axis=1)[:, None] - 2 * (a @ b.T) + (b**2).sum(axis=1), 0.0))

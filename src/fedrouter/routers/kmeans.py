@@ -1,6 +1,7 @@
-"""The K-Means router: a query's nearest centre says how accurate and dear each model was around it.
+"""The K-Means router: estimates each model's accuracy and cost from the evaluations in the query's cluster.
 
-Paper, section "Federated K-Means Router". State is centres and exact sums, never means, so routers add and subtract.
+Paper, section "Federated K-Means Router". The state is centres and exact sums, not means, so that clients can be added
+and removed by addition and subtraction.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import Moments, fit
-from fedrouter.routers.base import Arrays, Router, fit_shapes
+from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
 from fedrouter.routers.features import squared_distances, with_constant
 
 
 def nearest_centre(embeddings: Embeddings, centres: Embeddings) -> Integers:
     """``k_μ(x) = argmin_k ‖x - μ_k‖``; ``(n,)``.
 
-    In float64, where products of float32 are exact: how rows are grouped into calls must not move a query
-    from one centre to another.
+    Computed in float64, where products of float32 are exact, so that a query's cluster does not depend on the batch it
+    is in.
     """
-    points, middles = embeddings.astype(np.float64), centres.astype(np.float64)
-    distance = (middles**2).sum(axis=1) - 2 * (points @ middles.T)
+    points, means = embeddings.astype(np.float64), centres.astype(np.float64)
+    distance = (means**2).sum(axis=1) - 2 * (points @ means.T)
     return np.asarray(distance.argmin(axis=1))
 
 
-def nearness(embeddings: Embeddings, centres: Embeddings) -> Floats:
-    """How much each centre has to say about a query, ``(n, K)``, rows summing to one.
+def soft_assignment(embeddings: Embeddings, centres: Embeddings) -> Floats:
+    """The weight of each centre for each query, ``(n, K)``, rows summing to one: a softmax of squared distances.
 
-    It falls with the squared distance, tenfold within a third of the median squared distance between centres.
+    A weight falls tenfold within about a quarter of the median squared distance between centres.
     """
-    apart = squared_distances(centres, centres)[np.triu_indices(len(centres), 1)]
-    sharpness = 10.0 / max(float(np.median(apart)) if len(apart) else 1.0, 1e-6)
+    pairs = squared_distances(centres, centres)[np.triu_indices(len(centres), 1)]
+    sharpness = 10.0 / max(float(np.median(pairs)) if len(pairs) else 1.0, 1e-6)
     exponent = -sharpness * squared_distances(embeddings, centres)
-    share = np.exp(exponent - exponent.max(axis=1, keepdims=True))
-    return np.asarray(share / share.sum(axis=1, keepdims=True))
+    weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
 CELL_SUMS = ("accuracy", "accuracy_squares", "cost", "log_cost", "log_cost_squares")
@@ -50,9 +51,9 @@ CELL_SUMS = ("accuracy", "accuracy_squares", "cost", "log_cost", "log_cost_squar
 
 @dataclass(frozen=True)
 class CellSums:
-    """Per (cluster, model): how many evaluations, and exact sums over them; each ``(K, M)``.
+    """Per (cluster, model) cell: the number of evaluations and exact sums over them; each ``(K, M)``.
 
-    The paper's router needs accuracy and cost; the squares and the logarithms say how far to trust a cell.
+    The paper's router needs accuracy and cost; squares and logarithms serve partial pooling and standard errors.
     """
 
     count: Integers
@@ -69,13 +70,13 @@ class CellSums:
         return CellSums(self.count - other.count, *(getattr(self, n) - getattr(other, n) for n in CELL_SUMS))
 
     def beside(self, other: CellSums) -> CellSums:
-        """These models' columns, then the other's."""
+        """The columns of both: these models, then the other's."""
         parts = (ExactSums(np.concatenate([getattr(s, n).limbs for s in (self, other)], axis=1)) for n in CELL_SUMS)
         return CellSums(np.concatenate([self.count, other.count], axis=1), *parts)
 
     @property
     def possible(self) -> bool:
-        """Whether some evaluations could have these sums; after a subtraction they may not."""
+        """Whether these can be sums of evaluations; false if something was subtracted that was never added."""
         empty = self.count == 0
         return bool(
             (self.count >= 0).all()
@@ -96,7 +97,7 @@ class CellSums:
 
 @dataclass(frozen=True)
 class CellTable:
-    """Accuracy, cost, and the standard error of the accuracy, each ``(K, M)``."""
+    """Estimates of every cell: accuracy, cost, and the standard error of the accuracy, each ``(K, M)``."""
 
     accuracy: Floats
     cost: Floats
@@ -105,10 +106,11 @@ class CellTable:
 
 @dataclass(frozen=True, eq=False)
 class KMeansRouter(Router):
-    """Centres ``(K, d)`` float32 and the sums over the evaluations nearest to each.
+    """Cluster centres ``(K, d)`` float32 and the sums over the evaluations of each cluster.
 
-    ``shrunk`` draws each cell towards its model's mean and its cluster's effect, the more the fewer rows it has.
-    Otherwise cells are plain means, as in the paper. ``soft`` lets every centre speak, the nearer the louder.
+    ``shrunk`` pools cells partially: the fewer rows a cell has, the closer it is to its model's mean and its cluster's
+    effect. Otherwise cells are plain means, as in the paper. ``soft`` averages over all centres by
+    :func:`soft_assignment` instead of using the nearest one.
     """
 
     family: ClassVar[str] = "kmeans"
@@ -130,12 +132,21 @@ class KMeansRouter(Router):
         reasons = tuple(None if known else UNSEEN for known in self.sums.count.sum(axis=0) > 0)
         table = self.table
         if self.soft:
-            share = nearness(embeddings, self.centres)
-            accuracy, cost, error = (share @ part for part in (table.accuracy, table.cost, table.error))
+            weight = soft_assignment(embeddings, self.centres)
+            accuracy, cost, error = (weight @ part for part in (table.accuracy, table.cost, table.error))
         else:
             cluster = nearest_centre(embeddings, self.centres)
             accuracy, cost, error = (part[cluster] for part in (table.accuracy, table.cost, table.error))
         return Estimates(self.pool, accuracy, cost, reasons, lambda: error)
+
+    def regions(self) -> Embeddings | None:
+        return self.centres
+
+    def cells(self) -> Cells | None:
+        return Cells(self.centres, self.sums.count)
+
+    def rows_by_model(self) -> Integers | None:
+        return np.asarray(self.sums.count.sum(axis=0))
 
     def arrays(self) -> Arrays:
         return {
@@ -162,7 +173,7 @@ class KMeansRouter(Router):
 
 
 def plain_cells(sums: CellSums) -> CellTable:
-    """The paper's estimates: means of each cell; an unseen cell holds its model's overall mean."""
+    """The paper's estimates: the mean of each cell, and the model's overall mean for a cell without rows."""
     count = sums.count.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         accuracy, squares, cost = (
@@ -175,9 +186,9 @@ def plain_cells(sums: CellSums) -> CellTable:
 
 
 def pooled_cells(sums: CellSums) -> CellTable:
-    """Hierarchical estimates: of everything, the model, the cluster, the cell, each as far as its rows carry.
+    """Hierarchical estimates: an overall mean with effects of model, cluster and cell, each shrunk by its row count.
 
-    It is partial pooling in features that say only which cluster a query is in, for accuracy and for log cost.
+    This is partial pooling (:mod:`fedrouter.pooling`) with one-hot cluster features, for accuracy and for log cost.
     """
     clusters, models = sums.count.shape
     count = sums.count.sum(axis=0)
@@ -186,21 +197,21 @@ def pooled_cells(sums: CellSums) -> CellTable:
     gram = np.zeros((models, clusters + 1, clusters + 1))
     gram[:, 0, 0] = count
     gram[:, 0, 1:] = gram[:, 1:, 0] = sums.count.T
-    place = np.arange(1, clusters + 1)
-    gram[:, place, place] = sums.count.T
+    diagonal = np.arange(1, clusters + 1)
+    gram[:, diagonal, diagonal] = sums.count.T
     features = with_constant(np.eye(clusters))
 
     def pooled(totals: Floats, squares: Floats) -> tuple[Floats, Floats]:
-        centre = totals.sum() / rows
-        moved = totals - centre * sums.count
-        product = np.concatenate([moved.sum(axis=0)[:, None], moved.T], axis=1)
-        spread = squares.sum(axis=0) - 2 * centre * totals.sum(axis=0) + centre**2 * count
+        mean = totals.sum() / rows
+        centred = totals - mean * sums.count
+        product = np.concatenate([centred.sum(axis=0)[:, None], centred.T], axis=1)
+        spread = squares.sum(axis=0) - 2 * mean * totals.sum(axis=0) + mean**2 * count
         posterior = fit(Moments(count, gram, product, spread))
-        return centre + posterior.mean(features), posterior.error(features)
+        return mean + posterior.mean(features), posterior.error(features)
 
     accuracy, error = pooled(sums.accuracy.totals(), sums.accuracy_squares.totals())
     log_cost, _ = pooled(sums.log_cost.totals(), sums.log_cost_squares.totals())
-    # The exponential of a mean logarithm is too small; make each model's dollars add up to the observed ones.
+    # The exponential of a mean logarithm underestimates the mean; scale each model to its observed total.
     typical = np.exp(log_cost)
     predicted, observed = (sums.count * typical).sum(axis=0), sums.cost.totals().sum(axis=0)
     cost = typical * np.where(predicted > 0, observed / np.where(predicted > 0, predicted, 1.0), 1.0)

@@ -1,7 +1,7 @@
-"""Linear routers: accuracy and cost of each model linear in features of the query, fitted from sums.
+"""Linear routers: accuracy and cost of each model are linear in features of the query, fitted from sums.
 
-State is sums (second moments), never weights, so joining, leaving and adding a model are addition and subtraction; the
-weights follow from the sums by partial pooling (:mod:`fedrouter.pooling`).
+The state is sums (second moments), not weights, so adding clients, removing clients and adding models are addition and
+subtraction. The weights follow from the sums by partial pooling (:mod:`fedrouter.pooling`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedrouter.exact import ExactSums
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import Moments, Posterior, fit
 from fedrouter.routers.base import Arrays, Router, fit_shapes
-from fedrouter.routers.features import FeatureMap, feature_map
+from fedrouter.routers.features import FeatureMap, Landmarks, feature_map
 
 LEAST_RELATIVE_COST = 0.05
 """A predicted cost stays above this share of its model's typical cost."""
@@ -29,8 +29,11 @@ SUMS = ("gram", "accuracy", "accuracy_squares", "cost", "cost_squares")
 
 @dataclass(frozen=True)
 class MomentSums:
-    """Per model: ``count`` ``(M,)``; ``gram`` ``(M, r(r+1)/2)`` the upper triangle of ``Φ'Φ``; ``Φ'y`` ``(M, r)`` and
-    ``y'y`` ``(M,)`` for accuracy and for cost in units of the model's typical cost."""
+    """Sufficient statistics of the regressions, per model.
+
+    ``count`` ``(M,)``; ``gram`` ``(M, r(r+1)/2)``, the upper triangle of ``Φ'Φ``; ``Φ'y`` ``(M, r)`` and ``y'y``
+    ``(M,)`` for accuracy and for cost, where cost is in units of the model's typical cost.
+    """
 
     count: Integers
     gram: ExactSums
@@ -46,13 +49,13 @@ class MomentSums:
         return MomentSums(self.count - other.count, *(getattr(self, n) - getattr(other, n) for n in SUMS))
 
     def beside(self, other: MomentSums) -> MomentSums:
-        """These models' sums, then the other's."""
+        """The sums of both: these models, then the other's."""
         parts = (ExactSums(np.concatenate([getattr(s, name).limbs for s in (self, other)])) for name in SUMS)
         return MomentSums(np.concatenate([self.count, other.count]), *parts)
 
     @property
     def possible(self) -> bool:
-        """Whether some evaluations could have these sums; after a subtraction they may not."""
+        """Whether these can be sums of evaluations; false if something was subtracted that was never added."""
         empty = self.count == 0
         return bool(
             (self.count >= 0).all()
@@ -71,12 +74,12 @@ class MomentSums:
     __hash__ = None  # type: ignore[assignment]
 
     def full_gram(self) -> Floats:
-        """``(M, r, r)``."""
+        """The Gram matrices ``(M, r, r)``."""
         return symmetric(self.gram.totals())
 
 
 def symmetric(triangle: Floats) -> Floats:
-    """Matrices ``(..., r, r)`` from their upper triangles ``(..., r(r+1)/2)``."""
+    """Symmetric matrices ``(..., r, r)`` from their upper triangles ``(..., r(r+1)/2)``."""
     size = int((np.sqrt(8 * triangle.shape[-1] + 1) - 1) / 2)
     upper = np.triu_indices(size)
     full = np.zeros((*triangle.shape[:-1], size, size))
@@ -87,7 +90,7 @@ def symmetric(triangle: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What the sums amount to: how accuracy and cost depend on the features, each around its centre."""
+    """The regressions fitted from the sums: of accuracy around ``centre``, its mean, and of relative cost around 1."""
 
     centre: float
     accuracy: Posterior
@@ -98,10 +101,10 @@ class Fitted:
         centre = float(sums.accuracy.totals()[:, 0].sum() / max(1, sums.count.sum()))
         gram = sums.full_gram()
 
-        def around(middle: float, product: Floats, squares: Floats) -> Posterior:
+        def around(mean: float, product: Floats, squares: Floats) -> Posterior:
             # Column 0 of the features is 1, so the first row of a Gram matrix sums the features.
-            moved = squares - 2 * middle * product[:, 0] + middle**2 * sums.count
-            return fit(Moments(sums.count, gram, product - middle * gram[:, 0], moved))
+            centred = squares - 2 * mean * product[:, 0] + mean**2 * sums.count
+            return fit(Moments(sums.count, gram, product - mean * gram[:, 0], centred))
 
         return cls(
             centre,
@@ -112,7 +115,7 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class LinearRouter(Router):
-    """A feature map, sums in its features and what follows from them; each model's typical cost ``unit`` ``(M,)``."""
+    """A feature map, the sums in its features, and the fit; ``unit`` ``(M,)`` is each model's typical cost in USD."""
 
     family: ClassVar[str] = "linear"
     pool: ModelPool
@@ -142,6 +145,9 @@ class LinearRouter(Router):
             lambda: np.where(seen, fitted.accuracy.error(features), np.nan),
         )
 
+    def rows_by_model(self) -> Integers | None:
+        return self.sums.count
+
     def arrays(self) -> Arrays:
         """Sums, so that it can grow; and what follows from them, so that loading it computes nothing."""
         fitted = self.fitted
@@ -159,14 +165,14 @@ class LinearRouter(Router):
 
     @classmethod
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
-        mark = "features."
-        parts = {name.removeprefix(mark): array for name, array in arrays.items() if name.startswith(mark)}
+        prefix = "features."
+        parts = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
         try:
             features = feature_map(parts)
         except BadInput as error:
             raise BadInput(f"{cls.family} router: {error}") from None
         models, width = len(pool), features.width
-        shapes: dict[str, tuple[int, ...]] = {f"{mark}{name}": array.shape for name, array in parts.items()}
+        shapes: dict[str, tuple[int, ...]] = {f"{prefix}{name}": array.shape for name, array in parts.items()}
         shapes |= {"count": (models,), "unit": (models,), "gram": (models, width * (width + 1) // 2, 2)}
         shapes |= dict.fromkeys(("accuracy", "cost"), (models, width, 2))
         shapes |= dict.fromkeys(("accuracy_squares", "cost_squares"), (models, 2))
@@ -177,16 +183,19 @@ class LinearRouter(Router):
             np.asarray(arrays["count"], np.int64),
             *(ExactSums(np.asarray(arrays[name], np.int64)) for name in SUMS),
         )
-        centre, *noise = (float(value) for value in arrays["fitted.centre"])
+        centre, *variances = (float(value) for value in arrays["fitted.centre"])
         accuracy, cost = (
-            Posterior(np.asarray(arrays[f"fitted.{name}"]), np.asarray(arrays[f"fitted.{name}_covariance"]), scatter)
-            for name, scatter in zip(("accuracy", "cost"), noise, strict=True)
+            Posterior(np.asarray(arrays[f"fitted.{name}"]), np.asarray(arrays[f"fitted.{name}_covariance"]), variance)
+            for name, variance in zip(("accuracy", "cost"), variances, strict=True)
         )
         return cls(pool, features, sums, np.asarray(arrays["unit"], np.float64), Fitted(centre, accuracy, cost))
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRouter(LinearRouter):
-    """The linear router in kernel features: smooth regions around landmarks instead of straight directions."""
+    """The linear router in kernel features: similarity to landmarks instead of linear projections."""
 
     family: ClassVar[str] = "kernel"
+
+    def regions(self) -> Embeddings | None:
+        return self.features.points if isinstance(self.features, Landmarks) else None

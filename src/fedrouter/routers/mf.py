@@ -1,6 +1,6 @@
-"""The matrix-factorization router: a projection of the query times a vector for each model.
+"""The matrix-factorization router: a linear projection of the query times a vector for each model.
 
-As in EmbedLLM, but with a second vector a model for its cost. It is the MLP router with a straight trunk.
+As in EmbedLLM, with a second vector for each model that predicts its cost. It is the MLP router with a linear trunk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The MLP router at inference: a shared trunk and two linear heads a model, as plain arrays in numpy.
+"""The MLP router at inference time: a shared trunk and two linear heads per model, as plain arrays in numpy.
 
-Paper, section "Federated MLP-Router"; trunk 512-512 with LayerNorm and GELU, an accuracy-logit head and a cost head.
-Training lives in :mod:`fedrouter.federation.local_training`; serving needs no torch.
+Paper, section "Federated MLP-Router": trunk 512-512 with LayerNorm and GELU, an accuracy-logit head and a cost head.
+Training is in :mod:`fedrouter.federation.local_training`; serving needs no torch.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 
 HEADS = ("accuracy", "cost")
 PROJECTION = "projection.weight"
-"""In place of layers, the query's projection ``(factors, d)`` of a matrix factorization."""
+"""The weight that replaces the layers in a matrix factorization: a projection ``(factors, d)`` of the query."""
 NORM_EPSILON = 1e-5
 LEAST_COST = 1e-9
-"""Dollars below which a cost is taken for this much before its logarithm."""
+"""Costs below this many dollars are raised to it before taking the logarithm."""
 MOST_DEVIATIONS = 6.0
-"""A predicted log cost stays within so many standard deviations of its model's mean."""
+"""Predicted log costs are clipped to this many standard deviations around the model's mean."""
 
 
 @dataclass(frozen=True)
 class CostScale:
-    """How a model's cost is normalised, ``(M,)`` each: ``log dollars = mean + deviation · output``.
+    """How each model's cost is normalized, ``(M,)`` each: ``log dollars = mean + deviation · output``.
 
-    ``correction`` turns the exponential of a predicted logarithm, which underestimates the mean, into unbiased
-    dollars. ``count`` is how many evaluations stand behind a model.
+    ``correction`` is a factor that turns the exponential of a predicted logarithm, which underestimates the mean, into
+    unbiased dollars. ``count`` is the number of evaluations of each model.
     """
 
     count: Integers
@@ -47,7 +47,7 @@ class CostScale:
     correction: Floats
 
     def normalised(self, cost: Floats, model: Integers) -> Floats:
-        """What the cost head learns for evaluations of these models; ``(n,)``."""
+        """Targets of the cost head for evaluations of these models; ``(n,)``."""
         return np.asarray((log_cost(cost) - self.mean[model]) / self.deviation[model])
 
     def dollars(self, output: npt.NDArray[np.floating]) -> Floats:
@@ -57,21 +57,23 @@ class CostScale:
 
 
 def log_cost(cost: Floats) -> Floats:
+    """The logarithm of costs in dollars, of :data:`LEAST_COST` at least."""
     return np.log(np.maximum(cost, LEAST_COST))
 
 
 def weight_shapes(dimension: int, hidden: tuple[int, ...], models: int) -> dict[str, tuple[int, ...]]:
-    """Every weight of the network by name, in the order of the computation."""
+    """Shapes of all weights of the network by name, in the order of computation."""
     shapes: dict[str, tuple[int, ...]] = {}
     width = dimension
-    for place, size in enumerate(hidden, start=1):
-        shapes |= {f"layer{place}.weight": (size, width), f"layer{place}.bias": (size,)}
-        shapes |= {f"norm{place}.weight": (size,), f"norm{place}.bias": (size,)}
+    for layer, size in enumerate(hidden, start=1):
+        shapes |= {f"layer{layer}.weight": (size, width), f"layer{layer}.bias": (size,)}
+        shapes |= {f"norm{layer}.weight": (size,), f"norm{layer}.bias": (size,)}
         width = size
     return shapes | head_shapes(models, width)
 
 
 def head_shapes(models: int, width: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of all heads by name."""
     shapes: dict[str, tuple[int, ...]] = {}
     for head in HEADS:
         shapes |= {f"{head}.weight": (models, width), f"{head}.bias": (models,)}
@@ -81,7 +83,7 @@ def head_shapes(models: int, width: int) -> dict[str, tuple[int, ...]]:
 def initial_weights(
     dimension: int, hidden: tuple[int, ...], models: int, seed: int
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Uniform in ±1/√fan-in for linear layers, the identity for norms; drawn in numpy so a server needs no torch."""
+    """Random weights: uniform in ±1/√fan-in for linear layers, the identity for norms. Drawn without torch."""
     draw = np.random.default_rng(seed)
     weights: dict[str, npt.NDArray[np.float32]] = {}
     fan_in = 1
@@ -95,12 +97,12 @@ def initial_weights(
 
 
 def first_layer(weights: Weights) -> npt.NDArray[np.float32]:
-    """What meets the embedding first: a projection, or the trunk's first layer; ``(hidden, dimension)``."""
+    """The weight that is applied to the embedding, ``(hidden, dimension)``: a projection or the trunk's first layer."""
     return weights[PROJECTION] if PROJECTION in weights else weights["layer1.weight"]
 
 
 def hidden_sizes(weights: Weights) -> tuple[int, ...]:
-    """Widths of the trunk's layers, read off its weights; a matrix factorization has one, straight."""
+    """Widths of the trunk's layers, from its weights; a matrix factorization has one linear layer."""
     if PROJECTION in weights:
         return (len(weights[PROJECTION]),)
     sizes: list[int] = []
@@ -110,15 +112,15 @@ def hidden_sizes(weights: Weights) -> tuple[int, ...]:
 
 
 def forward(weights: Weights, embeddings: Embeddings) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Accuracy logits and normalised costs, each ``(n, M)``."""
+    """Accuracy logits and normalized costs, each ``(n, M)``."""
     from scipy.special import erf
 
     hidden: npt.NDArray[Any] = embeddings @ weights[PROJECTION].T if PROJECTION in weights else embeddings
-    for place in range(1, 1 if PROJECTION in weights else len(hidden_sizes(weights)) + 1):
-        hidden = hidden @ weights[f"layer{place}.weight"].T + weights[f"layer{place}.bias"]
+    for layer in range(1, 1 if PROJECTION in weights else len(hidden_sizes(weights)) + 1):
+        hidden = hidden @ weights[f"layer{layer}.weight"].T + weights[f"layer{layer}.bias"]
         hidden = hidden - hidden.mean(axis=1, keepdims=True)
         hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + np.float32(NORM_EPSILON))
-        hidden = hidden * weights[f"norm{place}.weight"] + weights[f"norm{place}.bias"]
+        hidden = hidden * weights[f"norm{layer}.weight"] + weights[f"norm{layer}.bias"]
         hidden = hidden * np.float32(0.5) * (1 + erf(hidden / np.float32(np.sqrt(2))))  # GELU
     accuracy, cost = (hidden @ weights[f"{head}.weight"].T + weights[f"{head}.bias"] for head in HEADS)
     return accuracy, cost
@@ -141,7 +143,7 @@ class MLPRouter(Router):
         logits, outputs = forward(self.weights, embeddings)
         seen = self.scale.count > 0
         accuracy = np.where(seen, 1 / (1 + np.exp(-logits.astype(np.float64))), np.nan)
-        # A network does not know how sure it is; this is the least its number of rows allows.
+        # A network has no uncertainty of its own; this is the least that the number of rows allows.
         return Estimates(
             self.pool,
             accuracy,
@@ -149,6 +151,9 @@ class MLPRouter(Router):
             tuple(None if known else UNSEEN for known in seen),
             lambda: np.sqrt(accuracy * (1 - accuracy) / np.maximum(self.scale.count, 1)),
         )
+
+    def rows_by_model(self) -> Integers | None:
+        return self.scale.count
 
     def arrays(self) -> Arrays:
         scale = {f"scale.{name}": getattr(self.scale, name) for name in CostScale.__dataclass_fields__}

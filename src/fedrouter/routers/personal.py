@@ -1,11 +1,11 @@
-"""A personal router: the federated estimates and a client's own, weighed model by model.
+"""A personal router: a weighted average, model by model, of federated estimates and a client's own.
 
-Paper, section "Adaptive Personalization for High Heterogeneity". It is a router like any other.
+Paper, section "Adaptive Personalization for High Heterogeneity". How the weights are chosen is in
+:mod:`fedrouter.personalization`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -13,25 +13,23 @@ import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings, Floats
+from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Router
-from fedrouter.routers.blend import PARTS, BlendRouter, pack_routers, unpack_routers
-from fedrouter.routers.mf import MFRouter
+from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.blend import BlendRouter, pack_names, pack_routers, unpack_names, unpack_routers
 
-HALVES: Mapping[str, type[Router]] = {**PARTS, MFRouter.family: MFRouter, BlendRouter.family: BlendRouter}
-"""Families either half can be of."""
 WEIGHTS = ("accuracy_weight", "cost_weight")
 
 
 @dataclass(frozen=True, eq=False)
 class PersonalRouter(Router):
-    """Two routers of one pool, and how much the local one counts, ``(M,)`` in [0, 1], in accuracy and in cost.
+    """Two routers of one pool, and the weights ``(M,)`` in [0, 1] of the local one, for accuracy and for cost.
 
-    A weight of 0 is for a model the client has no rows of, a weight of 1 for one that nobody else has.
+    The weight is 0 for a model of which the client has no rows, and 1 for a model that only the client has evaluated.
     """
 
     family: ClassVar[str] = "personal"
+    composite: ClassVar[bool] = True
     pool: ModelPool
     federated: Router
     local: Router
@@ -46,7 +44,7 @@ class PersonalRouter(Router):
         shared, own = (router._estimate(embeddings) for router in (self.federated, self.local))
 
         def mixed(theirs: Floats, ours: Floats, weight: Floats) -> Floats:
-            both = weight * ours + (1 - weight) * theirs  # NaN where one of them knows nothing
+            both = weight * ours + (1 - weight) * theirs  # NaN where one of them has no estimate
             return np.where(weight == 0, theirs, np.where(weight == 1, ours, both))
 
         def error() -> Floats:
@@ -65,10 +63,25 @@ class PersonalRouter(Router):
             error,
         )
 
+    def components(self) -> tuple[Router, ...]:
+        return self.federated, self.local
+
+    def regions(self) -> Embeddings | None:
+        return self.federated.regions()
+
+    def cells(self) -> Cells | None:
+        return self.federated.cells()
+
+    def rows_by_model(self) -> Integers | None:
+        return None
+
+    def federated_router(self) -> Router:
+        return self.federated
+
     def arrays(self) -> Arrays:
-        halves = (self.federated, self.local)
+        halves = self.components()
         return {
-            "halves": np.frombuffer(" ".join(half.family for half in halves).encode(), np.uint8),
+            "halves": pack_names(half.family for half in halves),
             **{name: getattr(self, name) for name in WEIGHTS},
             **pack_routers(halves),
         }
@@ -77,7 +90,7 @@ class PersonalRouter(Router):
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         rest = dict(arrays)
         try:
-            families = bytes(np.asarray(rest.pop("halves"), np.uint8)).decode().split()
+            families = unpack_names(rest.pop("halves"))
             weights = [np.asarray(rest.pop(name), np.float64) for name in WEIGHTS]
         except (KeyError, ValueError):
             raise BadInput(f"personal router: expected arrays 'halves', {', '.join(WEIGHTS)}") from None
@@ -86,11 +99,11 @@ class PersonalRouter(Router):
         ):
             raise BadInput("personal router: expected two halves and a weight in [0, 1] for each model")
         if any(name.split(":")[0] not in ("0", "1") for name in rest):
-            raise BadInput("personal router: arrays left over")
+            raise BadInput("personal router: unexpected arrays")
         try:
-            federated, local = unpack_routers(pool, families, rest, HALVES)
+            federated, local = unpack_routers(pool, families, rest, composite=(BlendRouter.family,))
         except BadInput as error:
             raise BadInput(f"personal router: {error}") from None
         if federated.dimension != local.dimension:
-            raise BadInput("personal router: its halves understand different widths")
+            raise BadInput("personal router: its halves expect embeddings of different widths")
         return cls(pool, federated, local, *weights)

@@ -1,4 +1,4 @@
-"""`fedrouter calibrate`: the λ that meets a target."""
+"""`fedrouter calibrate`: finds the λ that meets a target."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def calibrate(
         share=None if share is None else _share(share),
     )
     voice.say(
-        f"λ = [bold]{found.tradeoff:.6g}[/]: mean accuracy {found.accuracy:.3f}, cost {found.cost:.6g} USD a query "
+        f"λ = [bold]{found.tradeoff:.6g}[/]: mean accuracy {found.accuracy:.3f}, cost {found.cost:.6g} USD per query "
         f"({found.basis} on {dataset.evaluations.queries:,} queries)"
     )
     served = sorted(((part, name) for name, part in found.shares.items() if part > 0), reverse=True)

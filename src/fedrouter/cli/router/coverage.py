@@ -23,15 +23,16 @@ def coverage(
         Path | None, typer.Option("--bundle", help="A federation's router, to see what joining would add.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option("--client", help="Your name in the federation, to tell whether you are in the bundle.")
+        str | None,
+        typer.Option("--client", help="Your name in the federation, to check whether it is in the bundle."),
     ] = None,
-    regions: Annotated[int, typer.Option("--regions", help="At most so many regions of your own queries.")] = 20,
+    regions: Annotated[int, typer.Option("--regions", help="Most regions of your own queries.")] = 20,
     out: Annotated[Path, typer.Option("--out", help="Folder for the page, the figure and coverage.json.")] = Path(
         "out/coverage"
     ),
     as_json: Json = False,
 ) -> None:
-    """Which (region, model) cells your own log covers, and what you would gain by joining; nothing leaves here."""
+    """Show which (region, model) cells your own log covers and what joining would add; nothing is sent."""
     from fedrouter.bundle import load
     from fedrouter.report.coverage import write_page
     from fedrouter.report.coverage_map import draw
@@ -63,7 +64,7 @@ def coverage(
 
 
 def _read(data: Path, saved: Bundle | None) -> Dataset:
-    """The log in its own models; text is encoded as the bundle's was."""
+    """The log with its own models; text is encoded with the bundle's encoder."""
     from fedrouter.data.read import read
 
     with bars() as shown:
@@ -77,14 +78,14 @@ def _read(data: Path, saved: Bundle | None) -> Dataset:
 def _measure(
     dataset: Dataset, saved: Bundle | None, client: str | None, regions: int
 ) -> tuple[dict[str, Any], Coverage, Joining | None]:
-    """Everything there is to report."""
-    from fedrouter.coverage import cover, federated_part, join, own_regions, partners, shared_regions
+    """Everything to report, as JSON and as objects for the figure."""
+    from fedrouter.coverage import cover, join, own_regions, partners
     from fedrouter.pool import ModelPool
 
     evaluations, shared, warnings = dataset.evaluations, None, []
     if saved is not None and saved.encoder.dimension != dataset.encoder.dimension:
         warnings.append(
-            f"the log's embeddings have width {dataset.encoder.dimension}, the bundle understands "
+            f"the log's embeddings have width {dataset.encoder.dimension}, the bundle expects "
             f"{saved.encoder.name} of width {saved.encoder.dimension}: the bundle is left out"
         )
         saved = None
@@ -92,10 +93,10 @@ def _measure(
         known = saved.router.pool
         extra = [model for model in evaluations.pool if model.name not in known]
         evaluations = evaluations.over(ModelPool([*known, *extra]))
-        shared = shared_regions(federated_part(saved.router))
+        shared = saved.router.cells()
     own = cover(evaluations, own_regions(evaluations, regions) if shared is None else shared.centres)
     took_part = None if saved is None else _took_part(saved, dataset, client)
-    joining = None if shared is None else join(own, shared, took_part)
+    joining = None if shared is None or saved is None else join(own, saved.router.pool, shared, took_part)
     document = {
         "data": dataset.name,
         "encoder": dataset.encoder.name,
@@ -104,7 +105,7 @@ def _measure(
         "regions_from": "clusters of your own queries" if shared is None else "the bundle's centres",
         **own.to_json(),
         "joining": None if joining is None else joining.to_json(),
-        "joining_told": _told(saved, joining),
+        "joining_told": _remarks(saved, joining),
         "partners": partners(own) if saved is None else None,
         "errors": None if saved is None else _errors(saved, dataset, warnings),
         "warnings": warnings,
@@ -113,22 +114,22 @@ def _measure(
 
 
 def _took_part(saved: Bundle, dataset: Dataset, client: str | None) -> bool | None:
-    """Whether these rows are in the bundle: known by the very file, or by the client's name."""
+    """Whether these rows are in the bundle, by the file's digest or the client's name; None if unknown."""
     if saved.manifest["data_digest"] == dataset.digest:
         return True
     return None if client is None else client in saved.clients
 
 
 def _errors(saved: Bundle, dataset: Dataset, warnings: list[str]) -> dict[str, Any] | None:
-    """Own rows judged by a router of one's own and by the bundle's; None where there is nothing to compare."""
-    from fedrouter.coverage import errors, federated_part
-    from fedrouter.federation.families.registry import settings_of
+    """Errors on the log's rows of a local router and of the bundle's; None if there is nothing to compare."""
+    from fedrouter.coverage import errors
+    from fedrouter.federation.families.registry import family
 
-    router = federated_part(saved.router)
+    router = saved.router.federated_router()
     if not len(dataset.evaluations.over(router.pool)):
-        warnings.append("the log has no row of any of the bundle's models, so their errors cannot be compared")
+        warnings.append("the log has no row of any of the bundle's models, so errors cannot be compared")
         return None
-    settings = settings_of(router.family, saved.manifest["hyperparameters"])
+    settings = family(router.family).settings.from_json(saved.settings_for(router.family))
     try:
         with bars() as shown:
             shown.move("cross-validation", 0, 1)
@@ -138,24 +139,24 @@ def _errors(saved: Bundle, dataset: Dataset, warnings: list[str]) -> dict[str, A
         return None
 
 
-def _told(saved: Bundle | None, joining: Joining | None) -> list[str]:
-    """What the tables do not say."""
+def _remarks(saved: Bundle | None, joining: Joining | None) -> list[str]:
+    """Sentences that complete the tables."""
     if saved is None:
-        return ["Without a bundle of a federation (--bundle), what joining brings can only be imagined:"]
+        return ["Without a bundle of a federation (--bundle), the gain from joining can only be projected:"]
     if joining is None:
         return [f"A {saved.router.family} router has no regions, so cells cannot be compared; errors can, below."]
     empty = int((joining.own.count == 0).sum())
-    told = [f"Of {empty:,} empty cells, {joining.filled:,} have rows in the federation."]
+    remarks = [f"Of {empty:,} empty cells, {joining.filled:,} have rows in the federation."]
     if joining.learned:
-        told.append(f"Models you never asked that the federation knows: {', '.join(joining.learned)}.")
+        remarks.append(f"Models you never used that the federation knows: {', '.join(joining.learned)}.")
     only = [name for name in joining.own.pool.names if name not in saved.router.pool]
     if only:
-        told.append(f"Models only you know: {', '.join(only)}.")
-    return told
+        remarks.append(f"Models only you know: {', '.join(only)}.")
+    return remarks
 
 
 def _say(voice: Voice, found: dict[str, Any], own: Coverage) -> None:
-    """The short of it on a terminal; names come from a file, so they are no markup."""
+    """A summary for the terminal; names come from a file, so they are escaped."""
     from rich.markup import escape
 
     from fedrouter.report import coverage as report

@@ -1,4 +1,4 @@
-"""`fedrouter evaluate`: a frontier for a saved router, or what it would have done on logged traffic."""
+"""`fedrouter evaluate`: the frontier of a saved router, or its off-policy evaluation on logged traffic."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def evaluate(
 
 
 def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
+    from fedrouter.federation.families.registry import title
     from fedrouter.frontier import sweep
-    from fedrouter.report.plots import PER, draw_frontier, draw_shares, title
+    from fedrouter.report.plots import PER, draw_frontier, draw_shares
     from fedrouter.report.style import write
 
     saved, dataset = open_with_data(bundle, data)
@@ -132,7 +133,7 @@ def _on_log(bundle: Path, log: str, tradeoffs: list[float], voice: Voice) -> Non
 
 
 def _traffic(saved: Bundle, log: str) -> Traffic:
-    """The log's routed and scored requests, less those that the router has learned from."""
+    """The log's routed and scored requests, except those from which the router has learned."""
     from fedrouter.learning.traffic import traffic_in, traffic_of
 
     changes = [saved.manifest.get("change", {}), *saved.clients.values()]
@@ -151,7 +152,7 @@ def _estimates(one: OffPolicy) -> list[tuple[str, Any]]:
         ("what was logged", one.logged),
         ("doubly robust", one.doubly_robust),
         ("inverse propensity", one.inverse),
-        ("self-normalised", one.normalised),
+        ("self-normalized", one.normalised),
         ("the router's own claim", one.claimed),
     ]
 

@@ -1,4 +1,4 @@
-"""`fedrouter model add`, `client join`, `client leave`: a saved router grows, or lets a client go."""
+"""`fedrouter model add`, `client join`, `client leave`: adds to a saved router, or removes clients from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrouter.cli.router.saved import areas_before_and_after, read_for
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
-    from fedrouter.bundle import Bundle
+    from fedrouter.bundle import Bundle, Provenance
     from fedrouter.engines.local import LocalFederation
     from fedrouter.evaluations import Evaluations
     from fedrouter.federation.families.family import Family
@@ -26,7 +26,7 @@ client = typer.Typer(help="Clients of a router.", no_args_is_help=True)
 Logs = Annotated[list[str], typer.Option("--client", metavar="NAME=FILE", help="A client and its log; repeatable.")]
 Out = Annotated[Path, typer.Option("--out", help="Where to write the new bundle; the old one stays as it is.")]
 Test = Annotated[
-    Path | None, typer.Option("--test", help="Table with every model's answers: areas before and after on it.")
+    Path | None, typer.Option("--test", help="Table with every model's answers, to compare areas before and after.")
 ]
 Rounds = Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
@@ -50,7 +50,7 @@ def add(
 ) -> None:
     """Add models to a router; clients need evaluations of them on about a tenth of their prompts.
 
-    What the router knows of the models it has does not change by a bit.
+    Estimates of the models that the router has do not change.
     """
     from fedrouter.pool import Model, ModelPool
 
@@ -59,7 +59,7 @@ def add(
         raise BadInput("prices and context are one model's: add models that have them one by one")
     new = ModelPool([Model(name, input_price, output_price, context) for name in models])
     saved, family, logs = _open(bundle, clients, out)
-    saved.router.pool.with_models(new)  # refuses models that are there already
+    saved.router.pool.with_models(new)  # refuses models that are in the pool already
     strangers = [name for name in logs if name not in saved.clients]
     if strangers:
         raise BadInput(f"{', '.join(strangers)}: not among the router's clients; let them join first (client join)")
@@ -67,14 +67,9 @@ def add(
     for name in new.names:
         if not any(name in log.pool and (log.model == log.pool.index(name)).any() for log in logs.values()):
             raise BadInput(f"model {name!r}: none of the logs has an evaluation of it")
-    grown = _learn("extend", saved, family, logs, new, rounds=rounds, seed=seed)
-    entries = [
-        {**entry, "rows": entry["rows"] + rows.get(name, 0)} if rows.get(name) else entry
-        for name, entry in saved.clients.items()
-    ]
-    change = {"verb": "model add", "models": list(new.names), "clients": sorted(logs), "seed": seed}
+    grown = _learn(saved, family, logs, new, rounds=rounds, seed=seed)
     done = f"Added {', '.join(new.names)} from {sum(rows.values()):,} evaluations of {len(logs)} clients."
-    _conclude(voice, saved, grown, entries, change, rows, done, out, test)
+    _conclude(voice, saved, grown, saved.with_models(new, rows, seed), rows, done, out, test)
 
 
 @client.command()
@@ -84,13 +79,13 @@ def join(
     out: Out,
     rounds: Rounds = 5,
     distillation: Annotated[
-        float, typer.Option(help="MLP, MF: weight of staying near the router that is joined, beside the new rows.")
+        float, typer.Option(help="MLP, MF: weight of the distillation loss toward the old router.")
     ] = 1.0,
     seed: Seed = 0,
     test: Test = None,
     as_json: Json = False,
 ) -> None:
-    """Let new clients join a router; the clients it has take no part."""
+    """Add new clients to a router; the clients it has take no part."""
     voice = Voice(as_json)
     saved, family, logs = _open(bundle, clients, out)
     twice = [name for name in logs if name in saved.clients]
@@ -103,23 +98,17 @@ def join(
             voice.warn(f"{name}: {', '.join(unknown)} not in the pool, its rows are left out (see model add)")
         if not rows[name]:
             raise BadInput(f"{name}: no evaluation of any model of the router's pool")
-    grown = _learn("absorb", saved, family, logs, None, rounds=rounds, seed=seed, distillation=distillation)
-    version = saved.version + 1
-    entries = [*saved.clients.values(), *({"name": n, "rows": rows[n], "joined": version} for n in sorted(rows))]
-    change = {"verb": "client join", "clients": sorted(logs), "seed": seed}
-    done = f"{', '.join(sorted(logs))} joined with {sum(rows.values()):,} evaluations; nobody else was asked."
-    _conclude(voice, saved, grown, entries, change, rows, done, out, test)
+    grown = _learn(saved, family, logs, None, rounds=rounds, seed=seed, distillation=distillation)
+    done = f"{', '.join(sorted(logs))} joined with {sum(rows.values()):,} evaluations; no other client was asked."
+    _conclude(voice, saved, grown, saved.with_clients(rows, seed), rows, done, out, test)
 
 
 @client.command()
 def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_json: Json = False) -> None:
-    """Take clients out of a router by subtraction, exactly; their logs must hold what they contributed."""
-    from fedrouter.federation.families.family import not_a_sum
-
+    """Remove clients from a router by subtraction, exactly; their logs must be those with which they joined."""
     voice = Voice(as_json)
     saved, family, logs = _open(bundle, clients, out)
-    if family.remove_clients is None:
-        raise not_a_sum(family.name)
+    remove_clients = family.removal()
     rows = {name: len(log.over(saved.router.pool)) for name, log in logs.items()}
     for name in rows:
         if name not in saved.clients:
@@ -127,27 +116,25 @@ def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_jso
         expected = saved.clients[name]["rows"]
         if rows[name] != expected:
             raise BadInput(f"{name}: expected the {expected:,} evaluations it contributed, its log has {rows[name]:,}")
-    left = family.remove_clients(saved.router, _federation(logs))
-    entries = [entry for name, entry in saved.clients.items() if name not in rows]
-    change = {"verb": "client leave", "clients": sorted(logs)}
+    left = remove_clients(saved.router, _federation(logs))
     done = f"{', '.join(sorted(logs))} left: {sum(rows.values()):,} evaluations subtracted, exactly."
     founders = [name for name in rows if "joined" not in saved.clients[name]]
     if founders:
         voice.warn(
-            f"{', '.join(founders)} took part when the router was first learned: its sums are gone, but regions, "
+            f"{', '.join(founders)} took part when the router was first learned: its sums are removed, but regions, "
             "directions and weights of a blend were found with its help and stay"
         )
-    _conclude(voice, saved, left, entries, change, rows, done, out, test)
+    _conclude(voice, saved, left, saved.without_clients(rows), rows, done, out, test)
 
 
 def _open(bundle: Path, clients: list[str], out: Path) -> tuple[Bundle, Family, Mapping[str, Evaluations]]:
-    """The bundle, its family, and the clients' logs as its encoder embeds them."""
+    """The bundle, its family, and the clients' logs with embeddings of its encoder."""
     from fedrouter.bundle import load, refuse_existing
     from fedrouter.federation.families.registry import family
 
     refuse_existing(out)
     saved = load(bundle)
-    if saved.router.family == "personal":
+    if saved.router.federated_router() is not saved.router:
         raise BadInput(f"{bundle}: a personal router does not grow; grow the federated one and personalize it again")
     logs: dict[str, Evaluations] = {}
     for entry in clients:
@@ -169,7 +156,6 @@ def _federation(logs: Mapping[str, Evaluations]) -> LocalFederation:
 
 
 def _learn(
-    verb: str,
     saved: Bundle,
     family: Family,
     logs: Mapping[str, Evaluations],
@@ -177,9 +163,7 @@ def _learn(
     seed: int,
     **changes: Any,
 ) -> Router:
-    from fedrouter.federation.families.registry import settings_of
-
-    settings = settings_of(family.name, saved.manifest["hyperparameters"], **changes)
+    settings = family.settings.from_json(saved.settings_for(family.name), **changes)
     with bars() as shown:
 
         def follow(progress: Any) -> None:
@@ -194,18 +178,16 @@ def _conclude(
     voice: Voice,
     saved: Bundle,
     router: Router,
-    clients: list[Mapping[str, Any]],
-    change: Mapping[str, Any],
+    provenance: Provenance,
     rows: Mapping[str, int],
     done: str,
     out: Path,
     test: Path | None,
 ) -> None:
-    """The new version, what changed, and with a test set the areas before and after."""
+    """Save the new version; print what changed and, given a test set, the areas before and after."""
     from fedrouter.bundle import save
 
     areas = areas_before_and_after(voice, saved, router, test)
-    provenance = saved.child(clients, change)
     save(out, router, saved.encoder, provenance)
     voice.say(done)
     voice.say(f"Version {provenance.version} in {out}; its parent is {saved.path}.")
@@ -216,10 +198,10 @@ def _conclude(
             "bundle": str(out),
             "version": provenance.version,
             "parent": provenance.parent,
-            "change": change,
+            "change": provenance.change,
             "rows": dict(rows),
             "models": list(router.pool.names),
-            "clients": [entry["name"] for entry in clients],
+            "clients": [entry["name"] for entry in provenance.clients],
             **({"areas": areas} if areas else {}),
         }
     )

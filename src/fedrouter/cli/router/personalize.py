@@ -1,4 +1,4 @@
-"""`fedrouter personalize`: a client weighs the federated router against its own, alone on its own data."""
+"""`fedrouter personalize`: makes a client's personal router from the federated one and its own log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from fedrouter.cli.output import BundlePath, Json, Voice
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after, read_for
 from fedrouter.errors import BadInput
+from fedrouter.federation.families.registry import FAMILIES
 
 
 def personalize(
     bundle: BundlePath,
     data: Annotated[Path, typer.Option("--data", help="The client's own evaluation log; it stays here.")],
     out: Out,
-    router: Annotated[str | None, typer.Option("--router", help="Family of the local half; default: the same.")] = None,
+    router: Annotated[
+        str | None,
+        typer.Option("--router", help=f"Family of the local half: {', '.join(FAMILIES)}. [default: the bundle's]"),
+    ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's weights: by errors on the training rows themselves.")
     ] = False,
@@ -25,23 +29,23 @@ def personalize(
     test: Test = None,
     as_json: Json = False,
 ) -> None:
-    """Make a router of one's own from a federated one: per model, whichever errs less counts more."""
+    """Make a personal router from a federated one: per model, the half with the smaller error gets more weight."""
     from fedrouter.bundle import load, refuse_existing, save
-    from fedrouter.federation.families.registry import settings_of
+    from fedrouter.federation.families import registry
     from fedrouter.personalization import personalize
 
     voice = Voice(as_json)
     refuse_existing(out)
     saved = load(bundle)
-    if saved.router.family == "personal":
+    if saved.router.federated_router() is not saved.router:
         raise BadInput(f"{bundle}: already a personal router; personalize the federated one it was made from")
     log = read_for(saved, data)
     family = router or saved.router.family
-    settings = settings_of(family, saved.manifest["hyperparameters"] if family == saved.router.family else {})
+    settings = registry.family(family).settings.from_json(saved.settings_for(family))
     personal = personalize(saved.router, log.evaluations, family, settings, seed, paper=paper)
     areas = areas_before_and_after(voice, saved, personal, test)
     rows = log.evaluations.over(personal.pool)
-    counts = [int((rows.model == place).sum()) for place in range(len(personal.pool))]
+    counts = [int((rows.model == index).sum()) for index in range(len(personal.pool))]
     voice.table(
         ["model", "own rows", "weight of own accuracy", "of own cost"],
         [
@@ -51,8 +55,7 @@ def personalize(
             )
         ],
     )
-    change = {"verb": "personalize", "family": family, "paper": paper, "rows": len(rows), "seed": seed}
-    provenance = saved.child(saved.manifest["clients"], change)
+    provenance = saved.personalized(family, paper, len(rows), seed)
     save(out, personal, saved.encoder, provenance)
     voice.say(f"\nPersonal router in {out}; its parent is {bundle}. Keep it private: half of it comes from your log.")
     voice.next(f'fedrouter route {out} "TEXT" --tradeoff 100 --explain', f"fedrouter evaluate {out} --data FILE")
@@ -61,7 +64,7 @@ def personalize(
             "bundle": str(out),
             "version": provenance.version,
             "parent": provenance.parent,
-            "change": change,
+            "change": provenance.change,
             "weights": {
                 name: {"rows": count, "accuracy": float(accuracy), "cost": float(cost)}
                 for name, count, accuracy, cost in zip(

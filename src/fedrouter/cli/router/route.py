@@ -1,4 +1,4 @@
-"""`fedrouter route`: one decision, with every model's estimates."""
+"""`fedrouter route`: chooses a model for one query and shows every model's estimates."""
 
 from __future__ import annotations
 

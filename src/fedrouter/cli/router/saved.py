@@ -1,4 +1,4 @@
-"""A bundle opened together with the data it is to be used on."""
+"""Opens a bundle together with data for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_with_data(bundle: Path, data: Path) -> tuple[Bundle, Dataset]:
-    """Data read with the bundle's own encoder and pool."""
+    """A bundle, and data read with its encoder and pool."""
     from fedrouter.bundle import load
 
     saved = load(bundle)
@@ -24,7 +24,7 @@ def open_with_data(bundle: Path, data: Path) -> tuple[Bundle, Dataset]:
 
 
 def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Dataset:
-    """Data read with the bundle's own encoder; in its own models unless a pool is given."""
+    """Data read with the bundle's encoder; with the data's own models unless a pool is given."""
     from fedrouter.data.read import read
 
     with bars() as shown:
@@ -47,7 +47,7 @@ def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Datase
 def areas_before_and_after(
     voice: Voice, saved: Bundle, router: Router, test: Path | None
 ) -> dict[str, dict[str, Any]] | None:
-    """Both routers' areas on a table of answers, among the models that the newer one knows."""
+    """Areas of both routers on a table of answers, among the models of the newer one."""
     if test is None:
         return None
     from fedrouter.frontier import sweep

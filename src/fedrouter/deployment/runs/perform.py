@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedrouter.deployment.runs.handshake import Handshake, shake_hands
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.errors import BadInput
-from fedrouter.federation.families.registry import family, settings_of
+from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.middleware.checkpoint import Checkpointed
@@ -112,7 +112,8 @@ def _settings(job: Job, base: Bundle | None) -> Any:
     if base is not None and base.router.family != job.family:
         raise BadInput(f"{base.path}: a {base.router.family} router, the job is for {job.family}")
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in job.settings.items()}
-    return settings_of(job.family, base.manifest["hyperparameters"] if base else given, **(given if base else {}))
+    kind = family(job.family).settings
+    return kind.from_json(base.settings_for(job.family), **given) if base else kind.from_json(given)
 
 
 def _learn(
@@ -139,13 +140,7 @@ def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> P
     if job.secure is not None:
         rows = dict.fromkeys(tally.clients(), 0)
     if base is None:
-        hyperparameters = json.loads(json.dumps(asdict(settings)))
-        entries = [{"name": name, "rows": count} for name, count in rows.items()]
-        return Provenance("federation", "", job.seed, int(hyperparameters.get("rounds", 1)), entries, hyperparameters)
-    change: dict[str, Any] = {"clients": list(rows), "seed": job.seed}
+        return Provenance.of_run("federation", "", job.seed, rows, settings)
     if job.operation == "add_models":
-        names = [entry["name"] for entry in job.pool]
-        grown = [{**entry, "rows": entry["rows"] + rows.get(name, 0)} for name, entry in base.clients.items()]
-        return base.child(grown, {"verb": "model add", "models": names, **change})
-    joined = [{"name": name, "rows": count, "joined": base.version + 1} for name, count in rows.items()]
-    return base.child([*base.clients.values(), *joined], {"verb": "client join", **change})
+        return base.with_models(job.models(), rows, job.seed)
+    return base.with_clients(rows, job.seed)

@@ -1,4 +1,4 @@
-"""Federated against centralized training on pooled data: what keeping the data at home costs."""
+"""Federated against centralized training on pooled data: the cost of keeping the data at the clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedrouter.experiments.claims import ON_PAR, Claim, on_par
-from fedrouter.experiments.comparison import COMPARISON, GLOBAL, TITLES, area_table, find, judged, mean_area, points
+from fedrouter.experiments.comparison import (
+    COMPARISON,
+    GLOBAL,
+    area_table,
+    families_of,
+    find,
+    judged,
+    mean_area,
+    points,
+)
 from fedrouter.experiments.experiment import Document, Experiment, Runs
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 
@@ -25,10 +34,10 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
                 for entry in find(first, way=way, family=family, test=GLOBAL)
             ],
         )
-        for family, title in TITLES.items()
+        for family, title in families_of(runs).items()
     ]
     caption = (
-        f"The same router learned in a federation and on all clients' data in one place (seed {first['seed']}), on the "
+        f"The same router learned in a federation and on the pooled data of all clients (seed {first['seed']}), on the "
         "union of all test queries. In the legends, areas under the curves."
     )
     return [Sheet("centralized", caption, panels)]
@@ -42,12 +51,16 @@ def summary(runs: Runs) -> Document:
     table = area_table(
         {
             f"{way} {family}": mean_area(runs, way=way, family=family, test=GLOBAL)
-            for family in TITLES
+            for family in families_of(runs)
             for way in reversed(WAYS)
         }
     )
-    epochs = [run["settings"]["centralized"]["mlp"]["local_epochs"] for run in runs]
-    return {**table, "epochs of the centralized mlp": epochs}
+    epochs = {
+        f"epochs of the centralized {family}": [run["settings"]["centralized"][family]["local_epochs"] for run in runs]
+        for family in families_of(runs)
+        if "local_epochs" in runs[0]["settings"]["centralized"][family]
+    }
+    return {**table, **epochs}
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
@@ -62,7 +75,7 @@ def claims(runs: Runs) -> Sequence[Claim]:
             mean_area(runs, way="centralized", family=family, test=GLOBAL),
             "federated against centralized",
         )
-        for family, title in TITLES.items()
+        for family, title in families_of(runs).items()
     ]
 
 

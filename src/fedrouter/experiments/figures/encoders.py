@@ -1,7 +1,7 @@
 """Centralized training on the embeddings of different sentence encoders: the paper's encoder table.
 
-Measured for every encoder whose embeddings the data file has. Others are encoded only when asked for: that takes long,
-and needs weights that may not be on this machine.
+Measured for every encoder whose embeddings the data file has. Embeddings of others are computed only on request,
+because that takes long and needs weights that may not be installed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,24 @@ from fedrouter.data.read import EMBEDDING, Dataset, read
 from fedrouter.data.source import Source
 from fedrouter.encoders import KNOWN, column_stem
 from fedrouter.encoders.sentence import Watch as EncodingWatch
-from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.local import single_owner
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Evaluations
-from fedrouter.experiments.centralized import centralized_settings
 from fedrouter.experiments.claims import Claim, fact, spread, untestable
-from fedrouter.experiments.comparison import TITLES, area_table, find, mean_area
+from fedrouter.experiments.comparison import area_table, families_of, find, mean_area
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import family
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 
 SECTION = "Experimental Results with Different Sentence Encoder Models"
 CONSTANT = 0.031
-"""How far apart the areas of encoders may lie: as far as in the paper's own table (ProxRouter-Data, K-Means)."""
+"""Largest accepted difference between the areas of encoders: that of the paper's table (ProxRouter-Data, K-Means)."""
 NUMBERS = ("one", "two", "three", "four", "five", "six")
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: both families trained centrally on the same split, once for each encoder."""
+    """One seed: every family trained centrally on the same split, once for each encoder."""
     curves, dimensions, absent = [], {}, {}
     for name, found in _datasets(world):
         if isinstance(found, str):
@@ -48,25 +45,25 @@ def run(world: World, watch: Watch) -> Document:
             Evaluations.concatenate([getattr(client, part) for client in clients]) for part in ("train", "test")
         )
         truth = test.grid()
-        pooled = LocalFederation([Client("centralized", train, OPEN)])
         for chosen, settings in world.settings().items():
-            settled = centralized_settings(settings, train, world.seed)
-            router = family(chosen).learn(pooled, train.pool, settled, world.seed)
+            kind = family(chosen)
+            pooled = kind.pooled(settings, train, world.seed, single_owner)
+            router = kind.learn(single_owner("centralized", train), train.pool, pooled, world.seed)
             frontier = sweep(router.estimate(test.embeddings), truth)
             curves.append(curve(frontier, way="centralized", family=chosen, encoder=name))
-            watch(len(curves) / (len(KNOWN) * len(TITLES)))
+            watch(min(1.0, len(curves) / (len(KNOWN) * len(world.families))))
     return {"seed": world.seed, "curves": curves, "dimensions": dimensions, "absent": absent}
 
 
 def in_file(path: str | Path) -> list[str]:
-    """The encoders whose embeddings a data file has, the known ones first."""
+    """The encoders whose embeddings a data file contains, known encoders first."""
     stems = [name.removesuffix(EMBEDDING).lower() for name in Source(path).names if name.endswith(EMBEDDING)]
     known = [name for name in KNOWN if column_stem(name) in stems]
     return known + [stem for stem in stems if stem not in map(column_stem, known)]
 
 
 def _datasets(world: World) -> Iterator[tuple[str, Dataset | str]]:
-    """The data as each encoder sees it, or why an encoder is left out."""
+    """The data set with each encoder's embeddings, or the reason why an encoder is left out."""
     own = world.dataset.encoder.name
     there = in_file(world.path)
     for name in dict.fromkeys([own, *there, *KNOWN]):
@@ -80,11 +77,11 @@ def _datasets(world: World) -> Iterator[tuple[str, Dataset | str]]:
                     raise
                 yield name, str(error)
         else:
-            yield name, "the file has no embeddings of it; --encode makes them"
+            yield name, "the file has no embeddings of it; --encode computes them"
 
 
 def make_missing(path: str | Path, watch: EncodingWatch) -> None:
-    """Encode with every known encoder that the file lacks, into the cache; one that cannot be had is left out."""
+    """Compute and cache the embeddings of every known encoder that the file lacks, except encoders not installed."""
     there = in_file(path)
     for name in KNOWN:
         if name not in there:
@@ -104,7 +101,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
                 for kind, entry in zip(NUMBERS, find(first, family=chosen), strict=False)
             ],
         )
-        for chosen, title in TITLES.items()
+        for chosen, title in families_of(runs).items()
     ]
     caption = (
         f"Routers trained centrally on the embeddings of different sentence encoders, on the same split (seed "
@@ -117,7 +114,7 @@ def summary(runs: Runs) -> Document:
     found = {
         encoder: {
             "dimension": dimension,
-            **area_table({name: mean_area(runs, encoder=encoder, family=name) for name in TITLES}),
+            **area_table({name: mean_area(runs, encoder=encoder, family=name) for name in families_of(runs)}),
         }
         for encoder, dimension in runs[0]["dimensions"].items()
     }
@@ -127,20 +124,20 @@ def summary(runs: Runs) -> Document:
 def claims(runs: Runs) -> Sequence[Claim]:
     name = "encoders-constant"
     text = (
-        "Routing is about as good whichever sentence encoder embeds the queries (here: mean areas of encoders lie at "
-        f"most {CONSTANT} apart, as in the paper's table)."
+        "Routing is about equally good with every sentence encoder (here: mean areas of encoders differ by at "
+        f"most {CONSTANT}, as in the paper's table)."
     )
     encoders = list(runs[0]["dimensions"])
     absent = "".join(f"; without {encoder}: {why}" for encoder, why in runs[0]["absent"].items())
     if len(encoders) < 2:
         return [untestable(name, text, SECTION, f"embeddings of one encoder only, {encoders[0]}{absent}")]
-    told, apart = [], []
-    for chosen, title in TITLES.items():
+    parts, apart = [], []
+    for chosen, title in families_of(runs).items():
         found = {encoder: mean_area(runs, encoder=encoder, family=chosen)("auc") for encoder in encoders}
         apart.append(float(np.ptp([values.mean() for values in found.values()])))
         each = ", ".join(f"{encoder} {spread(values)}" for encoder, values in found.items())
-        told.append(f"auc, {title}: {each} ({apart[-1]:.3f} apart)")
-    return [fact(name, text, SECTION, "; ".join(told) + absent, max(apart) <= CONSTANT)]
+        parts.append(f"auc, {title}: {each} ({apart[-1]:.3f} apart)")
+    return [fact(name, text, SECTION, "; ".join(parts) + absent, max(apart) <= CONSTANT)]
 
 
 EXPERIMENT = Experiment(

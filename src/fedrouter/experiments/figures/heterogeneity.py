@@ -1,4 +1,4 @@
-"""How much clients differ: where their queries lie, what they are about, and which models they ask."""
+"""Heterogeneity of clients: the distribution of their queries, tasks and models."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedrouter.federation.seeds import derive
 
 QUERIES, MODELS = "Query Heterogeneity", "Model Heterogeneity"
 COMPONENTS = 50
-"""Directions kept before t-SNE, which needs no more to find neighbors and is slow with them."""
+"""Principal components kept before t-SNE: enough to find neighbors, and much faster than all."""
 STEPS = 6_000_000
 """Iterations times queries: 1,000 iterations up to 6,000 queries, fewer above, so that a large set takes minutes."""
 TASKS = ("one", "two", "three", "four", "five", "six")
 DRAWS = 20
-"""Even splits drawn to say how far clients would differ by chance."""
+"""Random even splits, which show how far clients would differ by chance."""
 
 
 def run(world: World, watch: Watch) -> Document:
-    """Positions of all queries in the plane, and how far each client's mix of tasks and of models is from all's."""
+    """Positions of all queries in the plane, and how far clients' mixes of tasks and models are from the overall."""
     clients = world.clients()
     parts = [part for client in clients for part in (client.train, client.test)]
     everyone = Evaluations.concatenate(parts)
@@ -71,9 +71,9 @@ def _model_shares(clients: Sequence[ClientData]) -> Floats:
 
 
 def _distances(owner: Integers, label: Integers, clients: int, seed: int) -> dict[str, float]:
-    """Mean over clients of the total variation between their mix of labels and everybody's; and by chance alone.
+    """Mean over clients of the total variation distance between their mix of labels and the overall mix.
 
-    By chance: the same numbers of queries for each client, dealt out evenly.
+    Beside it the same for random splits, in which every client has as many queries as before.
     """
     draw = np.random.default_rng(derive(seed, "even split"))
     even = [_distance(draw.permutation(owner), label, clients) for _ in range(DRAWS)]
@@ -98,9 +98,9 @@ def _tasks(run: Document) -> Sheet:
     largest = np.argsort(-np.bincount(task, minlength=len(run["tasks"])), kind="stable")[: len(TASKS)]
     rest = at[:, ~np.isin(task, largest)]
     lines = [_cloud("other tasks", rest, "everyone")] if rest.size else []
-    for kind, place in zip(TASKS, largest, strict=False):
-        lines.append(_cloud(run["tasks"][place] or "all queries", at[:, task == place], kind))
-    caption = "All queries, by t-SNE of their embeddings; colored, the tasks with most queries."
+    for kind, index in zip(TASKS, largest, strict=False):
+        lines.append(_cloud(run["tasks"][index] or "all queries", at[:, task == index], kind))
+    caption = "All queries, by t-SNE of their embeddings; the tasks with most queries are colored."
     return Sheet("queries", caption, [Panel(f"{at.shape[1]:,} queries", lines, axes=False)], columns=1)
 
 
@@ -108,23 +108,23 @@ def _clients(run: Document) -> Sheet:
     at, owner = _plane(run), np.array(run["queries"]["client"])
     panels = [
         Panel(
-            f"{name}, {(owner == place).sum():,} queries",
-            [_cloud("", at, "everyone"), _cloud("", at[:, owner == place], "federated")],
+            f"{name}, {(owner == index).sum():,} queries",
+            [_cloud("", at, "everyone"), _cloud("", at[:, owner == index], "federated")],
             axes=False,
         )
-        for place, name in enumerate(run["clients"])
+        for index, name in enumerate(run["clients"])
     ]
     caption = (
-        f"Each client's queries (blue) among everybody's (grey), in the same plane: tasks are dealt out by a Dirichlet "
-        f"of concentration {ALPHA}."
+        f"Each client's queries (blue) among all queries (gray), in the same plane: tasks are split by a Dirichlet "
+        f"distribution of concentration {ALPHA}."
     )
     return Sheet("clients", caption, panels, columns=5)
 
 
 def _models(run: Document) -> Sheet:
     caption = (
-        "Share of each client's training rows that each model answered; each client prefers models by a Dirichlet of "
-        f"concentration {MODEL_ALPHA}."
+        "Share of each client's training rows that each model answered; each client's preferences are drawn from "
+        f"a Dirichlet distribution of concentration {MODEL_ALPHA}."
     )
     shares = np.array(run["shares"]).T
     return Sheet("models", caption, [Bubbles("Models asked", run["models"], run["clients"], shares)], columns=1)
@@ -157,12 +157,12 @@ def summary(runs: Runs) -> Document:
 
 def claims(runs: Runs) -> Sequence[Claim]:
     (first,) = runs
-    told = {
-        "tasks": ("Clients ask about different things: their queries are far from an even split.", QUERIES),
-        "models": ("Clients ask different models, each its own few most of the time.", MODELS),
+    texts = {
+        "tasks": ("Clients have different tasks: their queries are far from an even split.", QUERIES),
+        "models": ("Clients use different models, each mostly a few of its own.", MODELS),
     }
     found = []
-    for what, (text, section) in told.items():
+    for what, (text, section) in texts.items():
         name = f"heterogeneity-{what}"
         distance = first["distance"][what]
         if len(first[what]) < 2:
@@ -170,7 +170,7 @@ def claims(runs: Runs) -> Sequence[Claim]:
             continue
         measured = (
             f"mix of {what}, total variation between a client and all, mean over clients: {distance['measured']:.3f}; "
-            f"dealt out evenly {distance['even_split']:.3f}, at most {distance['most_even']:.3f} in {DRAWS} draws"
+            f"in an even split {distance['even_split']:.3f}, at most {distance['most_even']:.3f} in {DRAWS} draws"
         )
         found.append(fact(name, text, section, measured, distance["measured"] > distance["most_even"]))
     return found

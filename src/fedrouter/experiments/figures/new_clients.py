@@ -1,7 +1,7 @@
-"""Clients that join after the router was learned: seven learn it, three more come, nobody else is asked again.
+"""Clients that join after the router was learned: seven learn it, three join, and only these are asked.
 
-The paper asks three things of it: that the router gains, that it forgets nothing of the old clients, and that those
-take no part. So it is judged on everybody's test queries, and on the old clients' alone.
+The paper makes three claims: the router improves, it does not forget the old clients, and these take no part. So it is
+measured on all clients' test queries, and on the old clients' alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from fedrouter.data.partition import ClientData
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.claims import Claim, better, fact, on_par
-from fedrouter.experiments.comparison import GLOBAL, TITLES, area_table, find, judged, mean_area, over_seeds
+from fedrouter.experiments.comparison import GLOBAL, area_table, families_of, find, judged, mean_area, over_seeds
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
@@ -35,8 +34,8 @@ NEWCOMERS = 3
 THEIR_LABELS = 0.3
 """Share of the task labels that the paper's newcomers account for, on RouterBench."""
 JOIN_ROUNDS = 5
-"""For the MLP, as many as `fedrouter client join` takes by default."""
-BEFORE, AFTER, UNHELD = "before", "after", "after, no distillation"
+"""Rounds of joining, for families that have rounds: the default of `fedrouter client join`."""
+BEFORE, AFTER, WITHOUT_DISTILLATION = "before", "after", "after, no distillation"
 OLD, NEW = "old clients", "new clients"
 
 
@@ -56,7 +55,7 @@ class Attendance:
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: both families, learned by the old clients, then with the new ones."""
+    """One seed: every family, learned by the old clients, then with the new ones added."""
     clients = world.clients()
     coming = newcomers(clients)
     groups = {
@@ -68,25 +67,26 @@ def run(world: World, watch: Watch) -> Document:
     tests |= {client.name: client.test for client in clients if client.test.queries}
     truths = {name: test.grid() for name, test in tests.items()}
     curves, own, asked = [], [], {}
-    for place, (name, settings) in enumerate(world.settings().items()):
+    families = world.settings()
+    for index, (name, settings) in enumerate(families.items()):
         family = FAMILIES[name]
         old, new = (
             Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in groups[group]))
             for group in (OLD, NEW)
         )
         routers: dict[str, Router] = {BEFORE: family.learn(old, world.dataset.evaluations.pool, settings, world.seed)}
-        watch((place + 0.6) / 2)
+        watch((index + 0.6) / len(families))
         learning = old.asked.copy()
-        joining = replace(settings, rounds=JOIN_ROUNDS) if isinstance(settings, MLPSettings) else settings
+        joining = settings.changed(rounds=JOIN_ROUNDS)
         routers[AFTER] = family.add_clients(routers[BEFORE], new, joining, world.seed)
         asked[name] = {
             "old clients, learning": learning.total(),
             "old clients, joining": old.asked.total() - learning.total(),
             "new clients, joining": new.asked.total(),
         }
-        if isinstance(joining, MLPSettings):
-            unheld = replace(joining, distillation=0.0)
-            routers[UNHELD] = family.add_clients(routers[BEFORE], new, unheld, world.seed)
+        free = joining.changed(distillation=0.0)
+        if free != joining:
+            routers[WITHOUT_DISTILLATION] = family.add_clients(routers[BEFORE], new, free, world.seed)
         for way, router in routers.items():
             for test in tests:
                 frontier = sweep(router.estimate(tests[test].embeddings), truths[test])
@@ -95,7 +95,7 @@ def run(world: World, watch: Watch) -> Document:
                 else:
                     whose = OLD if test not in coming else NEW
                     own.append({"way": way, "family": name, "group": whose, "client": test, **frontier.areas.to_json()})
-        watch((place + 1) / 2)
+        watch((index + 1) / len(families))
     return {
         "seed": world.seed,
         "newcomers": list(coming),
@@ -107,9 +107,10 @@ def run(world: World, watch: Watch) -> Document:
 
 
 def newcomers(clients: Sequence[ClientData]) -> tuple[str, ...]:
-    """Who joins later: of all threes of clients with a log and a test, those whose labels are nearest the paper's 30%.
+    """The clients that join later: the three whose share of the task labels is closest to the paper's 30%.
 
-    A task label is theirs if most of its training queries are. Of equals the first is taken.
+    A task label is theirs if most of its training queries are. Only clients with a log and a test set are considered;
+    ties go to the first.
     """
     able = [client.name for client in clients if len(client.train) and client.test.queries]
     return min(
@@ -136,10 +137,10 @@ def label_shares(clients: Sequence[ClientData], three: Sequence[str]) -> dict[st
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
     caption = (
-        f"Before and after {', '.join(first['newcomers'])} joined (seed {first['seed']}), on everybody's test queries, "
-        "the old clients' and the new ones'. Only the new clients were asked. In the legends, areas under the curves."
+        f"Before and after {', '.join(first['newcomers'])} joined (seed {first['seed']}), on all test queries, on the "
+        "old clients' and on the new clients'. Only the new clients were asked. In the legends, areas under the curves."
     )
-    kinds = {BEFORE: "before", AFTER: "after", UNHELD: "two"}
+    kinds = {BEFORE: "before", AFTER: "after", WITHOUT_DISTILLATION: "two"}
     panels = [
         Panel(
             f"{title} router, {'all clients' if test == GLOBAL else test}",
@@ -149,7 +150,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
                 for entry in find(first, way=way, family=family, test=test)
             ],
         )
-        for family, title in TITLES.items()
+        for family, title in families_of(runs).items()
         for test in (GLOBAL, OLD, NEW)
     ]
     return [Sheet("new-clients", caption, panels, columns=3)]
@@ -161,7 +162,7 @@ def own_area(runs: Runs, area: str, **labels: str) -> Any:
 
 
 def summary(runs: Runs) -> Document:
-    ways = [(way, family) for family in TITLES for way in _ways(family)]
+    ways = [(way, family) for family in families_of(runs) for way in _ways(runs, family)]
     return {
         **area_table(
             {
@@ -180,33 +181,43 @@ def summary(runs: Runs) -> Document:
     }
 
 
-def _ways(family: str) -> Iterable[str]:
-    return (BEFORE, AFTER, UNHELD) if family == "mlp" else (BEFORE, AFTER)
+def _ways(runs: Runs, family: str) -> Iterable[str]:
+    """The ways in which a family was measured."""
+    return dict.fromkeys(entry["way"] for entry in find(runs[0], family=family))
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
+    titles = families_of(runs)
     return [
-        *(_gains(runs, family) for family in TITLES),
-        *(_remembers(runs, family) for family in TITLES),
+        *(_gains(runs, family, title) for family, title in titles.items()),
+        *(_remembers(runs, family, title) for family, title in titles.items()),
         _no_participation(runs),
-        judged(
-            better,
-            "extra-distillation",
-            "Not the paper's but ours to check: with the distillation regularizer the MLP router keeps more of what it "
-            "knew of the old clients' queries than without.",
-            "ours",
-            mean_area(runs, way=AFTER, family="mlp", test=OLD),
-            mean_area(runs, way=UNHELD, family="mlp", test=OLD),
-            "on the old clients' tests, with against without",
+        *(
+            _distillation_helps(runs, family, title)
+            for family, title in titles.items()
+            if WITHOUT_DISTILLATION in _ways(runs, family)
         ),
     ]
 
 
-def _gains(runs: Runs, family: str) -> Claim:
+def _distillation_helps(runs: Runs, family: str, title: str) -> Claim:
+    return judged(
+        better,
+        "extra-distillation" if family == "mlp" else f"extra-distillation-{family}",
+        f"Not a claim of the paper: with the distillation loss the {title} router forgets less about the old clients' "
+        "queries than without.",
+        "ours",
+        mean_area(runs, way=AFTER, family=family, test=OLD),
+        mean_area(runs, way=WITHOUT_DISTILLATION, family=family, test=OLD),
+        "on the old clients' tests, with against without",
+    )
+
+
+def _gains(runs: Runs, family: str, title: str) -> Claim:
     return judged(
         better,
         f"new-clients-{family}",
-        f"The {TITLES[family]} router improves when it takes in new clients.",
+        f"The {title} router improves when new clients join.",
         SECTION,
         mean_area(runs, way=AFTER, family=family, test=GLOBAL),
         mean_area(runs, way=BEFORE, family=family, test=GLOBAL),
@@ -214,12 +225,11 @@ def _gains(runs: Runs, family: str) -> Claim:
     )
 
 
-def _remembers(runs: Runs, family: str) -> Claim:
+def _remembers(runs: Runs, family: str, title: str) -> Claim:
     claim = judged(
         on_par,
         f"new-clients-forgetting-{family}",
-        f"When new clients join, the {TITLES[family]} router does not forget: the old clients are served as well as "
-        "before.",
+        f"When new clients join, the {title} router does not forget: the old clients are served as well as before.",
         SECTION,
         mean_area(runs, way=AFTER, family=family, test=OLD),
         mean_area(runs, way=BEFORE, family=family, test=OLD),
@@ -230,14 +240,13 @@ def _remembers(runs: Runs, family: str) -> Claim:
 
 
 def _no_participation(runs: Runs) -> Claim:
-    asked = {
-        who: sum(run["asked"][family][who] for run in runs for family in TITLES) for who in runs[0]["asked"]["mlp"]
-    }
+    kinds = next(iter(runs[0]["asked"].values()))
+    asked = {kind: sum(counts[kind] for run in runs for counts in run["asked"].values()) for kind in kinds}
     return fact(
         "new-clients-no-participation",
-        "Taking in new clients needs nothing from the old ones.",
+        "Adding new clients needs nothing from the old ones.",
         SECTION,
-        f"requests while joining, both families and all seeds: {asked['old clients, joining']} to old clients, "
+        f"requests while joining, all families and seeds: {asked['old clients, joining']} to old clients, "
         f"{asked['new clients, joining']} to new ones (while learning, {asked['old clients, learning']} to the old)",
         asked["old clients, joining"] == 0 and asked["new clients, joining"] > 0,
     )

@@ -1,8 +1,8 @@
-"""Models that join the pool after the router was learned: the paper's figure before and after.
+"""Models that are added to the pool after the router was learned: the paper's figure before and after.
 
-Some models are withheld: queries that a client would have asked of one are asked of another instead. Then they come
-with a calibration: every client asks each of them a tenth of its training prompts, and that extends the router. Test
-queries, and the budgets of ``auc_common``, are the same before and after.
+Some models are withheld: queries that a client would have sent to one are sent to another instead. Then they are added
+with a calibration set: every client sends each of them a tenth of its training prompts. Test queries, and the budgets
+of ``auc_common``, are the same before and after.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Integers
 from fedrouter.experiments.claims import Claim, better, fact
-from fedrouter.experiments.comparison import TITLES, area_table, find, judged, mean_area, over_seeds
+from fedrouter.experiments.comparison import area_table, families_of, find, judged, mean_area, over_seeds
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 from fedrouter.federation.client import Client
@@ -29,21 +29,20 @@ from fedrouter.routers.base import Arrays
 
 SECTION = "When New Models are Added to the Pool"
 CALIBRATION = 0.1
-"""Share of its training prompts that a client asks of each new model."""
+"""Share of its training prompts that a client sends to each new model."""
 SMALL_POOL = 8
-"""Of a pool of so many models or fewer two are withheld, otherwise three."""
+"""From a pool of at most this many models two are withheld, otherwise three."""
 BEFORE, AFTER, START = "before", "after", "from the start"
-LIKING = 0.1
-"""A model that a client never asked is asked like one it asked so many times, when it must ask others."""
+PSEUDO_COUNT = 0.1
+"""Added to the number of queries that a client sent to each model, when it must choose another model."""
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: both families, learned without the new models, then extended by them."""
+    """One seed: every family, learned without the new models, then with them added."""
     everything = world.dataset.evaluations
     new = withheld(everything, world.seed)
     old = ModelPool(model for model in everything.pool if model.name not in new)
-    # New models last, as in the extended router. A query's number travels in place of its text: it is what finds the
-    # new models' answers.
+    # New models last, as in the grown router. A query's number replaces its text, to look up the new models' answers.
     full = replace(everything.over(old.with_models(new)), text=tuple(map(str, range(everything.queries))))
     clients = replace(world, dataset=replace(world.dataset, evaluations=full)).clients()
     test = _testable(Evaluations.concatenate([client.test for client in clients]), len(old))
@@ -55,15 +54,16 @@ def run(world: World, watch: Watch) -> Document:
         for part in (logs, asked, {client.name: client.train for client in clients})
     )
     curves, unchanged = [], {}
-    for place, (name, settings) in enumerate(world.settings().items()):
+    families = world.settings()
+    for index, (name, settings) in enumerate(families.items()):
         family = FAMILIES[name]
         router = family.learn(without, old, settings, world.seed)
-        watch((place + 0.3) / 2)
+        watch((index + 0.3) / len(families))
         grown = family.add_models(router, calibrating, new, settings, world.seed)
-        watch((place + 0.9) / 2)
+        watch((index + 0.9) / len(families))
         unchanged[name] = kept(router.arrays(), grown.arrays())
-        ways = {BEFORE: _old_alone(router.estimate(test.embeddings), full.pool), AFTER: grown.estimate(test.embeddings)}
-        if name == "kmeans":  # the MLP would have to be trained once more
+        ways = {BEFORE: _only_old(router.estimate(test.embeddings), full.pool), AFTER: grown.estimate(test.embeddings)}
+        if family.extra is None:  # a network would have to be trained once more
             ways[START] = family.learn(everyone, full.pool, settings, world.seed).estimate(test.embeddings)
         for way, estimates in ways.items():
             frontier = sweep(estimates, truth)
@@ -81,35 +81,36 @@ def run(world: World, watch: Watch) -> Document:
 
 
 def withheld(evaluations: Evaluations, seed: int) -> ModelPool:
-    """The models that come later: one of the cheap, one of the dear, and from a large pool one of those between.
+    """The models that are added later: a cheap one, an expensive one, and from a large pool one in between.
 
-    By mean cost the pool is cut into as many parts as models are withheld; each part gives one, drawn by the seed.
+    The pool is split by mean cost into as many parts as models are withheld; one of each part is drawn with the seed.
     """
     pool = evaluations.pool
     count = 2 if len(pool) <= SMALL_POOL else 3
     draw = np.random.default_rng(derive(seed, "withheld"))
     parts = np.array_split(np.argsort(np.nanmean(evaluations.grid().cost, axis=0)), count)
-    return ModelPool(pool.models[place] for place in sorted(int(draw.choice(part)) for part in parts))
+    return ModelPool(pool.models[index] for index in sorted(int(draw.choice(part)) for part in parts))
 
 
 def log_without(name: str, log: Evaluations, full: Evaluations, old: ModelPool, seed: int) -> Evaluations:
-    """A client's log had there been only the old models: queries of the others are asked again, of models it asks.
+    """A client's log as it would be with the old models only: queries to the others go to models that it uses.
 
-    A Dirichlet over all models, narrowed to some, is a Dirichlet over these: such a log is drawn as the paper draws it.
+    A Dirichlet over all models, restricted to some, is a Dirichlet over these, so the log is distributed as the
+    paper's.
     """
     draw = np.random.default_rng(derive(seed, "asked again", name))
     known = full.grid().known[:, : len(old)]
-    liking = np.bincount(log.model, minlength=len(full.pool))[: len(old)] + LIKING
+    preference = np.bincount(log.model, minlength=len(full.pool))[: len(old)] + PSEUDO_COUNT
     wanted = np.full(full.queries, -1, np.int64)
     wanted[_numbers(log)[log.query]] = log.model
     for number in np.flatnonzero(wanted >= len(old)):
-        weights = liking * known[number]
+        weights = preference * known[number]
         wanted[number] = draw.choice(len(old), p=weights / weights.sum()) if weights.any() else -1
     return full.take(np.flatnonzero(full.model == wanted[full.query])).over(old)
 
 
 def calibration(name: str, log: Evaluations, full: Evaluations, new: ModelPool, seed: int) -> Evaluations:
-    """What the new models answer to a tenth of a client's training prompts, to one at least."""
+    """The new models' answers to a tenth of a client's training prompts, at least one."""
     draw = np.random.default_rng(derive(seed, "calibration", name))
     numbers = draw.permutation(_numbers(log))
     few = numbers[: max(1, round(CALIBRATION * len(numbers)))]
@@ -117,7 +118,7 @@ def calibration(name: str, log: Evaluations, full: Evaluations, new: ModelPool, 
 
 
 def kept(before: Arrays, after: Arrays) -> dict[str, bool]:
-    """For each array whether what was there before is there now, bit for bit; what is new stands behind it."""
+    """For each array whether its old part is unchanged, bit for bit; new entries are appended."""
     return {
         name: after[name][tuple(map(slice, array.shape))].tobytes() == array.tobytes() for name, array in before.items()
     }
@@ -128,12 +129,12 @@ def _numbers(log: Evaluations) -> Integers:
 
 
 def _testable(test: Evaluations, old: int) -> Evaluations:
-    """Test queries that offer a choice even before, so that before and after are judged on the same."""
+    """Test queries with a choice of old models, so that before and after are measured on the same queries."""
     return test.of_queries(np.flatnonzero(test.grid().known[:, :old].sum(axis=1) >= min(2, old)))
 
 
-def _old_alone(estimates: Estimates, pool: ModelPool) -> Estimates:
-    """Estimates over a pool of which the last models are not there yet."""
+def _only_old(estimates: Estimates, pool: ModelPool) -> Estimates:
+    """Estimates over a pool whose last models are not available yet."""
     missing = len(pool) - len(estimates.pool)
     unknown = np.full((len(estimates), missing), np.nan)
     return Estimates(
@@ -148,7 +149,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
     caption = (
         f"Before and after {', '.join(first['withheld'])} joined the pool (seed {first['seed']}), on the union of all "
-        f"clients' test queries. Each client asked the new models {CALIBRATION:.0%} of its training prompts. In the "
+        f"clients' test queries. Each client sent the new models {CALIBRATION:.0%} of its training prompts. In the "
         "legends, areas under the curves."
     )
     kinds = {BEFORE: "before", AFTER: "after", START: "centralized"}
@@ -161,14 +162,16 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
                 for entry in find(first, way=way, family=family)
             ],
         )
-        for family, title in TITLES.items()
+        for family, title in families_of(runs).items()
     ]
     return [Sheet("new-models", caption, panels)]
 
 
 def summary(runs: Runs) -> Document:
-    ways = [(way, family) for family in TITLES for way in (BEFORE, AFTER)] + [(START, "kmeans")]
-    shares = {family: mean_area(runs, way=AFTER, family=family)("share_of_new_models") for family in TITLES}
+    families = families_of(runs)
+    ways = [(way, family) for family in families for way in (BEFORE, AFTER)]
+    ways += [(START, family) for family in families if find(runs[0], way=START, family=family)]
+    shares = {family: mean_area(runs, way=AFTER, family=family)("share_of_new_models") for family in families}
     return {
         **area_table({f"{way} {family}": mean_area(runs, way=way, family=family) for way, family in ways}),
         "share of queries that the new models serve": {family: over_seeds(share) for family, share in shares.items()},
@@ -179,41 +182,43 @@ def summary(runs: Runs) -> Document:
 
 def _intact(runs: Runs) -> dict[str, bool]:
     """By family, whether every array kept what it had, in every run."""
-    return {family: all(all(run["unchanged"][family].values()) for run in runs) for family in TITLES}
+    return {family: all(all(run["unchanged"][family].values()) for run in runs) for family in families_of(runs)}
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
-    gains = [
-        judged(
-            better,
-            f"new-models-{family}",
-            f"When new models join, a light calibration is enough for the {title} router to gain from them.",
-            SECTION,
-            mean_area(runs, way=AFTER, family=family),
-            mean_area(runs, way=BEFORE, family=family),
-            "on the global test, after against before",
-        )
-        for family, title in TITLES.items()
-    ]
-    start = mean_area(runs, way=START, family="kmeans")("auc")
-    gains[-1] = replace(gains[-1], measured=f"{gains[-1].measured}; auc with all models {START} {start.mean():.3f}")
-    intact = _intact(runs)
-    checked = {family: sum(len(run["unchanged"][family]) for run in runs) for family in TITLES}
+    intact, titles = _intact(runs), families_of(runs)
+    checked = {family: sum(len(run["unchanged"][family]) for run in runs) for family in titles}
     return [
-        *gains,
+        *(_gains(runs, family, title) for family, title in titles.items()),
         fact(
             "new-models-unchanged",
-            "New models leave what was learned as it is: the MLP's trunk and old heads, the K-Means centres and old "
-            "cells.",
+            "Adding models changes nothing that was learned: the MLP's trunk and old heads, the K-Means centres and "
+            "old cells.",
             SECTION,
             "; ".join(
                 f"{title}: {checked[family]} arrays compared bit for bit, "
                 + ("all equal" if intact[family] else "not all equal")
-                for family, title in TITLES.items()
+                for family, title in titles.items()
             ),
             all(intact.values()),
         ),
     ]
+
+
+def _gains(runs: Runs, family: str, title: str) -> Claim:
+    claim = judged(
+        better,
+        f"new-models-{family}",
+        f"When new models are added, a light calibration is enough for the {title} router to gain from them.",
+        SECTION,
+        mean_area(runs, way=AFTER, family=family),
+        mean_area(runs, way=BEFORE, family=family),
+        "on the global test, after against before",
+    )
+    if not find(runs[0], way=START, family=family):
+        return claim
+    start = mean_area(runs, way=START, family=family)("auc")
+    return replace(claim, measured=f"{claim.measured}; auc with all models {START} {start.mean():.3f}")
 
 
 EXPERIMENT = Experiment(

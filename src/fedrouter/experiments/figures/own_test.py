@@ -12,9 +12,9 @@ from fedrouter.experiments.claims import Claim, better, fact
 from fedrouter.experiments.comparison import (
     COMPARISON,
     GLOBAL,
-    TITLES,
     ByArea,
     area_table,
+    families_of,
     find,
     judged,
     over_seeds,
@@ -26,7 +26,7 @@ from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
 SECTION = "Federated Learning Even Improves In-distribution Local Performance via Better Model Coverage"
 ALL_CLIENTS = "The Local Test Results for Federated Models vs. Locally Trained Models on All Clients"
 CONSISTENT = 0.9
-"""Share of clients who must gain for the gain to be called consistent."""
+"""Share of clients that must gain for the gain to count as consistent."""
 
 
 def pairs(run: Document, family: str, area: str) -> Floats:
@@ -53,7 +53,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
             [_panel(first, family, client) for client in first["clients"] if find(first, test=client["name"])],
             columns=5,
         )
-        for family, title in TITLES.items()
+        for family, title in families_of(runs).items()
     ]
 
 
@@ -73,12 +73,14 @@ def every_point(runs: Runs) -> Iterable[dict[str, Any]]:
 def summary(runs: Runs) -> Document:
     table = area_table(
         {
-            f"{way} {family}": mean_own(runs, family, place)
-            for family in TITLES
-            for place, way in enumerate(("federated", "local"))
+            f"{way} {family}": mean_own(runs, family, index)
+            for family in families_of(runs)
+            for index, way in enumerate(("federated", "local"))
         }
     )
-    gaining = {family: over_seeds(np.array([_gains(run, family).mean() for run in runs])) for family in TITLES}
+    gaining = {
+        family: over_seeds(np.array([_gains(run, family).mean() for run in runs])) for family in families_of(runs)
+    }
     return {**table, "share of clients who gain": gaining}
 
 
@@ -100,17 +102,17 @@ def claims(runs: Runs) -> Sequence[Claim]:
             mean_own(runs, family, 1),
             "mean over clients on their own tests, federated against their own",
         )
-        for family, title in TITLES.items()
+        for family, title in families_of(runs).items()
     ]
-    return mean + [_consistent(runs, family) for family in TITLES]
+    return mean + [_consistent(runs, family, title) for family, title in families_of(runs).items()]
 
 
-def _consistent(runs: Runs, family: str) -> Claim:
+def _consistent(runs: Runs, family: str, title: str) -> Claim:
     gains, common = (np.concatenate([_gains(run, family, area) for run in runs]) for area in ("auc", "auc_common"))
     by_seed = [f"{int(_gains(run, family).sum())}/{len(_gains(run, family))}" for run in runs]
     return fact(
         f"own-consistent-{family}",
-        f"The gain of the {TITLES[family]} router on own queries is consistent over clients (here: at least "
+        f"The gain of the {title} router on own queries is consistent over clients (here: at least "
         f"{CONSISTENT:.0%} of them, over all seeds).",
         ALL_CLIENTS,
         f"{int(gains.sum())} of {len(gains)} clients gain in auc ({gains.mean():.0%}; by seed {', '.join(by_seed)}); "

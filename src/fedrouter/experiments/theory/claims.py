@@ -1,4 +1,4 @@
-"""What the paper's theory says, judged by what :mod:`~fedrouter.experiments.theory.measurement` measured."""
+"""Claims of the paper's theory, judged by :mod:`~fedrouter.experiments.theory.measurement`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MLP, KMEANS = "Theoretical Results, Federated MLP", "Theoretical Results, Federa
 APPENDIX = "Theory, Theoretical Results for Federated K-Means"
 CLAIMS = {
     "theory-suboptimality-mlp": (
-        "On everybody's queries the federated MLP router has a lower suboptimality than one a client learns alone.",
+        "On all clients' queries the federated MLP router has a lower suboptimality than one a client learns alone.",
         MLP,
     ),
     "theory-suboptimality-own-mlp": (
@@ -22,7 +22,7 @@ CLAIMS = {
         MLP,
     ),
     "theory-suboptimality-kmeans": (
-        "On everybody's queries the federated K-Means router has a lower suboptimality than one that a client learns "
+        "On all clients' queries the federated K-Means router has a lower suboptimality than one that a client learns "
         "alone.",
         KMEANS,
     ),
@@ -65,22 +65,24 @@ CLAIMS = {
         APPENDIX,
     ),
 }
-"""What is claimed and where, by name."""
+"""Text and section of every claim, by name."""
 ROUNDING = 1e-9
 LARGEST = 3
-"""Shares over which the slope is given a second time."""
+"""Number of the largest shares over which the slope is reported a second time."""
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
-    told = [run for run in runs if "reason" not in run]
-    if not told:
+    complete = [run for run in runs if "reason" not in run]
+    if not complete:
         return [untestable(name, *CLAIMS[name], why=str(runs[0]["reason"])) for name in CLAIMS]
-    found = {claim.name: claim for claim in (*_losses(told), *_data(told), *_terms(told), *_bounds(told))}
+    found = {
+        claim.name: claim for claim in (*_losses(complete), *_data(complete), *_terms(complete), *_bounds(complete))
+    }
     return [found[name] for name in CLAIMS]
 
 
 def of(run: Document, family: str, way: str, part: str, where: str = "global") -> float:
-    """Suboptimality or a part of it: mean over λ and, where routers or tests are the clients' own, over clients."""
+    """Suboptimality or a part of it: mean over λ and, if routers or tests are the clients' own, over clients."""
     rows = [
         entry[part] for entry in run["losses"] if (entry["family"], entry["way"], entry["test"]) == (family, way, where)
     ]
@@ -90,8 +92,8 @@ def of(run: Document, family: str, way: str, part: str, where: str = "global") -
 def slope(run: Document, part: str, shares: int = 0) -> float | None:
     """Least-squares slope of the logarithm of a loss, mean over λ, against that of the training rows.
 
-    Over so many of the largest shares, by default all. Where the smallest leave most cells empty, a router falls back
-    on each model's overall mean, which the theory does not speak of.
+    Over this many of the largest shares, by default all. If the smallest leave most cells empty, a router falls back
+    to each model's overall mean, which the theory does not cover.
     """
     rows, loss = (np.array(values, float)[-shares:] for values in zip(*_growth(run, part), strict=True))
     if (loss <= 0).any() or len(np.unique(rows)) < 2:
@@ -114,7 +116,7 @@ def _losses(runs: Runs) -> Iterator[Claim]:
 
 
 def _data(runs: Runs) -> Iterator[Claim]:
-    # Nothing is fitted here: the two points are a client alone with its rows, and all of them with theirs.
+    # Nothing is fitted here: the two points are one client with its own rows, and all clients with all rows.
     rates = []
     for run in runs:
         own, total = (np.mean([entry["rows"] for entry in run["terms"] if entry["way"] == way]) for way in _WAYS)
@@ -132,11 +134,11 @@ def _data(runs: Runs) -> Iterator[Claim]:
     else:
         mean, low, high = interval(slopes)
         bottom = spread([np.mean(run["growth"][-1]["quantization"]) for run in runs])
-        told = (
+        measured = (
             f"slope of log suboptimality by log rows {mean:+.3f} ({_span(runs, low, high)}), where the paper suggests "
-            f"-0.5; with all rows {bottom} of it is quantization, which data does not lower"
+            f"-0.5; with all rows {bottom} of it is quantization, which more data does not reduce"
         )
-        yield fact(name, *CLAIMS[name], told, mean < 0 and high < 0)
+        yield fact(name, *CLAIMS[name], measured, mean < 0 and high < 0)
     late = [value for value in end if value is not None]
     also = f", over the {LARGEST} largest shares {interval(late)[0]:+.3f}" if late else ""
     yield _rate("theory-rate-kmeans", few, "slope of the log estimation term by log rows", also)
@@ -147,8 +149,8 @@ def _rate(name: str, values: Sequence[float | None], what: str, also: str = "") 
     if not known:
         return untestable(name, *CLAIMS[name], why="a loss is zero, so it has no logarithm")
     mean, low, high = interval(known)
-    told = f"{what} {mean:+.3f} ({_span(known, low, high)}){also}; to be -0.5 or less"
-    return fact(name, *CLAIMS[name], told, mean <= -0.5)
+    measured = f"{what} {mean:+.3f} ({_span(known, low, high)}){also}; expected -0.5 or less"
+    return fact(name, *CLAIMS[name], measured, mean <= -0.5)
 
 
 def _terms(runs: Runs) -> Iterator[Claim]:
@@ -173,24 +175,24 @@ def _bounds(runs: Runs) -> Iterator[Claim]:
         for entry in run["losses"]
         if entry["family"] == "kmeans"
     ]
-    whole, coarse, few = (np.array([entry[place] for entry in parts]) for place in range(3))
+    whole, coarse, few = (np.array([entry[index] for entry in parts]) for index in range(3))
     off, least = float(np.abs(whole - coarse - few).max()), float(min(coarse.min(), few.min()))
-    told = f"largest gap {off:.1e}, smallest term {least:.1e}, over {whole.size} routers, test sets and λ"
-    yield fact(name, *CLAIMS[name], told, off < ROUNDING and least > -ROUNDING)
+    measured = f"largest gap {off:.1e}, smallest term {least:.1e}, over {whole.size} routers, test sets and λ"
+    yield fact(name, *CLAIMS[name], measured, off < ROUNDING and least > -ROUNDING)
     yield untestable(
         "theory-bound-mlp",
         *CLAIMS["theory-bound-mlp"],
-        why="both are suprema over a class of functions, which no data gives",
+        why="both are suprema over a class of functions, which data cannot give",
     )
     for constant in ("answers", "means"):
         name = f"theory-bound-{constant}"
         bounds, losses, most = (np.concatenate(values) for values in zip(*_pairs(runs, constant), strict=True))
-        told = (
+        measured = (
             f"holds in {(losses <= bounds).sum()} of {bounds.size} cases (router, λ); bound {bounds.mean():.1f} on "
-            f"average, loss {losses.mean():.3f}, and none can be above {most.mean():.1f}: it says something in "
-            f"{(bounds < most).sum()} cases"
+            f"average, loss {losses.mean():.3f}, and no loss can be above {most.mean():.1f}: the bound is informative "
+            f"in {(bounds < most).sum()} cases"
         )
-        yield fact(name, *CLAIMS[name], told, bool((losses <= bounds).all()))
+        yield fact(name, *CLAIMS[name], measured, bool((losses <= bounds).all()))
         name = f"theory-ranking-{constant}"
         alone, together = (
             [
@@ -207,7 +209,7 @@ def _bounds(runs: Runs) -> Iterator[Claim]:
 
 
 def _pairs(runs: Runs, constant: str) -> Iterator[tuple[Floats, Floats, Floats]]:
-    """Of every K-Means router: the bound, the suboptimality, and the largest that this could be, at each λ."""
+    """For every K-Means router: the bound, the suboptimality, and its largest possible value, at each λ."""
     for run in runs:
         losses = {
             (entry["way"], entry["client"]): np.array(entry["suboptimality"])

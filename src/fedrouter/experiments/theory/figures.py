@@ -1,4 +1,4 @@
-"""Figures of the theory: losses by λ, the terms of the bound, the bound beside the loss, and the fall with data."""
+"""Figures of the theory: losses by λ, the terms of the bound, the bound beside the loss, and scaling with data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedrouter.evaluations import Floats
 from fedrouter.experiments.experiment import Document, Runs
 from fedrouter.experiments.sheet import Line, Panel, Sheet
 
-WEIGHT_LABEL = "λ × mean cost of the dearest model"
+WEIGHT_LABEL = "λ × mean cost of the most expensive model"
 LOSS_LABEL = "utility lost against the oracle"
 ROWS_LABEL = "training rows"
 SUMMANDS = (("distance to centre", "four"), ("shift", "two"), ("few rows in a cell", "three"))
@@ -24,10 +24,10 @@ TERMS = (
 
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
-    told = [run for run in runs if "reason" not in run]
-    if not told:
+    complete = [run for run in runs if "reason" not in run]
+    if not complete:
         return []
-    return [_losses(told), _terms(told), _bound(told), _data(told)]
+    return [_losses(complete), _terms(complete), _bound(complete), _data(complete)]
 
 
 def _losses(runs: Runs) -> Sheet:
@@ -54,9 +54,9 @@ def _losses(runs: Runs) -> Sheet:
         panels.append(Panel(title, lines, WEIGHT_LABEL, LOSS_LABEL, log_x=True))
     return Sheet(
         "theory-suboptimality",
-        "Utility lost against an oracle that has seen the answers, on everybody's test queries, by how much cost "
-        "weighs; below, the two terms of the K-Means router's loss: what is lost by seeing only the cluster, and what "
-        f"by estimating its means from few rows. Bands: one standard deviation over {len(runs)} seeds.",
+        "Utility lost against an oracle that has seen the answers, on all test queries, by the weight of cost; below, "
+        "the two terms of the K-Means router's loss: the loss from seeing only the cluster, and the loss from "
+        f"estimating its means from few rows. Bands: one standard deviation over {len(runs)} seeds.",
         panels,
     )
 
@@ -76,8 +76,8 @@ def _terms(runs: Runs) -> Sheet:
         panels.append(Panel(title, lines, ROWS_LABEL, "", log_x=True, log_y=log_y))
     return Sheet(
         "theory-terms",
-        f"What the K-Means bound is made of, one dot a router, {len(runs)} seeds. Black stars say how large the "
-        "shift looks when the same queries are dealt out at random: what is no larger is noise of sampling.",
+        f"The terms of the K-Means bound, one dot per router, {len(runs)} seeds. Black stars show the shift of the "
+        "same queries split at random: a shift that is no larger is sampling noise.",
         panels,
     )
 
@@ -88,7 +88,7 @@ def _xy(entries: Sequence[Document], key: str) -> tuple[Floats, Floats]:
 
 def _bound(runs: Runs) -> Sheet:
     panels: list[Panel] = []
-    for constant, told in (("means", "L over cluster means"), ("answers", "L over single answers")):
+    for constant, note in (("means", "L over cluster means"), ("answers", "L over single answers")):
         for way in ("federated", "local"):
             x = np.array(runs[0]["scaled"][1:])
             # (seeds, λ, 3): mean over routers of each summand.
@@ -100,20 +100,20 @@ def _bound(runs: Runs) -> Sheet:
             )[:, 1:]
             loss = np.array([_by_tradeoff(run, "kmeans", way, "suboptimality")[1:] for run in runs])
             most = np.array([1 + np.array(run["tradeoffs"][1:]) * run["most_cost"] for run in runs])
-            # Six entries would hide what they explain, so the panels share the legend.
+            # Six legend entries would cover the lines, so the panels share the legend.
             parts_here, most_here, loss_here = len(panels) == 0, len(panels) == 1, len(panels) in (1, 2)
             lines = [Line("the bound" * parts_here, x, parts.sum(axis=2).mean(axis=0), "six")]
             lines += [
-                Line(f"of it: {label}" * parts_here, x, parts[..., place].mean(axis=0), kind)
-                for place, (label, kind) in enumerate(SUMMANDS)
+                Line(f"of it: {label}" * parts_here, x, parts[..., index].mean(axis=0), kind)
+                for index, (label, kind) in enumerate(SUMMANDS)
             ]
             lines.append(Line("the most that can be lost" * most_here, x, most.mean(axis=0), "oracle"))
             lines.append(Line("suboptimality, measured" * loss_here, x, loss.mean(axis=0), way))
-            panels.append(Panel(f"{way.capitalize()}, {told}", lines, WEIGHT_LABEL, LOSS_LABEL, log_x=True, log_y=True))
+            panels.append(Panel(f"{way.capitalize()}, {note}", lines, WEIGHT_LABEL, LOSS_LABEL, log_x=True, log_y=True))
     return Sheet(
         "theory-bound",
-        "The K-Means regret bound, its three summands, and the suboptimality it bounds, by how much cost weighs. A "
-        "bound above the most that can be lost says nothing.",
+        "The K-Means regret bound, its three summands, and the suboptimality it bounds, by the weight of cost. A "
+        "bound above the largest possible loss is not informative.",
         panels,
     )
 
@@ -139,7 +139,7 @@ def _data(runs: Runs) -> Sheet:
 
 
 def _by_tradeoff(run: Document, family: str, way: str, part: str) -> Floats:
-    """A loss on everybody's test queries at each λ, mean over the routers."""
+    """A loss on all test queries at each λ, mean over the routers."""
     found: list[Any] = [
         entry[part]
         for entry in run["losses"]
@@ -149,6 +149,6 @@ def _by_tradeoff(run: Document, family: str, way: str, part: str) -> Floats:
 
 
 def _band(label: str, x: Floats, values: Floats, kind: str) -> Line:
-    """Mean over seeds of ``(seeds, n)``, with one standard deviation on either side."""
+    """Mean of ``(seeds, n)`` over seeds, with a band of one standard deviation."""
     mean, half = values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
     return Line(label, x, mean, kind, mean - half, mean + half)

@@ -1,7 +1,7 @@
-"""The paper's theory, measured: suboptimality and its split, the terms of the K-Means bound, and the fall with data.
+"""Measures the paper's theory: suboptimality and its two parts, the terms of the K-Means bound, and scaling with data.
 
-Sections "Theoretical Results" and appendix "Theory". Federated beside each client alone, on everybody's test queries
-and on the client's own. Figures are in :mod:`~fedrouter.experiments.theory.figures`, verdicts in
+Sections "Theoretical Results" and appendix "Theory". Federated routers are compared with each client's own, on all
+clients' test queries and on the client's own. Figures are in :mod:`~fedrouter.experiments.theory.figures`, verdicts in
 :mod:`~fedrouter.experiments.theory.claims`.
 """
 
@@ -18,7 +18,7 @@ from fedrouter.data.partition import ClientData
 from fedrouter.engines.local import LocalFederation
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Floats
-from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World
+from fedrouter.experiments.experiment import PAPER_FAMILIES, Document, Experiment, Measurement, Runs, Watch, World
 from fedrouter.experiments.theory.claims import claims, of, slope
 from fedrouter.experiments.theory.figures import sheets
 from fedrouter.federation.client import Client
@@ -40,12 +40,12 @@ from fedrouter.routers.base import Router
 from fedrouter.routers.kmeans import KMeansRouter
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-"""Of every client's training rows."""
+"""Shares of every client's training rows."""
 DRAWS = 3
-"""So often each share is drawn: one draw is noisy, and a K-Means router is cheap."""
+"""Number of draws of each share: one draw is noisy, and a K-Means router is cheap."""
 EVERYONE = "everyone"
 PARTS = ("suboptimality", "quantization", "estimation")
-"""Of a K-Means router's loss; the first is the sum of the others."""
+"""The loss of a K-Means router, and the two parts whose sum it is."""
 
 
 def run(world: World, watch: Watch) -> Document:
@@ -58,12 +58,12 @@ def run(world: World, watch: Watch) -> Document:
     train = Evaluations.concatenate([client.train for client in clients])
     lambdas = tradeoffs(test.grid())
     learners = [client for client in clients if len(client.train)]
-    # Every router learned moves the bar alike: both families federated, each client's, and the smaller shares.
+    # Every learned router counts as one step: both families federated, each client's, and the smaller shares.
     steps, done = 2 * (1 + len(learners)) + (len(SHARES) - 1) * DRAWS, 0
 
     def learn(name: str, members: Sequence[ClientData], alone: bool) -> Router:
         nonlocal done
-        settings = world.settings()[name]
+        settings = world.settings_of(name)
         federation = LocalFederation(Client(member.name, member.train, OPEN) for member in members)
         chosen = settings.single_client() if alone else settings
         router = family(name).learn(federation, train.pool, chosen, world.seed)
@@ -74,7 +74,7 @@ def run(world: World, watch: Watch) -> Document:
     losses = [_loss(ModelMeans.of(train).estimates(test.queries), test, lambdas, "query_blind", "federated", EVERYONE)]
     together: dict[str, Router] = {}
     alone: dict[str, dict[str, Router]] = {}
-    for name in world.settings():
+    for name in PAPER_FAMILIES:
         together[name] = learn(name, clients, False)
         alone[name] = {client.name: learn(name, [client], True) for client in learners}
         losses.append(_loss(together[name], test, lambdas, name, "federated", EVERYONE))
@@ -85,7 +85,7 @@ def run(world: World, watch: Watch) -> Document:
                 losses.append(_loss(alone[name][who], own, lambdas, name, "local", who, "own"))
     shared = together["kmeans"]
     assert isinstance(shared, KMeansRouter)
-    # Constants of the world, not of a router: both ways are bounded with the same.
+    # Constants of the data, not of a router: both ways are bounded with the same ones.
     constants = {
         "answers": lipschitz_of_answers(test.embeddings, test.grid(), derive(world.seed, "pairs")),
         "means": lipschitz_of_means(test.embeddings, test.grid(), shared.centres),
@@ -117,12 +117,12 @@ def run(world: World, watch: Watch) -> Document:
 
 
 def _complete(test: Evaluations) -> Evaluations:
-    """The queries whose every answer is known."""
+    """The queries for which every model's answer is known."""
     return test.of_queries(np.flatnonzero(test.grid().known.all(axis=1))) if test.queries else test
 
 
 def _part(client: ClientData, share: float, seed: int, draw: int) -> ClientData:
-    """A random share of a client's training rows; within a draw, a larger share holds the smaller ones."""
+    """A random share of a client's training rows; within a draw, a larger share contains the smaller ones."""
     shuffled = np.random.default_rng(derive(seed, "share", draw, client.name)).permutation(len(client.train))
     rows = np.sort(shuffled[: round(share * len(client.train))])
     return ClientData(client.name, client.train.take(rows), client.test)
@@ -137,7 +137,7 @@ def _loss(
     client: str,
     where: str = "global",
 ) -> dict[str, Any]:
-    """Suboptimality at every λ, and for K-Means its two parts."""
+    """Suboptimality at every λ, and for a K-Means router its two parts."""
     truth = test.grid()
     estimates = router if isinstance(router, Estimates) else router.estimate(test.embeddings)
     found: dict[str, Any] = {"family": name, "way": way, "client": client, "test": where}
@@ -159,7 +159,7 @@ def _terms(
     way: str,
     client: str,
 ) -> dict[str, Any]:
-    """Every term of the bound; ``bounds`` has its three summands at each λ, with each Lipschitz constant."""
+    """Every term of the bound; ``bounds`` has its three summands at each λ, for each Lipschitz constant."""
     assert isinstance(router, KMeansRouter)
     found = regret_terms(router, train.embeddings, test.embeddings, most_cost)
     bounds = {name: [found.parts(value, constant) for value in lambdas] for name, constant in constants.items()}
@@ -167,7 +167,7 @@ def _terms(
 
 
 def points(runs: Runs) -> Iterable[Mapping[str, Any]]:
-    """One row a number; empty where a column says nothing of it."""
+    """One table row per number; columns that do not apply are empty."""
     for run in runs:
         for entry in _numbers(run):
             blank = dict.fromkeys(("family", "way", "client", "test", "rows", "scaled", "tradeoff"), "")
@@ -201,24 +201,25 @@ def _numbers(run: Document) -> Iterator[dict[str, Any]]:
 
 
 def summary(runs: Runs) -> Document:
-    """Means over seeds; suboptimality and its parts are means over λ, too."""
-    told = [run for run in runs if "reason" not in run]
-    if not told:
+    """Means over seeds; suboptimality and its parts are also means over λ."""
+    complete = [run for run in runs if "reason" not in run]
+    if not complete:
         return {"reason": runs[0]["reason"]}
     losses = {
         f"{name} {way} {where}": {
-            part: float(np.mean([of(run, name, way, part, where) for run in told]))
+            part: float(np.mean([of(run, name, way, part, where) for run in complete]))
             for part in PARTS[: 3 if name == "kmeans" else 1]
         }
         for name in ("kmeans", "mlp")
         for way in ("federated", "local")
         for where in ("global", "own")
     }
-    blind = float(np.mean([of(run, "query_blind", "federated", "suboptimality") for run in told]))
+    blind = float(np.mean([of(run, "query_blind", "federated", "suboptimality") for run in complete]))
     names = ("distance", "shift", "shift_mean", "shift_floor", "n_min", "cell_mean", "cell_median", "empty")
     terms = {
         way: {
-            name: _mean(entry[name] for run in told for entry in run["terms"] if entry["way"] == way) for name in names
+            name: _mean(entry[name] for run in complete for entry in run["terms"] if entry["way"] == way)
+            for name in names
         }
         for way in ("federated", "local")
     }
@@ -226,10 +227,12 @@ def summary(runs: Runs) -> Document:
         "losses": {**losses, "query_blind federated global": {"suboptimality": blind}},
         "terms": terms,
         "lipschitz": {
-            name: {key: _mean(run["lipschitz"][name][key] for run in told) for key in ("accuracy", "cost", "at_odds")}
+            name: {
+                key: _mean(run["lipschitz"][name][key] for run in complete) for key in ("accuracy", "cost", "at_odds")
+            }
             for name in ("answers", "means")
         },
-        "slopes": {part: _mean(slope(run, part) for run in told) for part in PARTS},
+        "slopes": {part: _mean(slope(run, part) for run in complete) for part in PARTS},
     }
 
 

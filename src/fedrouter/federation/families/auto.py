@@ -1,8 +1,9 @@
-"""`auto`: which family, or which blend of families, decided by federated cross-validation on training data.
+"""The `auto` family: chooses a family, or a blend of families, by federated cross-validation on training data.
 
-Each client sets a part of its queries aside. Every candidate family is learned without those parts, the clients sum up
-the candidates' errors on them, and from the sums the server finds the blend with the least error. Query-blind is
-always a candidate, so where nothing beats ignoring the query, ignoring it is what is learned. Test data plays no part.
+Each client holds out a part of its queries. Every candidate family is learned without those parts, the clients sum up
+the candidates' errors on them, and from the sums the server finds the blend with the least error. The query-blind
+family is a candidate by default, so where no family beats ignoring the query, ignoring it is what is learned. Test data
+plays no part.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Floats
-from fedrouter.federation.families import kmeans, linear, mlp_growth, query_blind
-from fedrouter.federation.families.family import Family, not_a_sum
+from fedrouter.federation.families.family import Family, Settings, train_once
+from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.verbs.messages import ScoreRequest
@@ -28,40 +29,53 @@ from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter, pack_routers
 
 LEAST_WEIGHT = 0.05
-"""A part that would weigh less is left out: it costs more than it brings."""
-
-
-CANDIDATES: Mapping[str, Family] = {
-    entry.name: entry
-    for entry in (query_blind.FAMILY, kmeans.FAMILY, linear.FAMILY, linear.KERNEL_FAMILY, mlp_growth.FAMILY)
-}
+"""Parts with a smaller weight are dropped: they cost more time than they improve."""
+CANDIDATES = ("query_blind", "kmeans", "linear", "kernel")
+"""The candidates unless others are named: the families that need no training."""
 
 
 @dataclass(frozen=True)
-class AutoSettings:
-    """``settings`` by candidate, where they are not the defaults."""
+class AutoSettings(Settings):
+    """The candidate families, the folds to cross-validate on, and the candidates' settings other than defaults."""
 
-    candidates: tuple[str, ...] = ("query_blind", "kmeans", "linear", "kernel")
+    candidates: tuple[str, ...] = CANDIDATES
     folds: int = 2
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.candidates:
-            if name not in CANDIDATES:
-                raise BadInput(f"candidates: expected {', '.join(CANDIDATES)}, got {name!r}")
+            if name not in FAMILIES or not FAMILIES[name].candidate:
+                raise BadInput(f"candidates: expected {', '.join(possible_candidates())}, got {name!r}")
         if self.folds < 1:
             raise BadInput(f"folds: expected at least 1, got {self.folds}")
 
     def of(self, name: str) -> Any:
-        return self.settings.get(name) or CANDIDATES[name].settings()
+        """The settings of one candidate."""
+        return self.settings.get(name) or FAMILIES[name].settings()
 
-    def single_client(self) -> AutoSettings:
+    def single_client(self) -> Self:
         return replace(self, settings={name: self.of(name).single_client() for name in self.candidates})
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Self:
+        """As for other settings; changes also apply to the settings of every candidate."""
+        plain = super().from_json(values, **changes)
+        nested = {
+            name: FAMILIES[name].settings.from_json(plain.settings.get(name, {}), **changes)
+            for name in plain.candidates
+        }
+        return replace(plain, settings=nested)
+
+
+def possible_candidates() -> list[str]:
+    """Names of the families that can be candidates, the default ones first."""
+    others = [name for name, family in FAMILIES.items() if family.candidate and name not in CANDIDATES]
+    return [*CANDIDATES, *others]
 
 
 @dataclass(frozen=True)
 class WithoutFold:
-    """A federation whose clients keep a part of their rows out of what they are asked."""
+    """A federation whose clients leave a part of their rows out of every answer."""
 
     federation: Federation
     fold: int
@@ -82,10 +96,10 @@ def learn(
 ) -> BlendRouter:
     """Learn the best blend of the candidates."""
     steps = settings.folds + 2
-    # All rows first: should a client's privacy floors leave no room for both, better its folds go without.
-    whole = {name: CANDIDATES[name].learn(federation, pool, settings.of(name), seed) for name in settings.candidates}
+    # All rows first: if a client's minimum group sizes allow only one of the two, the folds do without.
+    whole = {name: FAMILIES[name].learn(federation, pool, settings.of(name), seed) for name in settings.candidates}
     callback(Progress("learning", 1, steps, tuple(federation.clients())))
-    # Clients' floors may leave a candidate few models, or none; a blend of such would send everything to those few.
+    # Minimum group sizes may leave a candidate with few models; a blend with it would send every query to those few.
     known = {name: _known(whole[name]) for name in settings.candidates}
     anyone = np.any(list(known.values()), axis=0)
     names = tuple(name for name in settings.candidates if known[name][anyone].all())
@@ -93,9 +107,9 @@ def learn(
     for fold in range(settings.folds):
         within = WithoutFold(federation, fold)
         try:
-            routers = [CANDIDATES[name].learn(within, pool, settings.of(name), seed) for name in names]
+            routers = [FAMILIES[name].learn(within, pool, settings.of(name), seed) for name in names]
         except NothingToLearn:
-            continue  # so few rows that this fold has them all
+            continue  # so few rows that all of them are in this fold
         request = ScoreRequest(pool.names, names, pack_routers(routers), fold=fold)
         replies = federation.ask("score", request)
         errors += reduce(add, replies.values()).gram.totals()
@@ -108,12 +122,12 @@ def learn(
 
 
 def _known(router: Router) -> npt.NDArray[np.bool_]:
-    """Which models ``(M,)`` a router can say anything of."""
+    """Which models ``(M,)`` a router can estimate."""
     return router.estimate(np.zeros((1, router.dimension), np.float32)).usable
 
 
 def blend(errors: Floats) -> Floats:
-    """Weights of at least 0 that sum to 1 and make the squared error of the weighted mean least.
+    """Non-negative weights that sum to 1 and minimize the squared error of the weighted mean.
 
     ``errors`` ``(J, J)`` sums the products of the candidates' errors, so a blend's squared error is ``w' errors w``.
     """
@@ -122,7 +136,7 @@ def blend(errors: Floats) -> Floats:
     size = len(errors)
     if not errors.any():
         return np.asarray(np.eye(size)[0])
-    # Least squares with a heavy row that asks for a sum of one.
+    # Least squares with a heavily weighted row that makes the weights sum to one.
     values, vectors = np.linalg.eigh(errors)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     heavy = 1e3 * np.sqrt(np.trace(errors))
@@ -139,9 +153,9 @@ def add_models(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> BlendRouter:
-    """New models: every part learns them; what the parts weigh stays."""
+    """Add models to every part; the parts keep their weights."""
     parts = tuple(
-        CANDIDATES[part.family].add_models(part, federation, models, settings.of(part.family), seed)
+        FAMILIES[part.family].add_models(part, federation, models, settings.of(part.family), seed)
         for part in router.parts
     )
     grown = BlendRouter(router.pool.with_models(models), parts, router.weights)
@@ -156,9 +170,9 @@ def add_clients(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> BlendRouter:
-    """New clients: every part learns from them; what the parts weigh stays."""
+    """Add clients to every part; the parts keep their weights."""
     parts = tuple(
-        CANDIDATES[part.family].add_clients(part, federation, settings.of(part.family), seed) for part in router.parts
+        FAMILIES[part.family].add_clients(part, federation, settings.of(part.family), seed) for part in router.parts
     )
     grown = BlendRouter(router.pool, parts, router.weights)
     callback(Progress("learning", 1, 1, tuple(federation.clients()), router=grown))
@@ -166,14 +180,26 @@ def add_clients(
 
 
 def remove_clients(router: BlendRouter, federation: Federation) -> BlendRouter:
-    """Clients leave every part; a part that is no sum cannot let them go."""
-    parts = []
-    for part in router.parts:
-        verb = CANDIDATES[part.family].remove_clients
-        if verb is None:
-            raise not_a_sum(part.family)
-        parts.append(verb(part, federation))
-    return BlendRouter(router.pool, tuple(parts), router.weights)
+    """Remove clients from every part; refused if one of the parts is not a sum."""
+    removals = [FAMILIES[part.family].removal() for part in router.parts]
+    parts = tuple(remove(part, federation) for remove, part in zip(removals, router.parts, strict=True))
+    return BlendRouter(router.pool, parts, router.weights)
 
 
-FAMILY = Family("auto", BlendRouter, AutoSettings, learn, add_models, add_clients, remove_clients)
+FAMILY = Family(
+    name="auto",
+    title="auto",
+    description="the best blend of other families, found by federated cross-validation",
+    router=BlendRouter,
+    settings=AutoSettings,
+    paper=None,
+    learn=learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=remove_clients,
+    candidate=False,
+    incremental=True,
+    pooled=train_once,
+    extra=None,
+    random=True,
+)

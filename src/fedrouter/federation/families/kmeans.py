@@ -1,7 +1,7 @@
 """Algorithm 2 of the paper, "Federated K-Means Router training": one-shot federated clustering, then sums.
 
-Growing is addition, and a client leaves by subtraction: sections "When New Models are Added to the Pool" and "When New
-Clients Join the System".
+Adding models and clients is addition, and removing clients is subtraction: sections "When New Models are Added to the
+Pool" and "When New Clients Join the System".
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings
 from fedrouter.federation.clustering import cluster
-from fedrouter.federation.families.family import Family, never_joined
+from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.messages import ClusterRequest, StatisticsRequest
@@ -25,25 +25,25 @@ from fedrouter.routers.kmeans import CellSums, KMeansRouter
 
 
 @dataclass(frozen=True)
-class KMeansSettings:
-    """Numbers are the paper's, section "Router and clustering hyperparameters"."""
+class KMeansSettings(Settings):
+    """The defaults are the paper's, section "Router and clustering hyperparameters"."""
 
     k_local: int = 15
     k_global: int = 20
     restarts: int = 3
     iterations: int = 30
     paper: bool = False
-    """Plain means of each cell, as the paper has them, instead of partially pooled ones."""
+    """Plain means of each cell, as in the paper, instead of partially pooled ones."""
     soft: bool = False
-    """Let every centre speak for a query, the nearer the louder, instead of the nearest alone."""
+    """Average over all centres, weighted by distance, instead of using the nearest one."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not isinstance(value, bool) and value < 1:
                 raise BadInput(f"{name}: expected at least 1, got {value}")
 
-    def single_client(self) -> KMeansSettings:
-        """One owner of all the data clusters once, with the global number of clusters."""
+    def single_client(self) -> Self:
+        """One owner of all the data clusters once, into the global number of clusters."""
         return replace(self, k_local=self.k_global)
 
 
@@ -67,7 +67,7 @@ def learn(
 
 
 def ask_centres(federation: Federation, settings: KMeansSettings, seed: int) -> Embeddings:
-    """Lines 2-6: local clustering, then weighted K-means over the centroids, each weighing the queries behind it."""
+    """Lines 2-6: local clustering, then K-means over the centroids, each weighted by its number of queries."""
     seeds = (derive(seed, "cluster", "client"), derive(seed, "cluster", "server"))
     request = ClusterRequest(settings.k_local, settings.restarts, settings.iterations, seeds[0])
     replies = [reply for reply in federation.ask("cluster", request).values() if len(reply.centres)]
@@ -79,7 +79,7 @@ def ask_centres(federation: Federation, settings: KMeansSettings, seed: int) -> 
 
 
 def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:
-    """Lines 7-14: the clients' sums around these centres, added up."""
+    """Lines 7-14: the total of the clients' sums around these centres."""
     replies = federation.ask("statistics", StatisticsRequest(centres, pool.names))
     if not replies:
         raise NothingToLearn
@@ -94,7 +94,7 @@ def add_models(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> KMeansRouter:
-    """New models: the clients' sums around the centres there are become further columns."""
+    """Add models: the clients' sums around the existing centres become new columns."""
     added = ask_statistics(federation, router.centres, models)
     if not added.count.any():
         raise NothingToLearn
@@ -106,18 +106,34 @@ def add_models(
 def add_clients(
     router: KMeansRouter, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
 ) -> KMeansRouter:
-    """New clients: their sums are added; nobody else is asked and no centre moves."""
+    """Add clients: their sums are added; no other client is asked, and the centres stay."""
     grown = replace(router, sums=router.sums + ask_statistics(federation, router.centres, router.pool))
     callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
     return grown
 
 
 def remove_clients(router: KMeansRouter, federation: Federation) -> KMeansRouter:
-    """Clients leave: their sums are subtracted, exactly. Centres they helped to find stay where they are."""
+    """Remove clients: their sums are subtracted, exactly. The centres, which they helped to find, stay."""
     left = router.sums - ask_statistics(federation, router.centres, router.pool)
     if not left.possible:
-        raise never_joined(f"{router.family} router")
+        raise never_joined(router.family)
     return replace(router, sums=left)
 
 
-FAMILY = Family("kmeans", KMeansRouter, KMeansSettings, learn, add_models, add_clients, remove_clients)
+FAMILY = Family(
+    name="kmeans",
+    title="K-Means",
+    description="mean accuracy and cost of each model in the query's cluster (Algorithm 2 of the paper)",
+    router=KMeansRouter,
+    settings=KMeansSettings,
+    paper=KMeansSettings(paper=True),
+    learn=learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=remove_clients,
+    candidate=True,
+    incremental=True,
+    pooled=train_once,
+    extra=None,
+    random=True,
+)

@@ -1,8 +1,8 @@
-"""The linear family: ridge regressions that share a prior, one-shot, from sums of second moments.
+"""The linear and kernel families: ridge regressions with a shared prior, learned in one shot from second moments.
 
-Two questions: in which directions do queries differ (so that the sums are taken in few dimensions), and what are the
-moments there. The answers are exact sums, so the router is that of the pooled rows. With r features and M models a
-client sends ``M (r(r+1)/2 + 2r + 2)`` sums of 16 bytes: 0.5 MB for r = 65 and M = 14, whatever the number of rows.
+First the server asks in which directions queries vary, so that few dimensions suffice, then for the moments in these
+dimensions. Both are exact sums, so the router equals that of the pooled rows. With r features and M models a client
+sends ``M (r(r+1)/2 + 2r + 2)`` sums of 16 bytes: 0.5 MB for r = 65 and M = 14, for any number of rows.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
-from fedrouter.federation.families.family import Family, never_joined
+from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
 from fedrouter.federation.families.kmeans import KMeansSettings, ask_centres
 from fedrouter.federation.families.mlp import ask_cost_scale
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
@@ -27,8 +27,8 @@ from fedrouter.routers.linear import KernelRouter, LinearRouter, MomentSums, sym
 
 
 @dataclass(frozen=True)
-class LinearSettings:
-    """``directions`` bounds the message; how strongly to regularize is learned from the data."""
+class LinearSettings(Settings):
+    """``directions`` bounds the size of messages; the strength of regularization is learned from the data."""
 
     directions: int = 64
 
@@ -36,13 +36,10 @@ class LinearSettings:
         if self.directions < 1:
             raise BadInput(f"directions: expected at least 1, got {self.directions}")
 
-    def single_client(self) -> LinearSettings:
-        return self
-
 
 @dataclass(frozen=True)
-class KernelSettings:
-    """Landmarks are centres of federated clustering."""
+class KernelSettings(Settings):
+    """The number of landmarks, which are centres of federated clustering, and of clusters at each client."""
 
     landmarks: int = 60
     k_local: int = 15
@@ -51,7 +48,7 @@ class KernelSettings:
         if self.landmarks < 1 or self.k_local < 1:
             raise BadInput("landmarks and k_local: expected at least 1")
 
-    def single_client(self) -> KernelSettings:
+    def single_client(self) -> Self:
         """One owner of all the data clusters once."""
         return replace(self, k_local=self.landmarks)
 
@@ -80,7 +77,7 @@ def learn_kernel(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> KernelRouter:
-    """Learn the same in kernel features around landmarks, which are centres of federated clustering."""
+    """Learn a linear router in kernel features: similarity to the centres of federated clustering."""
     unit = ask_unit(federation, pool)
     centres: Embeddings = ask_centres(
         federation, KMeansSettings(k_local=settings.k_local, k_global=settings.landmarks), seed
@@ -93,13 +90,13 @@ def learn_kernel(
 
 
 def ask_unit(federation: Federation, pool: ModelPool) -> Floats:
-    """Each model's typical cost, its geometric mean, in which cost is then counted."""
+    """Each model's typical cost ``(M,)``: the geometric mean, used as its unit of cost."""
     scale, _ = ask_cost_scale(federation, pool)
     return np.exp(scale.mean)
 
 
 def ask_moments(federation: Federation, pool: ModelPool, features: FeatureMap, unit: Floats) -> MomentSums:
-    """The clients' moments, added up."""
+    """The total of the clients' moments."""
     replies = federation.ask("moments", MomentsRequest(pool.names, features.arrays(), unit))
     if not replies:
         raise NothingToLearn
@@ -109,7 +106,7 @@ def ask_moments(federation: Federation, pool: ModelPool, features: FeatureMap, u
 def leading_directions(triangle: Floats, most: int) -> Embeddings:
     """The leading eigenvectors ``(d, r)`` of a second moment, each with its largest component positive."""
     values, vectors = np.linalg.eigh(symmetric(triangle))
-    keep = [place for place in np.argsort(-values, kind="stable")[:most] if values[place] > 1e-9 * values[-1]]
+    keep = [index for index in np.argsort(-values, kind="stable")[:most] if values[index] > 1e-9 * values[-1]]
     vectors = vectors[:, keep]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(keep))])
     return np.asarray(vectors * signs, np.float32)
@@ -126,7 +123,7 @@ def add_models(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> AnyLinear:
-    """New models: the clients' moments of them, in the features there are, become further rows."""
+    """Add models: the clients' moments of them, in the existing features, become new rows."""
     unit = ask_unit(federation, models)
     sums = router.sums.beside(ask_moments(federation, models, router.features, unit))
     pool = router.pool.with_models(models)
@@ -138,7 +135,7 @@ def add_models(
 def add_clients(
     router: AnyLinear, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
 ) -> AnyLinear:
-    """New clients: their moments are added. A model that is new with them is counted in their typical cost."""
+    """Add clients: their moments are added. A model that nobody had evaluated takes its unit of cost from them."""
     unit = np.where(router.sums.count > 0, router.unit, ask_unit(federation, router.pool))
     sums = router.sums + ask_moments(federation, router.pool, router.features, unit)
     grown = type(router).of(router.pool, router.features, sums, unit)
@@ -147,13 +144,45 @@ def add_clients(
 
 
 def remove_clients(router: AnyLinear, federation: Federation) -> AnyLinear:
-    """Clients leave: their moments are subtracted, exactly. Directions and units they helped to find stay."""
+    """Remove clients: their moments are subtracted, exactly. Directions and units, which they helped to find, stay."""
     left = router.sums - ask_moments(federation, router.pool, router.features, router.unit)
     if not left.possible:
-        raise never_joined(f"{router.family} router")
-    # As if nobody had ever brought the models that are now unseen.
+        raise never_joined(router.family)
+    # A model without rows gets the unit it has when nobody has evaluated it.
     return type(router).of(router.pool, router.features, left, np.where(left.count > 0, router.unit, 1.0))
 
 
-FAMILY = Family("linear", LinearRouter, LinearSettings, learn, add_models, add_clients, remove_clients)
-KERNEL_FAMILY = Family("kernel", KernelRouter, KernelSettings, learn_kernel, add_models, add_clients, remove_clients)
+FAMILY = Family(
+    name="linear",
+    title="linear",
+    description="Bayesian linear regression of accuracy and cost on the embedding",
+    router=LinearRouter,
+    settings=LinearSettings,
+    paper=None,
+    learn=learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=remove_clients,
+    candidate=True,
+    incremental=True,
+    pooled=train_once,
+    extra=None,
+    random=False,
+)
+KERNEL_FAMILY = Family(
+    name="kernel",
+    title="kernel",
+    description="Bayesian regression on the similarity to landmarks (an approximate Gaussian process)",
+    router=KernelRouter,
+    settings=KernelSettings,
+    paper=None,
+    learn=learn_kernel,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=remove_clients,
+    candidate=True,
+    incremental=True,
+    pooled=train_once,
+    extra=None,
+    random=True,
+)

@@ -1,4 +1,4 @@
-"""The matrix-factorization family: federated averaging of a query projection and of the models' vectors."""
+"""The matrix-factorization family: federated averaging of a query projection and of one vector pair per model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrouter.federation.families.family import Family
+from fedrouter.federation.families.epochs import choose_epochs
+from fedrouter.federation.families.family import TRAINED_WEIGHTS, Family
 from fedrouter.federation.families.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
 from fedrouter.federation.families.mlp_growth import add_clients, add_models
 from fedrouter.federation.federation import Callback, Federation, ignore
@@ -18,7 +19,7 @@ from fedrouter.routers.mlp import PROJECTION, Weights, head_shapes
 
 @dataclass(frozen=True)
 class MFSettings(MLPSettings):
-    """Those of federated averaging, and the number of factors."""
+    """The settings of federated averaging, and the number of factors."""
 
     rounds: int = 20
     factors: int = 64
@@ -34,7 +35,7 @@ def learn(
     """Learn a router from the clients of a federation."""
     scale, dimension = ask_cost_scale(federation, pool)
     draw = np.random.default_rng(derive(seed, "weights"))
-    # Of queries of length one, a projection with such entries has length about one.
+    # With this variance, the projection of a query of length one has length about one.
     projection = draw.normal(0, settings.factors**-0.5, (settings.factors, dimension)).astype(np.float32)
     heads = {name: np.zeros(shape, np.float32) for name, shape in head_shapes(len(pool), settings.factors).items()}
     weights: Weights = {PROJECTION: projection, **heads}
@@ -42,4 +43,20 @@ def learn(
     return MFRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
 
 
-FAMILY = Family("mf", MFRouter, MFSettings, learn, add_models, add_clients, None)
+FAMILY = Family(
+    name="mf",
+    title="MF",
+    description="matrix factorization: a projection of the embedding times a vector for each model",
+    router=MFRouter,
+    settings=MFSettings,
+    paper=None,
+    learn=learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=TRAINED_WEIGHTS,
+    candidate=False,
+    incremental=False,
+    pooled=choose_epochs(learn),
+    extra="train",
+    random=True,
+)

@@ -1,19 +1,20 @@
 """Algorithm 1 of the paper, "Federated MLP-Router training": federated averaging of a shared trunk and heads.
 
-Four things are added to it, each a setting that can be turned off; :meth:`MLPSettings.paper` turns off all of them.
+Four additions to it are settings that can be turned off; :meth:`MLPSettings.paper` turns all of them off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedrouter.errors import BadInput
+from fedrouter.federation.families.family import Settings
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.messages import (
@@ -31,22 +32,30 @@ from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights, initial_weights
 
 LEAST_DEVIATION = 0.01
-"""Of log dollars: keeps the scale of a model with constant cost away from zero."""
+"""Least standard deviation of log dollars, for a model whose cost is constant."""
+VALIDATE_EVERY = 4
+"""Epochs between two validations when the local half of a personal router is trained."""
 
 
 @dataclass(frozen=True)
-class MLPSettings:
-    """The paper's, section "Optimization and FL hyperparameters", and four additions that can be turned off.
+class MLPSettings(Settings):
+    """The paper's settings, section "Optimization and FL hyperparameters", and four additions that can be turned off.
 
     Parameters
     ----------
-    zero_init_heads : every head starts at zero, not at random: a model with few rows keeps little noise of its start
-    shared_step : a client moves all heads together, too, so that it also teaches those of models it never asks
-    ema_decay : the router is the running mean of the rounds' weights, each round keeping so much of the one before
-    validation_fraction : share of its queries on which each client judges the rounds; the best round's weights are kept
-    head_epochs : local epochs a round when heads of new models are trained, on few rows and with the trunk frozen
-    distillation : when new clients join, how much staying near the router they join counts beside their own rows
+    zero_init_heads : heads start at zero instead of at random, so that a model with few rows keeps no initial noise
+    shared_step : clients also train a step that all heads share, which reaches the heads of models they never use
+    ema_decay : the router is an exponential moving average of the rounds' weights with this decay; 0 for none
+    validation_fraction : share of its queries on which each client validates the rounds; the best round is kept
+    head_epochs : local epochs per round when heads of new models are trained, on few rows and with the trunk frozen
+    distillation : weight of the distillation loss that keeps the router close to the old one when clients are added
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "even_heads": "zero_init_heads",
+        "smoothing": "ema_decay",
+        "held_out": "validation_fraction",
+    }
 
     rounds: int = 5
     participation: float = 0.6
@@ -84,12 +93,22 @@ class MLPSettings:
             raise BadInput(f"distillation: expected a number of at least 0, got {self.distillation}")
 
     def single_client(self) -> Self:
-        """One owner of all the data trains without interruption, as many epochs as there would have been rounds.
+        """One round of as many epochs as a federation's rounds have together.
 
-        Of one round there is nothing to choose, so no row is held out.
+        With one round there is nothing to select, so no row is held out.
         """
         epochs = self.rounds * self.local_epochs
         return replace(self, rounds=1, local_epochs=epochs, participation=1.0, validation_fraction=0.0)
+
+    def local_half(self) -> Self:
+        """Validated every few epochs, so that training stops before the network has memorized the rows."""
+        return replace(
+            self,
+            rounds=max(1, self.rounds * self.local_epochs // VALIDATE_EVERY),
+            local_epochs=VALIDATE_EVERY,
+            participation=1.0,
+            validation_fraction=self.validation_fraction or MLPSettings.validation_fraction,
+        )
 
 
 def learn(
@@ -120,12 +139,12 @@ def average_rounds(
 ) -> Weights:
     """Rounds of federated averaging from given weights; line numbers are Algorithm 1's.
 
-    ``growth`` goes into every :class:`TrainRequest`: what is to stay as it is while a router grows.
+    ``growth`` goes into every :class:`TrainRequest`: what must not change while a router grows.
     """
-    smooth = best = weights
+    averaged = best = weights
     least = np.inf
-    for turn in range(settings.rounds):  # line 2
-        active = sample(federation.clients(), settings.participation, derive(seed, "active", turn))
+    for index in range(settings.rounds):  # line 2
+        active = sample(federation.clients(), settings.participation, derive(seed, "active", index))
         request = TrainRequest(
             pool.names,
             weights,
@@ -136,38 +155,38 @@ def average_rounds(
             settings.weight_decay,
             settings.clip_norm,
             settings.dropout,
-            derive(seed, "train", turn),
+            derive(seed, "train", index),
             settings.shared_step,
             settings.validation_fraction,
             **growth,
         )
         replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
         updates = [reply for reply in replies.values() if reply.rows]
-        if updates:  # a round in which nobody with data answered leaves the weights as they are
+        if updates:  # a round without an answer from a client with data leaves the weights unchanged
             weights = {**weights, **average(updates, sent_back(request))}  # line 11
-        # Training goes on from the round's own weights; their mean is only what the router is made of.
-        smooth = mix(smooth, weights, settings.ema_decay) if turn else weights
+        # Training continues from the round's own weights; the moving average is only for the router.
+        averaged = mix(averaged, weights, settings.ema_decay) if index else weights
         loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))
         metrics = {"loss": loss}
-        error = ask_error(federation, pool, smooth, scale, settings)
-        if error is None:  # nobody holds out a row: the last round is the one to keep
-            best = smooth
+        error = ask_error(federation, pool, averaged, scale, settings)
+        if error is None:  # no client holds out rows: the last round is kept
+            best = averaged
         else:
             metrics["held-out error"] = error
-            best, least = (smooth, error) if error < least else (best, least)
-        callback(Progress("train", turn + 1, settings.rounds, tuple(replies), metrics, MLPRouter(pool, best, scale)))
+            best, least = (averaged, error) if error < least else (best, least)
+        callback(Progress("train", index + 1, settings.rounds, tuple(replies), metrics, MLPRouter(pool, best, scale)))
     return best
 
 
 def sample(clients: Sequence[str], participation: float, seed: int) -> list[str]:
-    """The active clients of a round, S^(t): a fixed share of them, at least one, drawn without replacement."""
+    """The active clients of a round, S^(t): a fixed share of all, at least one, drawn without replacement."""
     size = max(1, round(participation * len(clients)))
     chosen = np.random.default_rng(seed).choice(len(clients), size=size, replace=False)
-    return sorted(clients[place] for place in chosen)
+    return sorted(clients[index] for index in chosen)
 
 
 def average(updates: Sequence[Update], like: Weights) -> Weights:
-    """Line 11: the mean of the clients' weights, each weighing as much as it has rows; all shaped ``like`` these."""
+    """Line 11: the mean of the clients' weights, weighted by their rows; shapes must equal those of ``like``."""
     rows = sum(update.rows for update in updates)
     shapes = {name: array.shape for name, array in like.items()}
     for update in updates:
@@ -182,11 +201,11 @@ def average(updates: Sequence[Update], like: Weights) -> Weights:
 
 
 def mix(old: Weights, new: Weights, keep: float) -> Weights:
-    """``keep`` of the old weights and the rest of the new."""
+    """An exponential moving average: ``keep`` times the old weights plus ``1 - keep`` times the new."""
     if not keep:
         return new
     share = (np.float32(keep), np.float32(1 - keep))
-    # What a round did not touch stays the same to the bit.
+    # Weights that a round did not train stay the same to the bit.
     return {
         name: array if array is old[name] else share[0] * old[name] + share[1] * array for name, array in new.items()
     }
@@ -197,7 +216,7 @@ def ask_error(
 ) -> float | None:
     """Mean squared error of accuracy over all clients' held-out rows; None if there are none.
 
-    Of accuracy alone: its error rises again long before that of cost, which hardly moves a choice.
+    Only accuracy counts: it overfits long before cost does, whose error hardly changes a choice.
     """
     if not settings.validation_fraction:
         return None
@@ -222,7 +241,8 @@ def ask_cost_scale(federation: Federation, pool: ModelPool) -> tuple[CostScale, 
 def ask_cost_correction(federation: Federation, pool: ModelPool, weights: Weights, scale: CostScale) -> CostScale:
     """After the last round: factors that make each model's predicted dollars add up to the observed ones.
 
-    The exponential of a mean logarithm is a geometric mean, below the arithmetic one; one more sum puts it right.
+    The exponential of a mean logarithm is a geometric mean, which is below the arithmetic one; one more pair of sums
+    corrects it.
     """
     replies = federation.ask("cost_totals", CostTotalsRequest(pool.names, weights, scale))
     totals: CostTotals = reduce(add, replies.values())

@@ -1,7 +1,7 @@
-"""How an MLP router grows: heads for new models, and continued training with new clients.
+"""The MLP family, and how its routers grow: heads for new models, and continued training with new clients.
 
-Paper, sections "When New Models are Added to the Pool" and "When New Clients Join the System". There is no
-`remove_clients`: what a client taught the weights cannot be taken out of them again.
+Paper, sections "When New Models are Added to the Pool" and "When New Clients Join the System". Clients cannot be
+removed: what the weights learned from a client cannot be subtracted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.federation.families import mlp
-from fedrouter.federation.families.family import Family
+from fedrouter.federation.families.epochs import choose_epochs
+from fedrouter.federation.families.family import TRAINED_WEIGHTS, Family
 from fedrouter.federation.families.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
 from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.pool import ModelPool
@@ -30,10 +31,10 @@ def add_models(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> AnyMLP:
-    """New models: append a head for each and train these alone; trunk and old heads keep every bit.
+    """Add models: append a head for each and train only these; the trunk and the old heads keep every bit.
 
-    Only the trunk and the new heads travel. A new head starts at the mean of the old ones: a model nobody knows yet is
-    most likely one like the others.
+    Only the trunk and the new heads are sent. A new head starts at the mean of the old ones: a model about which
+    nothing is known is most likely similar to the others.
     """
     pool = router.pool.with_models(models)
     scale = _scale(router, federation, models)
@@ -44,8 +45,8 @@ def add_models(
         for name, array in router.weights.items()
         if name.startswith(HEADS)
     }
-    gently = replace(settings, participation=1.0, local_epochs=settings.head_epochs)
-    best = average_rounds(federation, models, {**trunk, **heads}, scale, gently, seed, callback, heads_only=True)
+    chosen = replace(settings, participation=1.0, local_epochs=settings.head_epochs)
+    best = average_rounds(federation, models, {**trunk, **heads}, scale, chosen, seed, callback, heads_only=True)
     scale = ask_cost_correction(federation, models, best, scale)
     grown: Weights = {
         name: np.concatenate([array, best[name]]) if name in heads else array for name, array in router.weights.items()
@@ -60,10 +61,10 @@ def add_clients(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> AnyMLP:
-    """New clients: training goes on with them alone, held near the router they join by ``settings.distillation``.
+    """Add clients: training continues with them alone; ``settings.distillation`` keeps it close to the old router.
 
-    The scale of cost stays, and so does its correction. A model that is new with them gets theirs, and its head is not
-    held to what nobody ever taught it.
+    The cost scale of a model and its correction stay. A model that nobody had evaluated takes them from the new
+    clients, and its head is not distilled, because it was never trained.
     """
     pool, old = router.pool, router.scale
     theirs = _scale(router, federation, pool)
@@ -86,13 +87,29 @@ def add_clients(
 def _scale(router: MLPRouter, federation: Federation, pool: ModelPool) -> CostScale:
     scale, dimension = ask_cost_scale(federation, pool)
     if dimension != router.dimension:
-        raise BadInput(f"the clients embed with width {dimension}, the router understands {router.dimension}")
+        raise BadInput(f"the clients' embeddings have width {dimension}, the router expects {router.dimension}")
     return scale
 
 
 def _joined(first: CostScale, second: CostScale) -> CostScale:
-    """The scales of some models, then of others."""
+    """The cost scales of both: the first's models, then the second's."""
     return CostScale(*(np.concatenate([getattr(part, name) for part in (first, second)]) for name in vars(first)))
 
 
-FAMILY = Family("mlp", MLPRouter, MLPSettings, mlp.learn, add_models, add_clients, None)
+FAMILY = Family(
+    name="mlp",
+    title="MLP",
+    description="a neural network with a head for each model, by federated averaging (Algorithm 1 of the paper)",
+    router=MLPRouter,
+    settings=MLPSettings,
+    paper=MLPSettings.paper(),
+    learn=mlp.learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=TRAINED_WEIGHTS,
+    candidate=True,
+    incremental=False,
+    pooled=choose_epochs(mlp.learn),
+    extra="train",
+    random=True,
+)

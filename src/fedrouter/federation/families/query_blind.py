@@ -1,4 +1,4 @@
-"""The query-blind family: per-model means from one question. The fallback that every other family must beat."""
+"""The query-blind family: per-model means, the same for every query. The baseline that other families must beat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrouter.federation.families.family import Family
+from fedrouter.federation.families.family import Family, Settings, train_once
 from fedrouter.federation.families.kmeans import add_clients, add_models, ask_statistics, remove_clients
 from fedrouter.federation.families.mlp import ask_cost_scale
 from fedrouter.federation.federation import Callback, Federation, Progress, ignore
@@ -15,11 +15,8 @@ from fedrouter.routers.query_blind import QueryBlindRouter
 
 
 @dataclass(frozen=True)
-class QueryBlindSettings:
-    """There is nothing to set."""
-
-    def single_client(self) -> QueryBlindSettings:
-        return self
+class QueryBlindSettings(Settings):
+    """No settings."""
 
 
 def learn(
@@ -37,4 +34,20 @@ def learn(
     return router
 
 
-FAMILY = Family("query_blind", QueryBlindRouter, QueryBlindSettings, learn, add_models, add_clients, remove_clients)
+FAMILY = Family(
+    name="query_blind",
+    title="query-blind",
+    description="mean accuracy and cost of each model, the same for every query",
+    router=QueryBlindRouter,
+    settings=QueryBlindSettings,
+    paper=None,
+    learn=learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=remove_clients,
+    candidate=True,
+    incremental=True,
+    pooled=train_once,
+    extra=None,
+    random=False,
+)

@@ -1,52 +1,51 @@
-"""The registry of router families. Everything that lists families reads this."""
+"""The registry of router families. Everything that lists, looks up or loads families asks it.
+
+A family from another package joins through the entry-point group ``fedrouter.families``, in that package's
+``pyproject.toml``::
+
+    [project.entry-points."fedrouter.families"]
+    median = "fedrouter_median.family:FAMILY"
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from fedrouter.errors import BadInput
-from fedrouter.federation.families import auto, kmeans, linear, mf, mlp_growth, query_blind
-from fedrouter.federation.families.family import Family, Settings
+from fedrouter.federation.families.family import Family
+from fedrouter.registry import Registry
+from fedrouter.routers.registry import GROUP
 
-__all__ = ["FAMILIES", "Family", "Settings", "family", "settings_of"]
 
-FAMILIES: Mapping[str, Family] = {
-    entry.name: entry
-    for entry in (
-        kmeans.FAMILY,
-        mlp_growth.FAMILY,
-        linear.FAMILY,
-        linear.KERNEL_FAMILY,
-        mf.FAMILY,
-        query_blind.FAMILY,
-        auto.FAMILY,
-    )
-}
+def _accept(name: str, found: Any) -> Family:
+    if not isinstance(found, Family):
+        raise TypeError(f"expected a Family, got {type(found).__name__}")
+    if found.name != name:
+        raise ValueError(f"its record is named {found.name!r}")
+    return found
 
-RENAMED = {"even_heads": "zero_init_heads", "smoothing": "ema_decay", "held_out": "validation_fraction"}
-"""Settings that older bundles have under another name."""
+
+HERE = "fedrouter.federation.families"
+FAMILIES: Registry[Family] = Registry(
+    "router family",
+    GROUP,
+    {
+        "kmeans": f"{HERE}.kmeans:FAMILY",
+        "mlp": f"{HERE}.mlp_growth:FAMILY",
+        "linear": f"{HERE}.linear:FAMILY",
+        "kernel": f"{HERE}.linear:KERNEL_FAMILY",
+        "mf": f"{HERE}.mf:FAMILY",
+        "query_blind": f"{HERE}.query_blind:FAMILY",
+        "auto": f"{HERE}.auto:FAMILY",
+    },
+    _accept,
+)
 
 
 def family(name: str) -> Family:
-    try:
-        return FAMILIES[name]
-    except KeyError:
-        raise BadInput(f"router {name!r}: expected one of {', '.join(FAMILIES)}") from None
+    """The family of this name; an unknown name is an error that lists the known ones."""
+    return FAMILIES.find(name)
 
 
-def settings_of(name: str, hyperparameters: Mapping[str, Any], **changes: Any) -> Settings:
-    """A family's settings as a bundle's manifest has them, some of them changed; what it has not is at its default."""
-    kind = family(name).settings
-    known = {part.name for part in fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {
-        RENAMED.get(key, key): tuple(value) if isinstance(value, list) else value
-        for key, value in {**hyperparameters, **changes}.items()
-        if RENAMED.get(key, key) in known
-    }
-    if kind is auto.AutoSettings:
-        parts = values.get("settings", {})
-        candidates = values.get("candidates", auto.AutoSettings().candidates)
-        values["settings"] = {part: settings_of(part, parts.get(part, {}), **changes) for part in candidates}
-    return kind(**values)
+def title(name: str) -> str:
+    """A family's name in figures and tables; a name that is not a family's stays as it is."""
+    return FAMILIES[name].title if name in FAMILIES else name

@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
-from fedrouter.routers.base import Router
-from fedrouter.routers.blend import BlendRouter
-from fedrouter.routers.kmeans import KMeansRouter
-from fedrouter.routers.linear import KernelRouter
-from fedrouter.routers.personal import PersonalRouter
 
 if TYPE_CHECKING:
     from fedrouter.store.store import Store
@@ -46,7 +40,7 @@ class ServedBundle:
         self._known = np.array([name in names for name in models])
         self._columns = np.array([names.index(name) if name in names else 0 for name in models])
         self.unknown = [name for name in models if name not in names]
-        centres = _centres(self.router)
+        centres = self.router.regions()
         self._directions = None
         if centres is not None:
             lengths = np.linalg.norm(centres, axis=1, keepdims=True)
@@ -83,7 +77,7 @@ class ServedBundle:
 
     def _typical_cost_span(self) -> float:
         """Mean cost of the most expensive model minus that of the cheapest, over the router's regions."""
-        probes = _centres(self.router)
+        probes = self.router.regions()
         if probes is None:
             drawn = np.random.default_rng(0).normal(size=(PROBES, self.router.dimension)).astype(np.float32)
             probes = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -91,21 +85,6 @@ class ServedBundle:
         known = ~np.isnan(cost).all(axis=0)
         mean = np.nanmean(cost[:, known], axis=0) if known.any() else np.array([1.0])
         return float(max(mean.max() - mean.min(), 1e-9))
-
-
-def _centres(router: Router) -> npt.NDArray[np.float32] | None:
-    """Centres of the router's training queries, None for a family without them."""
-    if isinstance(router, KMeansRouter):
-        return router.centres
-    if isinstance(router, KernelRouter):
-        return (
-            np.asarray(router.features.arrays()["places"], np.float32) if hasattr(router.features, "places") else None
-        )
-    if isinstance(router, BlendRouter):
-        return next((found for part in router.parts if (found := _centres(part)) is not None), None)
-    if isinstance(router, PersonalRouter):
-        return _centres(router.federated)
-    return None
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a folder of results was measured on and with, so that nothing else is ever mixed into it."""
+"""The manifest of a results folder: data, settings and versions, so that results of different runs are never mixed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -19,8 +19,8 @@ PACKAGES = ("fedrouter", "numpy", "scikit-learn", "scipy", "torch")
 
 
 @dataclass(frozen=True)
-class Record:
-    """The contents of ``run.json``. ``same`` must agree for two runs to share a folder; versions are only told."""
+class RunManifest:
+    """The contents of ``run.json``. Two runs may share a folder if ``same`` is equal; versions are information only."""
 
     same: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -32,7 +32,7 @@ class Record:
             "clients": CLIENTS,
             "alpha": ALPHA,
             "model_alpha": MODEL_ALPHA,
-            "families": {name: asdict(chosen) for name, chosen in world.settings().items()},  # type: ignore[call-overload]
+            "families": {name: chosen.to_json() for name, chosen in world.settings().items()},
         }
         same = {
             "data": world.dataset.name,
@@ -47,8 +47,8 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         return {**self.same, "settings": self.settings, "versions": self.versions}
 
-    def claim(self, out: Path) -> None:
-        """Make the folder, or see that what lies in it was measured likewise."""
+    def open_folder(self, out: Path) -> None:
+        """Create the results folder, or check that the results in it come from the same data and settings."""
         path = out / NAME
         if not path.exists():
             if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
