@@ -163,7 +163,7 @@ def test_requests_that_a_router_was_learnt_from_do_not_judge_it(place, tmp_path)
 def test_evaluate_shows_a_table_to_a_person(place):
     done = run("evaluate", place / "kmeans", "--log", store_of(place))
     assert done.returncode == 0
-    for words in ("what was logged", "doubly robust", "inverse propensity", "self-normalised", "rows of evidence"):
+    for words in ("what was logged", "doubly robust", "inverse propensity", "self-normalized", "rows of evidence"):
         assert words in done.stdout
 
 
