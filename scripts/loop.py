@@ -1,12 +1,12 @@
-"""The loop, end to end: gateways, traffic with feedback, export, federation, a new router in service, measured again.
+"""The whole loop in one script: gateways, traffic with feedback, export, federated learning, a new router in service.
 
-Three organizations, each with its own queries, run a gateway each, over simulated models on loopback. They begin with a
-router that knows the models' averages and nothing about queries. Then, round after round: their traffic is routed,
-explored and scored; each exports its log; the three learn one router together, without any query leaving home; it comes
-into service while the gateways run; and the same held-out queries, which nobody learned from, measure it.
+Three organizations, each with its own queries, run one gateway each over simulated models on localhost. They begin with
+a router that knows the models' averages and ignores the query. Then, in each round: their traffic is routed, explored
+and scored; each exports its log; the three learn one router together, and no query leaves its organization; the router
+goes into service while the gateways run; and the same held-out queries, which are never learned from, measure it.
 
-Run it as `python scripts/loop.py`; it takes two or three minutes on two cores. It writes out/loop/loop.html and ends
-with status 1 if accuracy has not risen and cost has not fallen, beyond chance. docs/loop.md says what to look for.
+Run it as `python scripts/loop.py`; it takes two or three minutes on two cores. It writes out/loop/loop.html and exits
+with status 1 unless accuracy has risen and cost has fallen significantly. docs/loop.md explains the results.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from loop_parts.gateways import Gateway, command, start, stop_all
 from loop_parts.measured import Difference, Pass, accuracy, cost, not_better
 from loop_parts.organizations import World, make_world
 from loop_parts.picture import PER, write_page
-from loop_parts.traffic import keep_asking, send
+from loop_parts.traffic import keep_sending, send
 
 PRIVACY = PrivacyPolicy(MinimumGroupSizes(cell=2))
-"""No centroid of fewer than 5 queries and no sum of one leaves. The usual floor of 5 for sums makes cells coarser where
-logs are this small; docs/loop.md says what that costs."""
+"""No centroid of fewer than 5 queries and no sum over a single query leaves. The default minimum of 5 for sums makes
+cells coarser with logs this small; docs/loop.md shows what that costs."""
 DELAY = 0.005
-"""Seconds that a simulated model takes to answer."""
+"""Response time of a simulated model, in seconds."""
 
 
 def main(
     out: Annotated[Path, typer.Option(help="Folder for bundles, logs, exports and the page.")] = Path("out/loop"),
-    rounds: Annotated[int, typer.Option(min=1, help="How often the loop goes round.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 3,
     requests: Annotated[int, typer.Option(min=1, help="Requests of each organization in a round.")] = 200,
     held_out: Annotated[int, typer.Option(min=2, help="Held-out queries of each organization.")] = 200,
-    router: Annotated[str, typer.Option(help="The family that is learned.")] = "kmeans",
-    seed: Annotated[int, typer.Option(min=0, help="Who asks what, and how the router is learned.")] = 0,
+    router: Annotated[str, typer.Option(help="The router family to learn.")] = "kmeans",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the queries' assignment and of learning.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")] = False,
 ) -> None:
-    """Go round the loop and say whether it was worth it."""
+    """Run the loop and report whether the router improved."""
     family(router)
     prepare_folder(out, overwrite)
     world = make_world(rounds, requests, held_out, seed)
@@ -68,7 +68,7 @@ def main(
 
 
 class Loop:
-    """The story, step by step; what was measured on the way."""
+    """The steps of the loop, and their measurements."""
 
     def __init__(self, world: World, out: Path, router: str, seed: int, voice: Voice, shown: Bars) -> None:
         self._world, self._out, self._family, self._seed = world, out, router, seed
@@ -77,14 +77,14 @@ class Loop:
         self._measured: list[Pass] = []
 
     async def run(self, rounds: int) -> str | None:
-        """What has not improved, if anything has not."""
+        """Run all rounds; returns what has not improved, or None."""
         begun = time.perf_counter()
         bundle = self._first_bundle()
         upstreams = SimulatedServer(Cast(), DELAY)
         await upstreams.start()
         gateways: list[Gateway] = []
         try:
-            self._step("Three gateways start", "on a router that knows the models' averages and nothing about queries")
+            self._step("Three gateways start", "with a router that knows the models' averages and ignores the query")
             starting = [
                 start(one.name, self._out / one.name, upstreams.url, bundle.path) for one in self._world.organizations
             ]
@@ -102,16 +102,18 @@ class Loop:
         return self._conclude(time.perf_counter() - begun)
 
     def _first_bundle(self) -> Bundle:
-        """What a trial of every model on a few queries of each organization says, whatever is asked."""
+        """A query-blind router from a trial of every model on a few queries of each organization."""
         rows = {one.name: one.trial for one in self._world.organizations}
         return self._learn(rows, "query_blind", None, "a trial of every model")
 
     async def _round(self, http: aiohttp.ClientSession, gateways: list[Gateway], old: Bundle, turn: int) -> Bundle:
-        self._step(f"Round {turn + 1}: traffic with feedback", "every answer is scored; now and then another is asked")
+        self._step(
+            f"Round {turn + 1}: traffic with feedback", "every answer is scored; some requests explore another model"
+        )
         since = datetime.now(UTC).isoformat()
         prompts = [one.traffic[turn] for one in self._world.organizations]
         found = await self._send(http, gateways, prompts, old, f"traffic {turn + 1}")
-        self._say(f"{len(found.all)} requests, {found.explored:.0%} of them to another model than the favorite")
+        self._say(f"{len(found.all)} requests, {found.explored:.0%} of them to another model than the best estimate")
 
         self._step("Each organization exports its own log", "fedrouter log export")
         for gateway in gateways:
@@ -123,23 +125,25 @@ class Loop:
             )
             self._say(f"{gateway.name}: {done['rows']} evaluations")
 
-        self._step("The three learn one router together", "no query and no embedding of one leaves its organization")
-        learnt_from = {
+        self._step(
+            "The three learn one router together", "no query and no embedding of a single query leaves its organization"
+        )
+        learned_from = {
             one.name: Evaluations.concatenate([one.trial, self._exported(gateway)])
             for one, gateway in zip(self._world.organizations, gateways, strict=True)
         }
         began = time.perf_counter()
-        new = await asyncio.to_thread(self._learn, learnt_from, self._family, old, "trial and exported logs")
-        rows = sum(map(len, learnt_from.values()))
+        new = await asyncio.to_thread(self._learn, learned_from, self._family, old, "trial and exported logs")
+        rows = sum(map(len, learned_from.values()))
         self._say(f"version {new.version}, {new.router.family}, from {rows} evaluations", began)
 
-        self._step("It comes into service while the gateways run", "fedrouter bundle use")
+        self._step("The new router goes into service while the gateways run", "fedrouter bundle use")
         await self._switch(http, gateways, new, prompts)
         await self._measure(http, gateways, new)
         return new
 
     def _exported(self, gateway: Gateway) -> Evaluations:
-        """All that an organization has exported so far, after a look that nothing held out is in it."""
+        """All evaluations that an organization has exported so far; an error if a held-out query is among them."""
         rows = read(gateway.folder / "exports", pool=self._world.pool).evaluations
         learned = {vector.tobytes() for vector in rows.embeddings.astype("<f4")}
         if any(record.embedding in learned for record in self._measured[0].records[gateway.name]):
@@ -167,16 +171,16 @@ class Loop:
     async def _switch(
         self, http: aiohttp.ClientSession, gateways: list[Gateway], bundle: Bundle, prompts: Sequence[Sequence[str]]
     ) -> None:
-        """Traffic goes on meanwhile; a request that fails ends the run."""
+        """Switch every gateway to a bundle while requests continue; a request that fails ends the run."""
         switched = asyncio.Event()
-        going_on = [
-            asyncio.create_task(keep_asking(http, gateway, some, switched))
+        continuing = [
+            asyncio.create_task(keep_sending(http, gateway, some, switched))
             for gateway, some in zip(gateways, prompts, strict=True)
         ]
         waits = await asyncio.gather(*(gateway.use(http, bundle) for gateway in gateways))
         switched.set()
-        asked = sum(await asyncio.gather(*going_on))
-        self._say(f"{max(waits):.1f} s after the command at the latest; {asked} requests meanwhile, none failed")
+        asked = sum(await asyncio.gather(*continuing))
+        self._say(f"{max(waits):.1f} s after the command at most; {asked} requests in the meantime, none failed")
 
     async def _measure(self, http: aiohttp.ClientSession, gateways: list[Gateway], bundle: Bundle) -> None:
         self._step("Held-out queries", f"the same every time; router version {bundle.version}")
@@ -208,7 +212,7 @@ class Loop:
         return self._passes[-1]
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """A line for each version of the router; of each organization, accuracy and dollars."""
+        """One row per version of the router: overall, then accuracy and dollars of each organization."""
         header = ["router", "accuracy", f"$/{PER:,}", "explored", *self._measured[0].records]
         rows = [
             [
@@ -243,7 +247,7 @@ class Loop:
         (self._out / "loop.json").write_text(json.dumps(document, indent=2) + "\n")
         self._voice.say(f"\n[bold]{verdict}[/] 95% intervals; {seconds:.0f} s.")
         if wrong:
-            self._voice.say(f"[bold red]Not improved beyond chance:[/] {wrong}.")
+            self._voice.say(f"[bold red]No significant improvement:[/] {wrong}.")
         self._voice.next(f"open {page}", f"fedrouter usage --store sqlite:///{self._out}/client-1/log.db --by model")
         return wrong
 

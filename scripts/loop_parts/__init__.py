@@ -1,1 +1,1 @@
-"""What `scripts/loop.py` is made of: organizations, gateways, traffic, what was measured, and a picture of it."""
+"""Parts of `scripts/loop.py`: organizations, gateways, traffic, measurements and the plot."""

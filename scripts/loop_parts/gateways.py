@@ -1,4 +1,4 @@
-"""One organization's gateway as a process of its own, and the commands its operator would type."""
+"""One organization's gateway as a separate process, and the commands that its operator would run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_WITHIN, SWITCH_WITHIN = 300.0, 60.0
 
 @dataclass(frozen=True, eq=False)
 class Gateway:
-    """A gateway that is up."""
+    """A running gateway."""
 
     name: str
     folder: Path
@@ -46,7 +46,7 @@ class Gateway:
             await self.process.wait()
 
     async def use(self, http: aiohttp.ClientSession, bundle: Bundle) -> float:
-        """`fedrouter bundle use`, and the seconds until the gateway serves that router."""
+        """Run `fedrouter bundle use`; returns the seconds until the gateway serves that router."""
         await command("bundle", "use", str(bundle.path), "--store", self.store)
         begun = time.perf_counter()
         while time.perf_counter() - begun < SWITCH_WITHIN:
@@ -57,7 +57,7 @@ class Gateway:
             if health["bundle_version"] == bundle.version:
                 return time.perf_counter() - begun
             await asyncio.sleep(0.05)
-        raise FedrouterError(f"{self.name}: version {bundle.version} did not come into service; see {self._log}")
+        raise FedrouterError(f"{self.name}: version {bundle.version} did not go into service; see {self._log}")
 
     @property
     def _log(self) -> Path:
@@ -65,7 +65,7 @@ class Gateway:
 
 
 async def start(name: str, folder: Path, upstream: str, bundle: Path) -> Gateway:
-    """`fedrouter serve`, and the address and key that it prints once it is ready."""
+    """Run `fedrouter serve`; returns when it has printed its address and key."""
     folder.mkdir(parents=True)
     config, log = folder / "gateway.yaml", folder / "gateway.log"
     config.write_text(yaml.safe_dump(_config(folder, upstream, bundle), sort_keys=False))
@@ -97,8 +97,8 @@ def _config(folder: Path, upstream: str, bundle: Path) -> dict[str, Any]:
             "baseline_model": "beacon-large",
             "tradeoff": TRADEOFF,
             "explore": EXPLORE,
-            "region": -1.0,  # the first router knows no places: every query is as near to it as any other
-            "encoder_timeout": 60.0,  # a demonstration waits rather than ask another model
+            "region": -1.0,  # the first router has no regions: its only centre is equally similar to every query
+            "encoder_timeout": 60.0,  # wait for the encoder instead of using the default model
         },
         "model_list": [
             {
@@ -113,7 +113,7 @@ def _config(folder: Path, upstream: str, bundle: Path) -> dict[str, Any]:
 
 
 async def command(*arguments: str) -> dict[str, Any]:
-    """Run `fedrouter` with these arguments; what it found, as JSON."""
+    """Run `fedrouter` with these arguments; returns its JSON output."""
     process = await asyncio.create_subprocess_exec(
         *(FEDROUTER, *arguments, "--json"), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""What the logs say about a pass of queries, and whether one pass was better than another."""
+"""Accuracy and cost of a pass of queries from the logs, and whether one pass was better than another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrouter.evaluations import Floats
 from fedrouter.store.records import Record
 
 Z = 1.96
-"""Standard errors on either side of a mean that make its 95% interval."""
+"""Half-width of a 95% interval, in standard errors."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The same or other queries through every gateway, with one version of the router; records by organization."""
+    """A set of queries sent through every gateway with one version of the router; log rows by organization."""
 
     title: str
     version: int
@@ -74,17 +74,17 @@ class Pass:
 
 
 def accuracy(records: Sequence[Record]) -> Floats:
-    """Their scores, ``(n,)``."""
+    """The scores, ``(n,)``."""
     return np.array([record.score for record in records], np.float64)
 
 
 def cost(records: Sequence[Record]) -> Floats:
-    """Dollars that they cost, from the tokens used and the models' prices; ``(n,)``."""
+    """The costs in US dollars, ``(n,)``, from the tokens used and the models' prices."""
     return np.array([record.cost for record in records], np.float64)
 
 
 def not_better(before: Pass, after: Pass) -> str | None:
-    """What has not improved beyond chance between two passes of the same queries; None if all has."""
+    """What has not improved significantly between two passes of the same queries; None if everything has."""
     gain = Difference.between(before.accuracy, after.accuracy)
     spent = Difference.between(before.cost, after.cost)
     wrong = []

@@ -1,4 +1,4 @@
-"""Three organizations of the simulated world, each with its own kind of queries, and what they ask when."""
+"""Three organizations of the simulated world, each with its own kind of queries, split by use."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedrouter.pool import ModelPool
 
 CLIENTS = 3
 ALPHA = 1.0
-"""How alike the organizations are: the concentration of the Dirichlet that deals out each task's queries."""
+"""How similar the organizations are: the concentration of the Dirichlet that assigns each task's queries."""
 TRIAL = 25
-"""Queries of each organization on which every model was tried before there was any traffic."""
+"""Queries of each organization on which every model is tried before there is any traffic."""
 MODELS = (
     *("beacon-large", "cobalt-code", "docket-law", "ember-med"),
     *("fathom-math", "glossa-polyglot", "harbor-scribe", "indigo-nano"),
 )
-"""The pool: one dear model that is good at most things, and seven cheap ones that are good at something."""
+"""The pool: one expensive model that is good at most tasks, and seven cheap ones that are good at one."""
 CHARACTERS = tuple(character for character in CAST if character.model.name in MODELS)
 
 
 @dataclass(frozen=True)
 class Organization:
-    """The prompts of one organization; no prompt is in two places, or with two organizations."""
+    """The prompts of one organization; no prompt is used twice, in one organization or in two."""
 
     name: str
     trial: Evaluations
@@ -41,7 +41,7 @@ class Organization:
 
 @dataclass(frozen=True)
 class World:
-    """The organizations, the models they may ask, and whose embeddings the gateways will make."""
+    """The organizations, the models they can use, and the encoder of the gateways."""
 
     dataset: Dataset
     pool: ModelPool
@@ -53,11 +53,11 @@ class World:
 
 
 def make_world(rounds: int, requests: int, held_out: int, seed: int) -> World:
-    """Deal the simulated world's prompts out; one seed, one deal."""
+    """Assign the simulated world's prompts to organizations; the seed determines the assignment."""
     dataset = simulated_world()
     pool = ModelPool(character.model for character in CHARACTERS)
     evaluations = dataset.evaluations.over(pool)
-    place = {text: row for row, text in enumerate(evaluations.text or ())}
+    index = {text: row for row, text in enumerate(evaluations.text or ())}
     draw = np.random.default_rng(seed)
     organizations = []
     for client in partition(evaluations, CLIENTS, ALPHA, seed=seed):
@@ -68,7 +68,7 @@ def make_world(rounds: int, requests: int, held_out: int, seed: int) -> World:
         organizations.append(
             Organization(
                 client.name,
-                evaluations.of_queries([place[text] for text in trial]),
+                evaluations.of_queries([index[text] for text in trial]),
                 [traffic[start : start + requests] for start in range(0, rounds * requests, requests)],
                 kept[:held_out],
             )

@@ -1,4 +1,4 @@
-"""The loop as a picture and a page: accuracy and cost, request by request, with every switch of the router."""
+"""The plot and HTML page of the loop: accuracy and cost over all requests, with every switch of the router."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WINDOW = 120
-"""Requests that a point of the curves is the mean of."""
+"""Requests that each point of the curves averages."""
 PER = 1000
 
 
 def draw(passes: Sequence[Pass], measured: Sequence[Pass]) -> Figure:
-    """All passes in the order they were sent; those in ``measured`` are of the same held-out queries."""
+    """Plot all passes in the order they were sent; those in ``measured`` use the same held-out queries."""
     from matplotlib.figure import Figure
 
     with look.style():
@@ -35,9 +35,9 @@ def draw(passes: Sequence[Pass], measured: Sequence[Pass]) -> Figure:
         ):
             _panel(panel, passes, measured, name, color)
             panel.set_ylabel(label)
-        top.set_title("What the gateways' logs say")
+        top.set_title("Accuracy and cost in the gateways' logs")
         bottom.set_ylim(bottom=0)
-        bottom.set_xlabel("requests of the three organizations, in the order they came")
+        bottom.set_xlabel("requests of the three organizations, in order of arrival")
     return figure
 
 
@@ -73,29 +73,29 @@ def _panel(panel: Axes, passes: Sequence[Pass], measured: Sequence[Pass], name: 
 
 
 def _rolling(values: Floats) -> tuple[Floats, Floats]:
-    """Means over a window within one pass, at the window's end."""
+    """Moving average within one pass, at the end of each window."""
     size = max(1, min(WINDOW, len(values) // 4))
     sums = np.cumsum(np.concatenate([[0.0], values]))
     return np.arange(size, len(values) + 1, dtype=np.float64), (sums[size:] - sums[:-size]) / size
 
 
 CAPTION = (
-    f"Grey: the same held-out queries through every gateway, with their mean. Between them: traffic that the router "
-    f"learns from, as the mean of the last {WINDOW} requests. Dashed: another version of the router comes into service "
-    "while the gateways run. Exploration is on throughout."
+    f"Gray: the same held-out queries through every gateway, with their mean. Between: traffic that the router learns "
+    f"from, as a moving average over {WINDOW} requests. Dashed lines: a new version of the router goes into service "
+    "while the gateways run. Exploration is always on."
 )
 
 
 def write_page(
     out: Path, passes: Sequence[Pass], measured: Sequence[Pass], header: list[str], rows: list[list[str]], verdict: str
 ) -> Path:
-    """loop.png, loop.svg and loop.html in a folder."""
+    """Write loop.png, loop.svg and loop.html."""
     figure = draw(passes, measured)
     look.write(figure, out / "loop")
-    page = Page("The loop, end to end")
+    page = Page("The whole loop")
     page.text(
-        "Simulated: fictional models that answer on loopback, drawn accuracy and cost. The gateways, their logs, the "
-        "exports, the federation and the switches are real.",
+        "Simulated: fictional models on localhost, with random accuracy and cost. The gateways, their logs, the exports, "
+        "the federation and the switches are real.",
         "soft",
     )
     page.text(verdict)

@@ -1,4 +1,4 @@
-"""Requests to a gateway, each with feedback on its answer, and what the log then says about them."""
+"""Send requests to a gateway with feedback on each answer, and read their rows from its log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedrouter.store.store import Store
 from loop_parts.gateways import Gateway
 
 AT_ONCE = 4
-"""Requests that one organization has under way at a time."""
+"""Concurrent requests of one organization."""
 PAUSE = 0.05
-"""Seconds between requests that only keep a gateway at work."""
+"""Seconds between requests that only keep a gateway busy during a switch."""
 
 
-async def ask(http: aiohttp.ClientSession, gateway: Gateway, prompt: str, feedback: bool = True) -> str:
-    """One request, routed; its decision. The feedback is how good the simulated model says its answer was."""
+async def request(http: aiohttp.ClientSession, gateway: Gateway, prompt: str, feedback: bool = True) -> str:
+    """Send one request; returns its decision id. The feedback is the accuracy that the simulated model reports."""
     headers = {"authorization": f"Bearer {gateway.key}"}
     body = {"model": "auto", "messages": [{"role": "user", "content": prompt}]}
     async with http.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers) as response:
@@ -38,12 +38,12 @@ async def ask(http: aiohttp.ClientSession, gateway: Gateway, prompt: str, feedba
 async def send(
     http: aiohttp.ClientSession, gateway: Gateway, prompts: Sequence[str], done: Callable[[], None]
 ) -> list[Record]:
-    """Ask all prompts, some at a time; their rows of the log, in the order of the prompts."""
+    """Send all prompts, some concurrently; returns their rows of the log, in the order of the prompts."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(prompt: str) -> str:
         async with room:
-            decision = await ask(http, gateway, prompt)
+            decision = await request(http, gateway, prompt)
             done()
             return decision
 
@@ -54,17 +54,17 @@ async def send(
 
 def _complete(record: Record | None) -> Record:
     if record is None or record.score is None or record.cost is None or record.embedding is None:
-        raise FedrouterError("a request that was answered and scored is not in the log as such")
+        raise FedrouterError("a request that was answered and scored is incomplete in the log")
     return record
 
 
-async def keep_asking(
+async def keep_sending(
     http: aiohttp.ClientSession, gateway: Gateway, prompts: Sequence[str], until: asyncio.Event
 ) -> int:
-    """Ask over and over, without feedback, so that nothing is learned from it; how often."""
-    asked = 0
+    """Send requests without feedback, so that nothing is learned from them, until told to stop; returns how many."""
+    sent = 0
     while not until.is_set():
-        await ask(http, gateway, prompts[asked % len(prompts)], feedback=False)
-        asked += 1
+        await request(http, gateway, prompts[sent % len(prompts)], feedback=False)
+        sent += 1
         await asyncio.sleep(PAUSE)
-    return asked
+    return sent

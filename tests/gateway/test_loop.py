@@ -79,4 +79,4 @@ def test_the_loop_fails_where_the_router_cannot_tell_queries_apart(tmp_path):
     status, said, found = run(tmp_path / "loop", *arguments)
     assert status == 1
     assert not found["improved"]
-    assert "Not improved beyond chance" in said
+    assert "No significant improvement" in said
