@@ -94,8 +94,8 @@ def write_page(
     look.write(figure, out / "loop")
     page = Page("The whole loop")
     page.text(
-        "Simulated: fictional models on localhost, with random accuracy and cost. The gateways, their logs, the exports, "
-        "the federation and the switches are real.",
+        "Simulated: fictional models on localhost, with random accuracy and cost. The gateways, their logs, the "
+        "exports, the federation and the switches are real.",
         "soft",
     )
     page.text(verdict)
