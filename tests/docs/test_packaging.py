@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from docs.blocks import PROJECT
-from fedrouter.gateway.config import read_config
+from fedrouter.gateway.config_file import read_config
 
 PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))

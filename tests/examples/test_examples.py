@@ -10,7 +10,10 @@ import pytest
 from conftest import PROJECT
 
 PRINTED = {
+    "federation_in_one_process.py": ["The router is the one of before, to the bit: True"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
+    "own_data.py": ["Routed within $0.004 a query: accuracy"],
+    "own_judge.py": ["0.0 by judge:python_parses", "1.0 by judge:exact_match"],
 }
 """What must be among the lines that each example prints."""
 
