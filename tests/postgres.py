@@ -1,4 +1,4 @@
-"""Databases for tests in a PostgreSQL server: the one that FEDROUTER_POSTGRES names, or one started for the tests."""
+"""PostgreSQL databases for tests: in the server that FEDROUTER_POSTGRES names, or in one started for the tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 @contextmanager
 def databases() -> Iterator[Callable[[], str]]:
-    """Gives a function that makes a new database and says its URL; skips the test where there is no server."""
+    """Yield a function that creates a database and returns its URL; skip the test where no server can be started."""
     psycopg = pytest.importorskip("psycopg", reason="no psycopg: the [postgres] extra is not installed")
     with _server() as url:
         made: list[str] = []
@@ -35,6 +35,17 @@ def databases() -> Iterator[Callable[[], str]]:
         yield new
         for name in made:
             run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def clear(url: str) -> None:
+    """Empty a database and close its other connections; much faster than to create another one."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
 
 
 @contextmanager
@@ -64,7 +75,8 @@ def _server() -> Iterator[Callable[[str], str]]:
 
     cluster = str(folder / "cluster")
     run(initdb, "-D", cluster, "-U", "fedrouter", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-    settings = f"-c listen_addresses='' -c unix_socket_directories='{folder}'"
+    # Nothing in it has to survive a power failure.
+    settings = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off -c full_page_writes=off"
     run(server, "-D", cluster, "-w", "-l", str(folder / "log"), "-o", settings, "start")
     try:
         yield lambda name: f"postgresql://fedrouter@/{name}?host={folder}"

@@ -14,8 +14,6 @@ from gateway.process import GatewayProcess, settings
 from gateway.running import SQL, config_for, eventually
 from postgres import databases
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def store_url():
@@ -69,6 +67,7 @@ def test_a_budget_holds_through_both_in_turn(pair):
     assert first.store.spent(identity, 0.0) == 0
 
 
+@pytest.mark.slow
 def test_a_gateway_killed_under_load_has_lost_no_answer(bundle, upstream, store_url, tmp_path):
     config = settings(tmp_path, bundle, upstream.url) | {"store": store_url}
     gateway = GatewayProcess(tmp_path, config)

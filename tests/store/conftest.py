@@ -1,4 +1,4 @@
-"""Stores for tests: a SQLite file, and as a slow test a database in a PostgreSQL server."""
+"""Stores for tests: a SQLite file, and a database in a PostgreSQL server where one can be started."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import numpy as np
 import pytest
 
 from fedrouter.store import Record, new_id
-from postgres import databases
+from postgres import clear, databases
 
 
 @pytest.fixture(scope="session")
-def new_database():
+def database():
     with databases() as new:
-        yield new
+        yield new()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def url(request, tmp_path):
-    """A place for a new store."""
+    """Where a new store can be created."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'log.db'}"
-    return request.getfixturevalue("new_database")()
+        yield f"sqlite:///{tmp_path / 'log.db'}"
+        return
+    database = request.getfixturevalue("database")
+    yield database
+    clear(database)
 
 
 @pytest.fixture(scope="session")

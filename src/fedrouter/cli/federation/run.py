@@ -48,6 +48,9 @@ def run(
         int, typer.Option("--quorum", min=1, help="Number of clients that must answer every request.")
     ] = 1,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a request may take.")] = 300.0,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, help="Seconds to wait at the start for clients that are not connected.")
+    ] = 30.0,
     robust: Annotated[
         bool, typer.Option("--robust", help="Limit the influence of any one client on the router, at a small cost.")
     ] = False,
@@ -78,7 +81,7 @@ def run(
     job = _job(
         router, rounds, seed, _names(models), _names(clients), add_model or [], join or [], bundle, quorum, timeout
     )
-    job = replace(job, robust=_robust() if robust else None, secure=SECURE_THRESHOLD if secure else None)
+    job = replace(job, gather=wait, robust=_robust() if robust else None, secure=SECURE_THRESHOLD if secure else None)
     resumed = False
     if name is None:
         name, resumed = name_for(directory, job)
