@@ -107,6 +107,11 @@ class GatewayProcess:
         fields = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
         return int(fields["VmRSS"].split()[0]) / 1024
 
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used so far."""
+        user, system = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def printed(self) -> str:
         return "".join((self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
 

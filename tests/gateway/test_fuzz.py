@@ -30,8 +30,9 @@ EXAMPLES = 100
 LEAK, STEP = 4.0, 32.0
 """Megabytes of growth after the warm-up: what leaks grows in both halves of the rest, by less than LEAK in one of them;
 the allocator may take a step once, of less than STEP."""
-PULSE = 10.0
-"""Seconds within which it must answer somebody else whatever it is fed, on a machine that is busy."""
+MAX_STALL = 1.0
+"""CPU seconds the gateway may use until it answers another client, whatever it is being sent. Wall-clock time would
+measure how busy the machine is."""
 
 
 @dataclass
@@ -43,7 +44,8 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     served: set[str] = field(default_factory=set)
     slowest: tuple[float, str] = (0.0, "")
-    longest_pulse: float = 0.0
+    longest_stall: float = 0.0
+    pulses: int = 0
 
 
 async def feed(gateway: GatewayProcess, seeds: range, outcome: Outcome) -> None:
@@ -70,15 +72,18 @@ async def feed(gateway: GatewayProcess, seeds: range, outcome: Outcome) -> None:
 
     async def pulse() -> None:
         while True:
-            begun = time.monotonic()
-            await send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
-            outcome.longest_pulse = max(outcome.longest_pulse, time.monotonic() - begun)
+            begun = gateway.cpu_seconds()
+            reply = await send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert reply.status == 200
+            outcome.longest_stall = max(outcome.longest_stall, gateway.cpu_seconds() - begun)
+            outcome.pulses += 1
             await asyncio.sleep(0.02)
 
     beating = asyncio.create_task(pulse())
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
     beating.cancel()
-    await asyncio.gather(beating, return_exceptions=True)
+    (ended,) = await asyncio.gather(beating, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError), ended
 
 
 def judged(bent: Case, reply: Reply) -> str | None:
@@ -137,7 +142,8 @@ def check(gateway: GatewayProcess, tolerant: TolerantUpstream, outcome: Outcome)
     assert outcome.served
     assert outcome.served <= logged
     assert {200, 400, 401} <= set(outcome.statuses)
-    assert outcome.longest_pulse < PULSE, outcome.slowest
+    assert outcome.pulses
+    assert outcome.longest_stall < MAX_STALL, outcome.slowest
     page = asyncio.run(
         send(gateway.url, f"GET /metrics HTTP/1.0\r\nauthorization: Bearer {gateway.key}\r\n\r\n".encode())
     )
@@ -162,7 +168,7 @@ def test_ten_thousand_bent_requests_cause_no_failure_no_hang_and_no_growth(gatew
         held.append(gateway.megabytes())
     print(
         f"\n{CASES} cases in {time.monotonic() - begun:.0f} s: {dict(sorted(outcome.statuses.items()))}; memory"
-        f" {', '.join(f'{megabytes:.1f}' for megabytes in held)} MB; longest pulse {outcome.longest_pulse:.2f} s;"
+        f" {', '.join(f'{megabytes:.1f}' for megabytes in held)} MB; longest stall {outcome.longest_stall:.2f} CPU s;"
         f" slowest {outcome.slowest[0]:.2f} s, {outcome.slowest[1]}"
     )
     check(gateway, tolerant, outcome)
@@ -177,7 +183,7 @@ def test_the_surface_is_what_its_own_document_says(gateway, tmp_path):
     command = [
         *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{gateway.url}/openapi.json"),
         *("--header", f"Authorization: Bearer {gateway.key}", "--seed", "6", "--max-examples", str(EXAMPLES)),
-        # A sound wish that leaves no model (a price too low, a name nobody has) is refused, as the document cannot say.
+        # Valid options that exclude every model (too low a price, an unknown name) are rejected; no schema can say so.
         *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
         *("--generation-database", "none", "--suppress-health-check", "all", "--request-timeout", "30", "--no-color"),
     ]

@@ -48,6 +48,7 @@ class ControlledUpstream:
         self.headers: list[dict[str, str]] = []
         self.asked: Counter[str] = Counter()
         self.closed_early = threading.Event()
+        self.released = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -63,6 +64,7 @@ class ControlledUpstream:
         self.headers.clear()
         self.asked.clear()
         self.closed_early.clear()
+        self.released.clear()
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -109,6 +111,11 @@ class ControlledUpstream:
         behavior = model.split("/")[0]
         if behavior == "slow":
             await asyncio.sleep(0.3)
+        elif behavior == "recovers":  # fails twice, then answers once it is released
+            if self.asked[model] <= 2:
+                return self._plain(writer, b"oops", 500)
+            while not self.released.is_set():
+                await asyncio.sleep(0.01)
         elif behavior == "hang":
             await asyncio.sleep(60)
         elif behavior == "reset":

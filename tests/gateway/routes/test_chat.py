@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from fedrouter.data.simulator import CAST
 from gateway.running import SQL, config_for, events
 from gateway.upstreams import chunks, completion
 
@@ -57,7 +58,8 @@ def test_the_log_holds_the_request_when_the_answer_is_there(gateway, known_promp
     assert record.status == "ok"
     assert record.served == record.chosen == response.headers["x-fedrouter-model"]
     assert (record.input_tokens, record.output_tokens) == (10, 5)
-    assert record.cost == pytest.approx(record.baseline_cost, rel=10)
+    served = next(character.model for character in CAST if character.model.name == record.served)
+    assert record.cost == pytest.approx((10 * served.input_price + 5 * served.output_price) / 1e6)
     assert record.baseline_cost == pytest.approx((10 * 10.0 + 5 * 30.0) / 1e6)
     assert (record.tradeoff, record.task, record.streamed, record.attempts) == (50, "sums", False, 1)
     assert record.text is None

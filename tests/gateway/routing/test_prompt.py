@@ -102,9 +102,9 @@ def test_turns_of_one_conversation_share_its_name_and_others_do_not():
     ],
 )
 def test_no_text_takes_long(text):
-    begun = time.perf_counter()
+    begun = time.thread_time()  # not wall-clock time, which depends on what else the machine does
     assert len(human_text(text)) <= MAX_PROMPT
-    assert time.perf_counter() - begun < 1.5
+    assert time.thread_time() - begun < 1.5
 
 
 @pytest.mark.parametrize("content", [None, 3, {}, [], [None, 3, {"type": "text"}, {"type": "text", "text": 5}], [[]]])

@@ -83,10 +83,9 @@ def test_a_stream_that_breaks_off_says_so_and_is_not_begun_again(failing, upstre
 
 
 def test_a_stream_is_over_when_it_says_so_even_if_its_connection_lingers(start, bundle, upstream, tmp_path):
-    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "lingers"}))
-    begun = time.perf_counter()
+    patient = QUICK.replace(idle=60, answer=60, deadline=60)  # longer than the test's client waits
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "lingers"}, timing=patient))
     response = gateway.chat(SQL, stream=True)
-    assert time.perf_counter() - begun < 0.5
     assert response.text.rstrip().endswith("[DONE]")
     assert gateway.record(response).status == "ok"
 

@@ -1,0 +1,58 @@
+"""Metrics in Prometheus' text format, read back by Prometheus' own parser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedrouter.gateway.observe.metrics import BUCKETS, HELP, Metrics
+from fedrouter.store.records import Record
+
+RECORD = Record(
+    id="a", time=0.0, key="k", bundle="b", version=1, family="f", tradeoff=1.0, chosen="m", reason="best",
+    served="m", cost=0.002, baseline_cost=0.01, input_tokens=10, output_tokens=5, latency_ms=20.0, overhead_ms=2.0,
+    status="ok",
+)  # fmt: skip
+
+
+def samples(metrics):
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {(each.name, *sorted(each.labels.items())): each.value for family in families for each in family.samples}
+
+
+def test_a_served_request_is_counted_by_model_status_and_reason():
+    metrics = Metrics()
+    metrics.served(RECORD)
+    metrics.served(replace(RECORD, served="n", cost=None, baseline_cost=None, latency_ms=200_000.0))
+    found = samples(metrics)
+    assert found["fedrouter_requests_total", ("model", "m"), ("reason", "best"), ("status", "ok")] == 1
+    assert found["fedrouter_fallbacks_total", ("chosen", "m"), ("served", "n")] == 1
+    assert found["fedrouter_tokens_total", ("direction", "input"), ("model", "m")] == 10
+    assert found["fedrouter_cost_usd_total", ("model", "m")] == 0.002
+    assert found["fedrouter_baseline_cost_usd_total",] == 0.01
+    assert found["fedrouter_request_seconds_count",] == 2
+    assert found["fedrouter_request_seconds_sum",] == 200.02
+    assert found["fedrouter_request_seconds_bucket", ("le", "0.01")] == 0
+    assert found["fedrouter_request_seconds_bucket", ("le", "0.025")] == 1
+    assert found["fedrouter_request_seconds_bucket", ("le", str(BUCKETS[-1]))] == 1
+    assert found["fedrouter_request_seconds_bucket", ("le", "+Inf")] == 2
+
+
+def test_every_counter_is_described_before_it_has_a_value():
+    text = Metrics().exposition().decode()
+    for name in HELP:
+        assert f"# HELP {name} " in text
+        assert f"# TYPE {name} counter" in text
+    assert "_created" not in text
+
+
+def test_gauges_are_read_when_metrics_are_scraped_and_labels_are_escaped():
+    waiting = [3.0]
+    metrics = Metrics(lambda: [("fedrouter_log_waiting", "about", (), waiting[0])])
+    metrics.count("fedrouter_refused_total", code='a"b\\c\nd')
+    assert samples(metrics)["fedrouter_log_waiting",] == 3
+    waiting[0] = 4.0
+    found = samples(metrics)
+    assert found["fedrouter_log_waiting",] == 4
+    assert found["fedrouter_refused_total", ("code", 'a"b\\c\nd')] == 1
