@@ -11,6 +11,7 @@ import pytest
 
 from fedrouter.gateway.config import RoutingConfig, TimingConfig
 from fedrouter.gateway.config_file import BadConfig, read_config
+from fedrouter.gateway.reference import tables, updated
 
 DOCUMENTED = {"default_model": "small", "baseline_model": "large"}
 """What the documented config sets apart from the defaults it shows."""
@@ -162,3 +163,16 @@ def test_check_says_what_is_wrong_and_exits_2(tmp_path):
     path.write_text(GOOD)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
+
+
+def test_the_reference_tables_of_the_documentation_are_current():
+    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    assert page.count("<!-- table: ") == len(tables()) == 3
+    assert page == updated(page), "run python -m fedrouter.gateway.reference docs/gateway.md"
+
+
+def test_every_field_is_documented():
+    rows = tables()["config"]
+    for path in ("model_list[].params.api_key", "routing.sticky.gain", "judges.list[].kind", "keep_prompts"):
+        assert f"| `{path}` |" in rows
+    assert all(row.count(" | ") == 3 and not row.endswith(" |  |") for row in rows.splitlines())

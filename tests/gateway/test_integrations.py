@@ -54,7 +54,7 @@ def test_the_snippets_for_openai_s_sdk_run(gateway, tmp_path):
 
 
 def test_the_snippet_for_curl_runs(gateway, tmp_path):
-    printed = run(["bash", "-euc", *blocks("curl", "bash")], gateway, tmp_path)
+    printed = run(["bash", "-euc", *blocks("curl", "sh")], gateway, tmp_path)
     assert "Four." in printed
     newest = gateway.store.latest(1)[0]
     assert (newest.score, newest.tradeoff) == (0.5, 50.0)

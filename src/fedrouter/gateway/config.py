@@ -139,7 +139,7 @@ class Upstream(Section):
         default=None, description="Context length in tokens; default: no limit."
     )
     abilities: frozenset[Ability] = Field(
-        default=frozenset({"tools", "json"}), description=f"Of {', '.join(f'`{name}`' for name in ABILITIES)}."
+        default=frozenset({"tools", "json"}), description="What the model can do; it gets no requests that need more."
     )
 
     @property
@@ -265,7 +265,9 @@ class JudgeConfig(Section):
 
     kind: Text = Field(description="`exact_match`, `regex`, `json_schema` or `model`.")
     settings: Mapping[str, str] = Field(
-        default={}, validate_default=True, description="`pattern`; `schema`; `model` and `instructions`."
+        default={},
+        validate_default=True,
+        description="Of `regex`: `pattern`; of `json_schema`: `schema`; of `model`: `model`, `instructions`.",
     )
 
     @field_validator("settings", mode="before")

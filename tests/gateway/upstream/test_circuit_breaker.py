@@ -23,6 +23,14 @@ def clock():
     return Clock()
 
 
+@pytest.fixture
+def recovering(upstream):
+    """The upstream, whose model ``recovers`` waits to be released; it is, however the test ends."""
+    upstream.forget()
+    yield upstream
+    upstream.released.set()
+
+
 def opened(clock, failures=2, rest=10.0):
     breaker = CircuitBreaker(failures, rest, clock)
     for _ in range(failures):
@@ -108,15 +116,14 @@ def test_without_a_limit_it_never_opens(clock):
 
 
 def test_requests_that_come_together_after_the_rest_send_one_probe_and_the_others_skip_the_model(
-    start, bundle, upstream, tmp_path, known_prompts
+    start, bundle, recovering, tmp_path, known_prompts
 ):
-    upstream.forget()
     prompt = next(iter(known_prompts))
     body = {"model": "auto", "messages": [{"role": "user", "content": prompt}]}
-    first = start(config_for(tmp_path, bundle, upstream.url)).http.post("/v1/route", json=body).json()["model"]
+    first = start(config_for(tmp_path, bundle, recovering.url)).http.post("/v1/route", json=body).json()["model"]
     (tmp_path / "recovering").mkdir()
     timing = QUICK.replace(answer=20, deadline=20, retries=0, breaker_failures=2, breaker_rest=0.5)
-    gateway = start(config_for(tmp_path / "recovering", bundle, upstream.url, {first: "recovers"}, timing=timing))
+    gateway = start(config_for(tmp_path / "recovering", bundle, recovering.url, {first: "recovers"}, timing=timing))
     for _ in range(2):
         assert gateway.chat(prompt).headers["x-fedrouter-instead-of"] == first
     time.sleep(0.6)
@@ -128,18 +135,18 @@ def test_requests_that_come_together_after_the_rest_send_one_probe_and_the_other
 
     probe = threading.Thread(target=request)
     probe.start()
-    while upstream.asked["recovers"] < 3:  # the probe is out, and its answer takes a while
+    while recovering.asked["recovers"] < 3:  # the probe is out, and its answer takes a while
         time.sleep(0.01)
     others = [threading.Thread(target=request) for _ in range(8)]
     for thread in others:
         thread.start()
     for thread in others:
         thread.join()
-    assert f'fedrouter_resting{{{{model="{first}"}}}} 1.0' in gateway.http.get("/metrics").text
+    assert f'fedrouter_resting{{model="{first}"}} 1.0' in gateway.http.get("/metrics").text
     assert len(served) == 8
     assert all(chosen != first and model == chosen for chosen, model, _ in served)
-    upstream.released.set()
+    recovering.released.set()
     probe.join()
-    assert upstream.asked["recovers"] == 3
+    assert recovering.asked["recovers"] == 3
     assert served[-1] == (first, first, "ok")
     assert gateway.chat(prompt).headers["x-fedrouter-model"] == first  # closed again
