@@ -29,4 +29,4 @@ def server_app() -> ServerApp:
 
 def _perform(connection: Connection, run: str, flower_home: Path) -> None:
     # Flower's home is a folder in the coordinator's state directory, so no path of it travels with the run.
-    perform_run(open_coordinator(flower_home.parent), check_name(run), connection)
+    perform_run(open_coordinator(flower_home.parent), check_name(run, "run"), connection)

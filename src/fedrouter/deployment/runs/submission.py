@@ -49,7 +49,7 @@ class SubmittedRun:
 def submit(directory: CoordinatorDirectory, name: str, job: Job) -> SubmittedRun:
     """Start a run, or resume an interrupted one of the same name and job."""
     check_flower()
-    folder = directory.runs / check_name(name)
+    folder = directory.runs / check_name(name, "run")
     jobs.write(job, folder)
     tail = Tail(folder, from_end=True)
     if (folder / RESULT).exists():

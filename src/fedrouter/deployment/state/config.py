@@ -87,10 +87,10 @@ class ClientConfig:
     peers: Mapping[str, str] = field(default_factory=dict)
 
 
-def check_name(name: str) -> str:
-    """Validate the name of a client, which is also shown in reports and used in file names."""
+def check_name(name: str, kind: str = "client") -> str:
+    """Validate the name of a client, or of a run, which is also shown in reports and used in file names."""
     if not NAME.fullmatch(name):
-        raise BadInput(f"client {name!r}: expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first")
+        raise BadInput(f"{kind} {name!r}: expected 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first")
     return name
 
 
