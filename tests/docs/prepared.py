@@ -1,19 +1,27 @@
-"""The small files that the documentation's commands read: benchmark tables and clients' logs of the simulated world."""
+"""The small files that the documentation's commands read: tables, logs, and a gateway's bundle and store."""
 
 from __future__ import annotations
 
+import asyncio
 import csv
+import threading
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedrouter.bundle import load
 from fedrouter.data.partition import partition
 from fedrouter.data.simulator import simulated_world
 from fedrouter.evaluations import Evaluations
+from fedrouter.gateway.client import GatewayClient
+from fedrouter.gateway.demo import demo_bundle, demo_config
+from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
+from fedrouter.store.store import Store
 
 MODELS = 5
+REQUESTS = 300
 
 
 def prepare(folder: Path) -> Path:
@@ -51,3 +59,29 @@ def log(path: Path, rows: Evaluations) -> None:
         for row in range(len(rows)):
             model = other if row % 3 == 0 else known[row % MODELS]
             lines.writerow([rows.text[rows.query[row]], model, rows.accuracy[row], rows.cost[row]])
+
+
+def serve(folder: Path) -> Path:
+    """A bundle `v1` and the store `fedrouter.db` of a gateway that has served, explored and been given feedback."""
+    world = simulated_world().evaluations
+    known = dict(zip(world.text, world.embeddings, strict=True))
+    upstreams, loop = SimulatedServer(Cast(), delay=0.0), asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result()
+    demo_bundle(folder / "v1")
+    config = demo_config(folder, upstreams.url)
+    explore = config.routing.explore.replace(share=0.5, extra_cost=0.5)
+    config = config.replace(store=f"sqlite:///{folder}/fedrouter.db", routing=config.routing.replace(explore=explore))
+
+    def encoder_of(_):
+        return lambda texts: np.stack([known.get(text, world.embeddings[0]) for text in texts])
+
+    with GatewayClient(folder / "v1", config, encoder_of) as client:
+        for text in np.random.default_rng(1).choice(list(known), REQUESTS, replace=False).tolist():
+            answer = client.chat.completions.create(messages=[{"role": "user", "content": text}])
+            client.feedback(answer.fedrouter.decision_id, answer.simulated.accuracy)
+    asyncio.run_coroutine_threadsafe(upstreams.stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    with Store.open(config.store) as store:
+        store.set_current(load(folder / "v1").manifest["digest"], str(folder / "v1"))
+    return folder

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from docs.blocks import PAGES, PROJECT, RUN, SHOWN, blocks
-from docs.prepared import prepare
+from docs.prepared import prepare, serve
 
 ALL = [block for page in PAGES for block in blocks(page)]
 
@@ -22,6 +22,11 @@ ALL = [block for page in PAGES for block in blocks(page)]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Path:
     return prepare(tmp_path_factory.mktemp("prepared"))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Path:
+    return serve(tmp_path_factory.mktemp("served"))
 
 
 def play(page: Path, folder: Path, slow: bool) -> None:
@@ -63,8 +68,9 @@ def test_the_quick_blocks_of_a_page_run(page, files, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with(slow=True), ids=called)
-def test_all_blocks_of_a_page_run(page, files, tmp_path, monkeypatch):
-    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+def test_all_blocks_of_a_page_run(page, files, served, tmp_path, monkeypatch):
+    for folder in (files, served):
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     play(page, tmp_path, slow=True)
 
