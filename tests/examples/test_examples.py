@@ -11,8 +11,10 @@ from conftest import PROJECT
 
 PRINTED = {
     "federation_in_one_process.py": ["The router is the one of before, to the bit: True"],
+    "gateway_in_process.py": ["capital of Mali? (small answers)", "is irrational. (large answers)"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
     "own_data.py": ["Routed within $0.004 a query: accuracy"],
+    "own_family.py": ["of 200 queries"],
     "own_judge.py": ["0.0 by judge:python_parses", "1.0 by judge:exact_match"],
 }
 """What must be among the lines that each example prints."""
@@ -22,7 +24,7 @@ PRINTED = {
 def test_an_example_runs(path, tmp_path):
     done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    for line in PRINTED.get(path.name, ()):
+    for line in PRINTED[path.name]:
         assert line in done.stdout
     assert len(done.stdout.splitlines()) >= 3
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
