@@ -49,6 +49,14 @@ class ExactSums:
         return sums.carried()
 
     @classmethod
+    def from_totals(cls, totals: npt.NDArray[np.float64]) -> ExactSums:
+        """Floats of any shape as exact sums, each rounded once."""
+        scaled = np.ldexp(np.asarray(totals, np.float64), FRACTION_BITS - LIMB_BITS)
+        high = np.floor(scaled)
+        low = np.rint(np.ldexp(scaled - high, LIMB_BITS))
+        return cls(np.stack([high, low], axis=-1).astype(np.int64)).carried()
+
+    @classmethod
     def products(cls, left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> ExactSums:
         """``left' right`` over rows ``(n, a)`` and ``(n, b)``, each factor rounded once to a multiple of 2^-20.
 

@@ -1,11 +1,12 @@
-"""How a message is packed into arrays and scalars, unpacked again, and checked at both ends."""
+"""Messages between server and clients: packed into named arrays and JSON scalars, and checked at both ends."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, Self, TypeVar, get_type_hints
+from functools import cached_property
+from typing import Annotated, Any, Generic, Self, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +16,31 @@ from fedrouter.exact import ExactSums
 from fedrouter.routers.mlp import CostScale, Weights
 
 Packed = tuple[dict[str, npt.NDArray[Any]], str]
-"""A message on the wire: named arrays, and its scalars as JSON."""
-
-
+"""A message as it is sent: named arrays, and its scalars as JSON. Read it, never change it."""
 Named = Mapping[str, npt.NDArray[Any]]
 """A group of arrays of any kind, by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A payload whose fields are arrays, exact sums, named groups of arrays, or scalars."""
+    """A payload whose fields are arrays, exact sums, named groups of arrays, or scalars.
+
+    A message is immutable, so it is packed once, however many readers (engine, journal, size check) need that form.
+    Each field is ``Annotated`` with its shape and meaning; docs/messages.md prints these.
+    """
 
     def __post_init__(self) -> None:
         self.check()
 
     def check(self) -> None:
-        """Refuse what breaks the rules of this type; a subclass says what they are."""
+        """Raise BadMessage if a field breaks the rules of this type; subclasses define the rules."""
 
     def pack(self) -> Packed:
+        """The form that travels; computed on first use."""
+        return self._packed
+
+    @cached_property
+    def _packed(self) -> Packed:
         arrays: dict[str, npt.NDArray[Any]] = {}
         scalars: dict[str, Any] = {}
         for part in fields(self):
@@ -50,7 +58,7 @@ class Message:
 
     @classmethod
     def unpack(cls, packed: Packed) -> Self:
-        """The message again; its type's rules are checked, and anything missing or left over is refused."""
+        """Rebuild a message from its packed form; missing or extra fields and broken rules raise BadMessage."""
         arrays, scalars = dict(packed[0]), packed[1]
         try:
             values: dict[str, Any] = dict(json.loads(scalars))
@@ -68,14 +76,16 @@ class Message:
                     values[name] = tuple(values[name])
             if arrays:
                 raise KeyError("arrays left over")
-            return cls(**values)
+            message = cls(**values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # The error's own text may quote what was sent, so only its kind is told.
+            # The text of the error may quote what was sent, so only its type is reported.
             raise BadMessage(f"{cls.__name__}: its fields do not fit ({type(error).__name__})") from None
+        message.__dict__["_packed"] = packed  # as it came: packing it again would give the same
+        return message
 
     @property
     def size(self) -> int:
-        """Bytes of arrays and scalars."""
+        """Number of bytes in arrays and scalars."""
         arrays, scalars = self.pack()
         return sum(array.nbytes for array in arrays.values()) + len(scalars)
 
@@ -84,7 +94,7 @@ class Message:
             raise BadMessage(f"{type(self).__name__}: {what}")
 
     def require_array(self, name: str, kind: type[np.generic], shape: tuple[int | None, ...]) -> None:
-        """A field of this kind and shape (None: any length), finite where it holds floats."""
+        """Require that a field has this dtype and shape (None: any length), and no NaN or infinity."""
         array = getattr(self, name)
         array = array.limbs if isinstance(array, ExactSums) else array
         fits = (
@@ -107,10 +117,12 @@ Reply = TypeVar("Reply", bound=Message)
 
 @dataclass(frozen=True, eq=False)
 class Request(Message, Generic[Reply]):
-    """A message to a client, tied to the type of message that answers it.
+    """A message to a client, typed by the message that answers it.
 
-    ``fold`` below zero is about all the client's rows. From zero on it names a part of them that the client sets
-    aside: learning then goes without that part, and scoring uses it alone. This is federated cross-validation.
+    ``fold`` supports federated cross-validation. Below zero the request covers all rows of the client. From zero on it
+    names one part of them: learning leaves that part out, and scoring uses only that part.
     """
 
-    fold: int = field(default=-1, kw_only=True)
+    fold: Annotated[int, "cross-validation fold to leave out, or to score on; -1 for none"] = field(
+        default=-1, kw_only=True
+    )

@@ -1,7 +1,7 @@
-"""Noisy sums of products of features, brought back to what the features of some queries could have.
+"""Sums of products of features under differential privacy, projected back to sums that some queries could have.
 
-Noise on a Gram matrix leaves eigenvalues below zero, and targets that no weights explain. They are cut off, and what is
-then still impossible is drawn towards features that say nothing, as little as will do.
+Noise gives a Gram matrix negative eigenvalues, and targets that no weights explain. Negative eigenvalues are cut off;
+what is still impossible is shrunk towards uninformative features, by the smallest step that suffices.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.evaluations import Floats, Integers
+from fedrouter.exact import ExactSums
 from fedrouter.federation.dp.mechanism import Part, clipped
-from fedrouter.federation.dp.sums import accuracies, centred, exact, nearest_gram, spread, squared, whole
-from fedrouter.federation.verbs.messages import ModelMoments
-from fedrouter.routers.linear import symmetric
+from fedrouter.federation.dp.sums import accuracies, centred, nearest_gram, spread, squared, whole_counts
+from fedrouter.routers.linear import MomentSums, symmetric
 
 HALVINGS = 24
 SHARES = (0.4, 0.25, 0.25, 0.05, 0.05)
@@ -27,8 +27,8 @@ def moment_parts(features: Floats, accuracy: Floats, relative: Floats, model: In
     upper = np.triu_indices(width)
     products: list[list[Part]] = [[], [], []]
     line = float(np.sqrt(2 * width))
-    for place in range(size):
-        mine = model == place
+    for index in range(size):
+        mine = model == index
         some = features[mine]
         products[0].append(Part.products(some, some, SHARES[0], 2.0, width + 1.0))
         for at, target in ((1, 2 * accuracy - 1), (2, relative)):
@@ -47,11 +47,11 @@ def moment_parts(features: Floats, accuracy: Floats, relative: Floats, model: In
     ]
 
 
-def moments_of(noisy: list[Floats], most_relative: float, least: float) -> ModelMoments:
-    """The reply that noisy parts amount to; a model of fewer than ``least`` rows is left out."""
+def moments_of(noisy: list[Floats], most_relative: float, least: float) -> MomentSums:
+    """Sums consistent with the noisy parts; a model with fewer than ``least`` rows is left out."""
     triangle, product, cost_product, spreads, cost_squares = noisy
     gram = nearest_gram(symmetric(triangle))
-    count = whole(triangle[:, 0], least) * (gram[:, 0, 0] > 0)
+    count = whole_counts(triangle[:, 0], least) * (gram[:, 0, 0] > 0)
     rows = np.maximum(count, 1).astype(np.float64)
     gram = _resized(gram, rows)
     first = gram[:, :, 0]
@@ -69,12 +69,12 @@ def moments_of(noisy: list[Floats], most_relative: float, least: float) -> Model
     upper = np.triu_indices(gram.shape[1])
     seen = count > 0
     parts = (gram[:, upper[0], upper[1]], lines[0], targets[0][1], lines[1], targets[1][1])
-    kept = [exact(part * seen.reshape(-1, *[1] * (part.ndim - 1))) for part in parts]
-    return ModelMoments(count, *kept)
+    kept = [ExactSums.from_totals(part * seen.reshape(-1, *[1] * (part.ndim - 1))) for part in parts]
+    return MomentSums(count, *kept)
 
 
 def _resized(gram: Floats, rows: Floats) -> Floats:
-    """Gram matrices of so many rows, whose features (but the constant) have at most length 1."""
+    """Gram matrices scaled to ``rows`` rows whose features, except the constant, have at most length 1."""
     first = gram[:, 0, 0]
     others = np.trace(gram, axis1=1, axis2=2) - first
     size = np.repeat(np.sqrt(np.minimum(1, rows / np.maximum(others, 1e-12)))[:, None], gram.shape[1], axis=1)
@@ -85,7 +85,7 @@ def _resized(gram: Floats, rows: Floats) -> Floats:
 
 
 def _possible(gram: Floats, rows: Floats, targets: list[tuple[Floats, Floats]]) -> tuple[Floats, list[Floats]]:
-    """Gram matrices ``(M, r, r)`` and their products with each target that go together."""
+    """Gram matrices ``(M, r, r)`` and products with each target, shrunk until they are consistent with each other."""
     width = gram.shape[1]
     plain = np.zeros_like(gram)
     plain[:, np.arange(width), np.arange(width)] = rows[:, None] / (2 * width)

@@ -1,29 +1,29 @@
 """From rows to the parts that get noise, and from noisy parts back to sums that some rows could have.
 
-The way back reads nothing but noisy numbers, so it costs no privacy. A mean accuracy is put back into [0, 1], squares
-between what their mean allows, and dollars follow from the logarithms as if costs were log-normal: sums of dollars
-would need noise as large as the dearest answer, and drown the cost of every cheap model.
+The second direction is post-processing: it reads only noisy numbers and costs no privacy. A mean accuracy is clipped to
+[0, 1], squares to what their mean allows, and dollars follow from the logarithms as if costs were log-normal: sums of
+dollars would need noise as large as the most expensive answer, which would drown the cost of every cheap model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedrouter.evaluations import Floats, Integers
-from fedrouter.exact import FRACTION_BITS, LIMB_BITS, ExactSums
-from fedrouter.federation.dp.mechanism import Part, deviation
+from fedrouter.federation.dp.mechanism import Part
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
 from fedrouter.routers.mlp import log_cost
 
 MOST_LOG_VARIANCE = 4.0
-"""Dollars read off logarithms are at most e^2 times their geometric mean: noise in a variance must not explode."""
+"""Dollars derived from logarithms are at most e^2 times their geometric mean: noise in a variance must not explode."""
 
 
 @dataclass(frozen=True)
 class LogRange:
-    """The logarithms of a client's range of costs, scaled to [-1, 1] around their middle."""
+    """Maps log costs in a client's range to [-1, 1], and back."""
 
     middle: float
     half: float
@@ -38,7 +38,7 @@ class LogRange:
         return np.asarray(np.clip((logs - self.middle) / self.half, -1, 1))
 
     def mean(self, total: Floats, squares: Floats, count: Floats) -> tuple[Floats, Floats]:
-        """Mean and variance of log dollars behind noisy sums of scaled logarithms and of ``2 u² - 1``."""
+        """Mean and variance of log dollars, from noisy sums of scaled logarithms and of ``2 u² - 1``."""
         u, q = centred(total, squares, count)
         return self.middle + self.half * u, self.half**2 * (q - u**2)
 
@@ -70,44 +70,37 @@ def accuracies(total: Floats, spreads: Floats, count: Floats) -> tuple[Floats, F
 
 
 def by_group(values: list[Floats], group: Integers, size: int, share: float) -> list[Part]:
-    """How many rows, and sums of values in [-1, 1], by group; ``share`` evenly split."""
+    """Counts of rows, and sums of values in [-1, 1], by group; each gets an equal part of ``share``."""
     columns = [np.ones(len(group)), *values]
     return [Part.of(column, group, size, share / len(columns)) for column in columns]
 
 
 def smoothed(
-    table: list[Floats], models: list[Floats], parts: list[Part], model_parts: list[Part], noise: DifferentialPrivacy
+    table: list[Floats], models: list[Floats], deviations: Sequence[float], model_deviations: Sequence[float]
 ) -> None:
-    """Draw noisy tables ``(K, M)`` of sums, counts first, towards what noisy sums by model ``(M,)`` would make of them.
+    """Shrink noisy tables ``(K, M)`` of sums, counts first, towards what noisy sums by model ``(M,)`` would predict.
 
     If clusters made no difference, a cell would hold its model's sum times its cluster's share of all rows. A cell
-    keeps as much of its own as the cells differ from that by more than their noise: all of it where there is little
-    noise, and nothing where it drowns them, so that then only models are told apart.
+    keeps as much of its own value as the cells differ from that prediction by more than their noise: all of it where
+    there is little noise, and nothing where the noise drowns them. ``deviations`` and ``model_deviations`` are the
+    standard deviations of the noise on each table and on each sum by model.
     """
     clusters = np.maximum(table[0].sum(axis=1), 0)
     share = clusters / clusters.sum() if clusters.any() else np.full(len(clusters), 1 / len(clusters))
-    for place, cells in enumerate(table):
-        cell, model = (deviation(some[place], noise) ** 2 for some in (parts, model_parts))
-        # The cells of a model add up to another reading of its sum, a noisier one the more cells there are.
+    for index, cells in enumerate(table):
+        cell, model = deviations[index] ** 2, model_deviations[index] ** 2
+        # The cells of a model add up to another estimate of its sum, a noisier one the more cells there are.
         trust = len(cells) * cell / (len(cells) * cell + model)
-        total = trust * models[place] + (1 - trust) * cells.sum(axis=0)
+        total = trust * models[index] + (1 - trust) * cells.sum(axis=0)
         expected = share[:, None] * total
         signal = max(0.0, float(((cells - expected) ** 2).mean()) - cell)
-        table[place] = expected + signal / (signal + cell) * (cells - expected)
+        table[index] = expected + signal / (signal + cell) * (cells - expected)
 
 
-def whole(count: Floats, least: float) -> Integers:
-    """Noisy counts as whole numbers; those below ``least`` stand for nothing."""
+def whole_counts(count: Floats, least: float) -> Integers:
+    """Noisy counts as whole numbers; those below ``least`` become zero."""
     rounded = np.rint(count).astype(np.int64)
     return np.where(rounded >= max(1.0, least), rounded, 0)
-
-
-def exact(totals: Floats) -> ExactSums:
-    """Numbers as exact sums."""
-    scaled = np.ldexp(np.asarray(totals, np.float64), FRACTION_BITS - LIMB_BITS)
-    high = np.floor(scaled)
-    low = np.rint(np.ldexp(scaled - high, LIMB_BITS))
-    return ExactSums(np.stack([high, low], axis=-1).astype(np.int64)).carried()
 
 
 def nearest_gram(matrices: Floats) -> Floats:

@@ -1,7 +1,8 @@
-"""The privacy floors at work: which centroids and which sums of a client may leave.
+"""Disclosure control: which centroids and which sums may leave a client, given its minimum group sizes.
 
 A centroid of one query is that query's embedding, and an embedding can be turned back into text. A sum over one row is
-that row, and so is the difference of two sums that differ by one row. So both must stand on several different queries.
+that row, and so is the difference of two sums that differ by one row. So each needs several different queries behind
+it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,19 @@ Mask = npt.NDArray[np.bool_]
 
 
 class DisclosureControl:
-    """Decides what may leave; knows what has left before from its ``memory``."""
+    """Decides what may leave, given the minimum group ``sizes`` and, from ``memory``, what has left before.
 
-    def __init__(self, floors: MinimumGroupSizes, memory: Memory) -> None:
-        self.floors = floors
+    ``applied`` collects which of the sizes (``cluster``, ``cell``, ``span``) were applied: a client compares them with
+    those that its verb states.
+    """
+
+    def __init__(self, sizes: MinimumGroupSizes, memory: Memory) -> None:
+        self.sizes = sizes
+        self.applied: set[str] = set()
         self._memory = memory
 
     def admitted(self, rows: Evaluations) -> Evaluations:
-        """The rows that take part: of a model asked about before, new ones only once there are enough of them.
+        """The rows that take part: of a model that took part before, new ones only once there are enough of them.
 
         Otherwise a sum today and the same sum tomorrow would differ by the one row that came in between.
         """
@@ -37,7 +43,7 @@ class DisclosureControl:
         known = self._memory.recall("admitted")
         if known is not None:
             fresh = ~np.isin(keys, known["keys"])
-            fewer = distinct(rows.model[fresh], row_keys(rows)[fresh], len(rows.pool)) < self.floors.cell
+            fewer = distinct(rows.model[fresh], row_keys(rows)[fresh], len(rows.pool)) < self.sizes.cell
             # A model none of whose rows was there before has nothing to be compared with.
             before = np.bincount(rows.model[~fresh], minlength=len(rows.pool)) > 0
             rows = rows.take(np.flatnonzero(~(fresh & (fewer & before)[rows.model])))
@@ -45,15 +51,15 @@ class DisclosureControl:
         self._memory.remember("admitted", {"keys": np.unique(keys)})
         return rows
 
-    def spoken_of(self, rows: Evaluations, inside: Mask) -> Mask:
-        """Which models ``(M,)`` are spoken of at all, when the rows ``inside`` ``(n,)`` a fold are left out.
+    def may_name(self, rows: Evaluations, inside: Mask) -> Mask:
+        """Which models ``(M,)`` may be named in any reply, when the rows ``inside`` ``(n,)`` a fold are left out.
 
-        With and without the fold, and in the fold alone, enough queries must remain.
+        Enough queries must remain with and without the fold, and in the fold alone.
         """
         keys, size = row_keys(rows), len(rows.pool)
         outer = distinct(rows.model[~inside], keys[~inside], size)
         inner = distinct(rows.model[inside], keys[inside], size)
-        return np.asarray((outer >= self.floors.cell) & ((inner == 0) | (inner >= self.floors.cell)))
+        return np.asarray((outer >= self.sizes.cell) & ((inner == 0) | (inner >= self.sizes.cell)))
 
     def may_send(
         self,
@@ -66,14 +72,16 @@ class DisclosureControl:
     ) -> Mask:
         """Which of ``size`` groups of rows may be summed, given the group ``(n,)`` of each row's key ``(n,)``.
 
-        A group must have enough rows, and so must its difference from any group summed before and from any such groups
+        A group needs enough rows, and so does its difference from any group summed before and from any such groups
         that together make up most of it. What may be sent is remembered. A row whose ``content`` ``(n,)`` has changed
-        differs too. Enough are the floor's, or the ``least`` for a ``kind`` of sums that say more.
+        counts as different. "Enough" is the minimum size of a cell, or ``least`` for a ``kind`` of sums that discloses
+        more.
         """
-        least = self.floors.cell if least is None else least
-        pairs, place = np.unique(np.stack([keys, group.astype(np.uint64)]), axis=1, return_inverse=True)
+        self.applied.add("cell" if kind == "sums" else "span")
+        least = self.sizes.cell if least is None else least
+        pairs, index = np.unique(np.stack([keys, group.astype(np.uint64)]), axis=1, return_inverse=True)
         held = np.zeros(pairs.shape[1], np.uint64)
-        np.add.at(held, place.ravel(), keys if content is None else content)
+        np.add.at(held, index.ravel(), keys if content is None else content)
         keys, group = pairs[0], pairs[1].astype(np.int64)
         allowed = np.bincount(group, minlength=size) >= least
         for earlier in self._memory.remembered(f"{kind}/"):
@@ -86,26 +94,26 @@ class DisclosureControl:
         return np.asarray(allowed)
 
     def _apart(self, keys: Keys, group: Integers, held: Keys, allowed: Mask, least: int, earlier: Arrays) -> Mask:
-        """Which groups are the same as, or far enough from, those of one earlier answer."""
+        """Which groups equal, or differ by enough rows from, those of one earlier answer."""
         old_keys, old_group = earlier["keys"], earlier["group"]
         if not len(old_keys):
             return allowed
         sizes = np.bincount(group, minlength=len(allowed))
         old_sizes = np.bincount(old_group)
         order = np.argsort(old_keys)
-        place = order[np.minimum(np.searchsorted(old_keys, keys, sorter=order), len(old_keys) - 1)]
-        both = old_keys[place] == keys
+        index = order[np.minimum(np.searchsorted(old_keys, keys, sorter=order), len(old_keys) - 1)]
+        both = old_keys[index] == keys
         overlap, alike = (np.zeros((len(allowed), len(old_sizes)), np.int64) for _ in range(2))
-        for count, which in ((overlap, both), (alike, both & (earlier["content"][place] == held))):
-            np.add.at(count, (group[which], old_group[place[which]]), 1)
+        for count, which in ((overlap, both), (alike, both & (earlier["content"][index] == held))):
+            np.add.at(count, (group[which], old_group[index[which]]), 1)
         apart = sizes[:, None] + old_sizes[None] - overlap - alike
         near = ((apart > 0) & (apart < least) & (overlap > 0)).any(axis=1)
-        # Earlier groups that lie wholly within a new one: what they leave of it must not be little either.
+        # Earlier groups that lie wholly within a new one: the rest of the new one must be large enough, too.
         within = (overlap == old_sizes[None]) & (overlap > 0)
         rest = sizes - np.where(within, alike, 0).sum(axis=1)
         near |= within.any(axis=1) & (rest > 0) & (rest < least)
         keep = np.asarray(allowed & ~near)
-        # And the other way round: of the new groups within an earlier one, the smallest gives way.
+        # And the reverse: of the new groups within an earlier one, the smallest is withheld.
         inside = (overlap == sizes[:, None]) & (overlap > 0) & keep[:, None]
         rest = old_sizes - np.where(inside, alike, 0).sum(axis=0)
         for old in np.flatnonzero(inside.any(axis=0) & (rest > 0) & (rest < least)):
@@ -114,10 +122,10 @@ class DisclosureControl:
         return keep
 
     def gathered(self, rows: Evaluations, centre: Integers, centres: Embeddings) -> Integers:
-        """The centre ``(n,)`` each row counts to, when a model's cells of few queries join its nearest other cell.
+        """The centre ``(n,)`` of each row after a model's small cells have joined the nearest other cell of the model.
 
-        Withheld, they would leave a small client without a voice; and they would be the difference between the model's
-        cells and its total, which could then never be sent.
+        Withholding small cells instead would leave a small client without influence. They would also be the difference
+        between the model's cells and its total, which could then never be sent.
         """
         keys, centre = row_keys(rows), centre.copy()
         apart = ((centres[:, None].astype(np.float64) - centres[None]) ** 2).sum(axis=2)
@@ -128,7 +136,7 @@ class DisclosureControl:
             filled = np.flatnonzero(sizes)
             while len(filled) > 1:
                 smallest = filled[np.argmin(sizes[filled])]
-                if sizes[smallest] >= self.floors.cell:
+                if sizes[smallest] >= self.sizes.cell:
                     break
                 filled = filled[filled != smallest]
                 nearest = filled[np.argmin(apart[smallest, filled])]
@@ -138,38 +146,51 @@ class DisclosureControl:
         return centre
 
     def clusters(self, distinct_queries: int, wanted: int) -> int:
-        """How many clusters to look for: few enough that most have twice the floor behind them."""
-        return max(1, min(wanted, distinct_queries // (2 * self.floors.cluster)))
+        """How many clusters to look for: few enough that most have twice the minimum number of queries."""
+        return max(1, min(wanted, distinct_queries // (2 * self.sizes.cluster)))
+
+    def few_changes(self, keys: Keys, before: Keys) -> bool:
+        """Whether too few queries have come or gone since ``before`` to release new centroids."""
+        self.applied.add("cluster")
+        return len(np.setxor1d(keys, before)) < self.sizes.cluster
 
     def merged(self, queries: Embeddings, centres: Embeddings) -> tuple[Embeddings, Integers]:
-        """Centres ``(k, d)`` and sizes once every small cluster has joined its nearest; none if all are too few."""
+        """Centres ``(k, d)`` and sizes after every small cluster has joined its nearest; none if all are too small."""
+        self.applied.add("cluster")
         keys = query_keys(queries)
         label = nearest_centre(queries, centres)
         while True:
             different = distinct(label, keys, len(centres))
             alive = np.flatnonzero(different)
             smallest = alive[np.argmin(different[alive])]
-            if different[smallest] >= self.floors.cluster:
+            if different[smallest] >= self.sizes.cluster:
                 break
             if len(alive) == 1:
                 return centres[:0], np.zeros(0, np.int64)
             others = alive[alive != smallest]
             mine = label == smallest
-            means = np.stack([queries[label == place].mean(axis=0) for place in others])
+            means = np.stack([queries[label == index].mean(axis=0) for index in others])
             label[mine] = others[nearest_centre(queries[mine], means.astype(np.float32))]
         # Each query once: a centroid of five queries, one of them a thousand times, is that one.
         once = np.zeros(len(keys), np.bool_)
         once[np.unique(keys, return_index=True)[1]] = True
-        found = [queries[once & (label == place)].mean(axis=0, dtype=np.float64) for place in alive]
+        found = [queries[once & (label == index)].mean(axis=0, dtype=np.float64) for index in alive]
         return np.asarray(found, np.float32), np.bincount(label, minlength=len(centres))[alive]
 
     def even(self, weights: Floats, rows: Evaluations) -> Mask:
-        """Of which models ``(M,)`` no few rows have most of the weight ``(n,)``, so that a weighted sum of features is
-        not nearly theirs."""
-        keys, first, place = np.unique(row_keys(rows), return_index=True, return_inverse=True)
-        by_row = np.bincount(place, weights, len(keys))
+        """Which models ``(M,)`` have their weight ``(n,)`` spread over enough rows (by the effective sample size).
+
+        Otherwise a weighted sum of features would be nearly that of a few rows.
+        """
+        keys, first, index = np.unique(row_keys(rows), return_index=True, return_inverse=True)
+        by_row = np.bincount(index, weights, len(keys))
         total, squares = (np.bincount(rows.model[first], part, len(rows.pool)) for part in (by_row, by_row**2))
-        return np.asarray(total**2 >= (self.floors.cell - 1e-6) * squares)
+        return np.asarray(total**2 >= (self.sizes.cell - 1e-6) * squares)
+
+    def enough(self, rows: Evaluations) -> bool:
+        """Whether these rows together have enough queries."""
+        self.applied.add("cell")
+        return rows.queries >= self.sizes.cell
 
 
 def distinct(group: Integers, keys: Keys, size: int) -> Integers:
@@ -184,7 +205,7 @@ def query_keys(embeddings: Embeddings) -> Keys:
 
 
 def row_keys(rows: Evaluations) -> Keys:
-    """A fingerprint ``(n,)`` of each evaluation's query and model; the same query asked again is no new row."""
+    """A fingerprint ``(n,)`` of each evaluation's query and model; the same query asked again has the same one."""
     names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in rows.pool.names]
     models = np.frombuffer(b"".join(names), np.uint64)
     # An odd factor keeps the pair's fingerprint from depending on their sum alone.
@@ -192,14 +213,14 @@ def row_keys(rows: Evaluations) -> Keys:
 
 
 def evaluation_keys(rows: Evaluations) -> Keys:
-    """A fingerprint ``(n,)`` of each evaluation with its accuracy and cost; the same one again has another."""
+    """A fingerprint ``(n,)`` of each evaluation with its accuracy and cost; each repetition gets one of its own."""
     values = np.stack([row_keys(rows), rows.accuracy.view(np.uint64), rows.cost.view(np.uint64)], axis=1)
     once = _fingerprints(values)
     order = np.argsort(once, kind="stable")
     _, start, times = np.unique(once[order], return_index=True, return_counts=True)
-    turn = np.empty(len(once), np.uint64)
-    turn[order] = np.arange(len(once)) - np.repeat(start, times)
-    return _fingerprints(np.stack([once, turn], axis=1))
+    repetition = np.empty(len(once), np.uint64)
+    repetition[order] = np.arange(len(once)) - np.repeat(start, times)
+    return _fingerprints(np.stack([once, repetition], axis=1))
 
 
 def _fingerprints(values: npt.NDArray[Any]) -> Keys:

@@ -1,6 +1,6 @@
-"""What a client must remember from one question to the next, so that two answers do not say what one must not.
+"""What a client remembers between requests, so that two answers together do not disclose what one may not.
 
-The lasting form, with a record of everything that was sent, is :class:`~fedrouter.federation.privacy.journal.Journal`.
+The persistent form, with a record of everything that was sent, is :class:`~fedrouter.federation.privacy.journal.Journal`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Memory(Protocol):
-    """Named groups of arrays. Over a network every question is answered by a new process, so this outlives them."""
+    """Named groups of arrays. Over a network each request is answered by a new process, so memory must outlive it."""
 
     def remember(self, key: str, arrays: Arrays) -> None: ...
 
@@ -25,20 +25,20 @@ class Memory(Protocol):
     def forget(self, key: str) -> None: ...
 
     def take(self, key: str) -> Arrays | None:
-        """Recall and forget in one step: of two who try at once, one gets it."""
+        """Recall and forget in one atomic step: of two concurrent callers, only one gets the arrays."""
         ...
 
     def remembered(self, prefix: str) -> Iterator[Arrays]:
-        """All whose key begins so, oldest first."""
+        """All groups whose key starts with ``prefix``, oldest first."""
         ...
 
     def sent(self, verb: str, message: Message, spent: str = "") -> None:
-        """Take note of what leaves, just before it does; ``spent`` says what it costs of a privacy budget, as JSON."""
+        """Record a message just before it leaves; ``spent`` is its cost in privacy budget, as JSON."""
         ...
 
 
 class ShortMemory:
-    """The memory of a client that lives in one process."""
+    """Memory of a client that lives in one process."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Arrays] = {}
@@ -59,4 +59,4 @@ class ShortMemory:
         return (arrays for key, arrays in list(self._kept.items()) if key.startswith(prefix))
 
     def sent(self, verb: str, message: Message, spent: str = "") -> None:
-        """Nobody reads the record of a client that ends with its process."""
+        """Not recorded: nobody reads the journal of a client that ends with its process."""

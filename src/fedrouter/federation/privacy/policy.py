@@ -1,4 +1,4 @@
-"""What a client insists on before anything of its own leaves: the client's choice, never the server's."""
+"""A client's privacy policy: minimum group sizes, differential privacy, secure sums only. The server cannot change it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fedrouter.routers.mlp import LEAST_COST
 
 MECHANISMS = ("gaussian", "laplace")
 MOST_CLIPPED_COST = 1000.0
-"""Dollars; a mean above this no server believes."""
+"""Dollars; servers reject a mean cost above this."""
 
 
 @dataclass(frozen=True)
 class MinimumGroupSizes:
-    """How many different queries must stand behind what is sent.
+    """Minimum number of different queries behind anything that is sent.
 
     Parameters
     ----------
-    cluster : behind a centroid; smaller clusters are merged into their nearest
-    cell : behind a sum, such as that of a (cluster, model) cell, and behind the difference of two; smaller cells join
-        their nearest, other sums are withheld
-    span : products of features of fewer queries than features tell exactly which queries they are of (only those lie
-        in their span), and of not many more nearly so. Such products are withheld, unless there are ``cell`` queries
-        for each feature or secure aggregation hides them among others'
+    cluster : behind a centroid; smaller clusters are merged into the nearest one
+    cell : behind a sum, such as that of a (cluster, model) cell, and behind the difference of two sums; smaller cells
+        join the nearest one, other sums are withheld
+    span : whether sums of products of features need ``cell`` queries for each feature. Such sums over fewer queries
+        than features reveal exactly which queries they cover (only those lie in their span), and over slightly more
+        queries nearly so. Not needed where secure aggregation hides the sums among those of other clients
     """
 
     cluster: int = 5
@@ -34,23 +34,25 @@ class MinimumGroupSizes:
     def __post_init__(self) -> None:
         for name, value in (("cluster", self.cluster), ("cell", self.cell)):
             if value < 2:
-                raise BadInput(f"floor {name}: expected at least 2 queries, got {value}")
+                raise BadInput(f"minimum group size {name}: expected at least 2 queries, got {value}")
 
 
 @dataclass(frozen=True)
 class DifferentialPrivacy:
-    """Differential privacy of the single evaluation, as strong as the client wants it; see :mod:`.noise`.
+    """Settings of differential privacy for single evaluations; :mod:`fedrouter.federation.dp.mechanism` has the details.
 
     Parameters
     ----------
-    epsilon, delta : the budget for everything this client ever sends; what would go over it is refused
-    multiplier : noise on one answer, in units of what one evaluation can move it by. More noise spends less
-    mechanism : of noise on sums. Training always has Gaussian noise
-    least_cost, largest_cost : dollars; a cost beyond them counts as this much
-    relative_cost : times its model's typical cost that a cost counts at most
-    rows : how many evaluations the client says it has. Public: its weight when networks are averaged, and the batch
-        size over it is the share of rows that a step of training samples
-    models : those it says it knows. By default all in its pool, which shows if the pool was read off its rows
+    epsilon, delta : the budget for everything this client ever sends; an answer that would exceed it is refused
+    multiplier : standard deviation (or scale) of the noise on one answer, in units of its sensitivity. More noise
+        spends less of the budget
+    mechanism : distribution of the noise on sums. Training always uses Gaussian noise
+    least_cost, largest_cost : range in dollars to which costs are clipped
+    relative_cost : maximum cost, in multiples of its model's typical cost, to which relative costs are clipped
+    rows : number of evaluations that the client declares. Public: it is the client's weight when networks are
+        averaged, and the batch size divided by it is the sampling rate of a training step
+    models : models that the client declares to know. By default all of its pool, which reveals them if the pool was
+        made from its rows
     """
 
     epsilon: float
@@ -65,30 +67,34 @@ class DifferentialPrivacy:
 
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
-            raise BadInput(f"noise mechanism: expected {' or '.join(MECHANISMS)}, got {self.mechanism!r}")
+            raise BadInput(f"differential privacy, mechanism: expected {' or '.join(MECHANISMS)}, got {self.mechanism!r}")
         for name in ("epsilon", "multiplier", "least_cost", "relative_cost", "rows"):
             if not 0 < getattr(self, name) < inf:
-                raise BadInput(f"noise {name}: expected a number above 0, got {getattr(self, name)}")
+                raise BadInput(f"differential privacy, {name}: expected a number above 0, got {getattr(self, name)}")
         if not 0 < self.delta < 1:
-            raise BadInput(f"noise delta: expected a number above 0 and below 1, got {self.delta}")
+            raise BadInput(f"differential privacy, delta: expected a number above 0 and below 1, got {self.delta}")
         if not LEAST_COST <= self.least_cost < self.largest_cost <= MOST_CLIPPED_COST:
             raise BadInput(
-                f"noise least_cost, largest_cost: expected {LEAST_COST} <= least < largest <= {MOST_CLIPPED_COST:.0f} "
+                f"differential privacy, least_cost and largest_cost: expected {LEAST_COST} <= least < largest <= {MOST_CLIPPED_COST:.0f} "
                 f"dollars, got {self.least_cost} and {self.largest_cost}"
             )
 
 
 @dataclass(frozen=True)
 class PrivacyPolicy:
-    """``floors`` of None sends sums of single rows as they are; ``noise`` of None sends them exactly.
+    """What a client requires before anything derived from its rows leaves.
 
-    ``secure_only`` refuses to send a sum that is not hidden by secure aggregation.
+    Parameters
+    ----------
+    minimum_sizes : minimum group sizes behind centroids and sums; None sends sums over single rows, too
+    secure_only : refuse to send a sum that secure aggregation does not mask
+    differential_privacy : noise on every answer, within a budget; None sends exact sums
     """
 
-    floors: MinimumGroupSizes | None = MinimumGroupSizes()
+    minimum_sizes: MinimumGroupSizes | None = MinimumGroupSizes()
     secure_only: bool = False
-    noise: DifferentialPrivacy | None = None
+    differential_privacy: DifferentialPrivacy | None = None
 
 
-OPEN = PrivacyPolicy(floors=None)
-"""For rows that go nowhere: a router learned by the owner of all of them, or an experiment in one process."""
+OPEN = PrivacyPolicy(minimum_sizes=None)
+"""No protection, for rows that stay with their owner: a router learned by one party, or an experiment."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fedrouter.evaluations import Floats
-from fedrouter.federation.verbs.messages import TrainRequest, Update, sent_back
+from fedrouter.routers.mlp import Weights
 
-Updates = Mapping[str, Update]
-
+Updates = Mapping[str, Any]
+"""Replies by client name; each is a dataclass with ``weights``, the number of ``rows`` behind them, and a ``loss``."""
 EVERYONE = "everyone"
-"""The name of a reply that speaks for all clients."""
+"""The name of a reply that stands for all clients."""
 
 
-def clipped(request: TrainRequest, replies: Updates, longest: float) -> Updates:
-    """Updates, as differences from what was sent, no longer than so many times the median client's that has rows."""
-    sent = sent_back(request)
+def clipped(sent: Weights, replies: Updates, longest: float) -> Updates:
+    """Clip updates, as differences from the weights ``sent``, to ``longest`` times the length of the median update.
+
+    The median is over clients that have rows.
+    """
     steps = {
         name: {part: array.astype(np.float64) - sent[part] for part, array in reply.weights.items()}
         for name, reply in replies.items()
@@ -41,14 +44,14 @@ def clipped(request: TrainRequest, replies: Updates, longest: float) -> Updates:
 
 
 def capped_updates(replies: Updates, most_rows: float) -> Updates:
-    """No update weighs more than so many times the median client's that has rows."""
+    """Cap the weight of each update at ``most_rows`` times the rows of the median client that has rows."""
     rows = [reply.rows for reply in replies.values() if reply.rows]
     most = max(1, int(most_rows * np.median(rows))) if rows else 0
     return {name: reply if reply.rows <= most else replace(reply, rows=most) for name, reply in replies.items()}
 
 
 def trimmed_mean(replies: Updates, trim: float) -> Updates:
-    """Of every weight the mean over clients, without a share of them at either end; at least one client at each."""
+    """The trimmed mean of every weight over clients; at least one client is left out at either end."""
 
     def middle(values: Floats, rows: Floats) -> Floats:
         order = np.argsort(values, axis=0, kind="stable")
@@ -61,20 +64,21 @@ def trimmed_mean(replies: Updates, trim: float) -> Updates:
 
 
 def median(replies: Updates) -> Updates:
-    """Of every weight the median over clients."""
+    """The median of every weight over clients."""
     return _combined(replies, lambda values, rows: np.asarray(np.median(values, axis=0)))
 
 
 def _combined(replies: Updates, middle: Callable[[Floats, Floats], Floats]) -> Updates:
-    """One update for all clients with rows, each weight in the ``middle`` of theirs ``(C, …)``."""
+    """One update for all clients with rows; ``middle`` combines their values ``(C, …)`` of each weight."""
     active = {name: reply for name, reply in replies.items() if reply.rows}
     if not active:
         return replies
     rows = np.array([reply.rows for reply in active.values()], np.float64)
-    names = next(iter(active.values())).weights
+    first = next(iter(active.values()))
     weights = {
         part: middle(np.stack([reply.weights[part] for reply in active.values()]).astype(np.float64), rows)
-        for part in names
+        for part in first.weights
     }
     loss = float(np.median([reply.loss for reply in active.values()]))
-    return {EVERYONE: Update({n: a.astype(np.float32) for n, a in weights.items()}, int(rows.sum()), loss)}
+    narrow = {name: array.astype(np.float32) for name, array in weights.items()}
+    return {EVERYONE: replace(first, weights=narrow, rows=int(rows.sum()), loss=loss)}

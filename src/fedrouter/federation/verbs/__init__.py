@@ -1,1 +1,1 @@
-"""The verbs: everything a server may ask a client, one file each."""
+"""One verb a file; the list of files is the complete list of what may leave a client."""

@@ -1,0 +1,47 @@
+"""What the answer to a verb may see of the client that answers: its public facts, its memory, and its rows if stated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedrouter.errors import Refused
+from fedrouter.federation.message import Message
+from fedrouter.federation.privacy.memory import Memory
+from fedrouter.federation.privacy.rows import PrivateRows
+
+if TYPE_CHECKING:
+    from fedrouter.federation.secagg.identity import Identity
+
+
+@dataclass(frozen=True)
+class ClientView:
+    """A client, as the answer to one request sees it.
+
+    Parameters
+    ----------
+    name, encoder, dimension, normalised : public: the client's name, and which embeddings it has
+    declared_models : models that the client declares to know, under differential privacy; else None
+    memory : what it keeps from one request to the next
+    identity : its long-term key, for secure aggregation; None if it has none
+    private_rows : its rows; None for a verb that states that it reads none
+    answer_hidden : its reply to another verb, which must not leave unmasked
+    """
+
+    name: str
+    encoder: str
+    dimension: int
+    normalised: bool
+    declared_models: tuple[str, ...] | None
+    memory: Memory
+    identity: Identity | None
+    private_rows: PrivateRows | None
+    answer_hidden: Callable[[str, Message], Message]
+
+    @property
+    def rows(self) -> PrivateRows:
+        """The private rows; raises Refused if the verb states that it reads none."""
+        if self.private_rows is None:
+            raise Refused(f"client {self.name}: this verb states that it reads no rows, so it gets none")
+        return self.private_rows

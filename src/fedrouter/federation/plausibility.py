@@ -1,0 +1,80 @@
+"""Checks that a server makes on replies: limits, and inequalities that counts, sums and sums of squares must satisfy.
+
+Values within known bounds leave little room: Cauchy-Schwarz bounds a sum of squares from below, Bhatia-Davis from
+above, and the inequality of arithmetic and geometric means links dollars with their logarithms. Each check returns a
+short reason, or None; a reason never quotes a number of the reply.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedrouter.evaluations import MOST_COST, Floats
+from fedrouter.exact import RESOLUTION
+from fedrouter.routers.mlp import LEAST_COST
+
+MOST_ROWS = 100_000_000
+"""Maximum number of evaluations that one client may claim."""
+MOST_WIDTH = 8192
+"""Maximum width of embeddings: no encoder in use is wider, and the server allocates memory by it."""
+MOST_DOLLARS = 1_000.0
+"""Maximum mean cost of one request in dollars; a single row may cost as much as evaluations allow."""
+LOGS = (float(np.log(LEAST_COST)), float(np.log(MOST_COST)))
+"""Range of log dollars."""
+SLACK = 1e-6
+"""Tolerance for rounding, per row."""
+
+TOO_MANY = "more rows than a client can have"
+SHAPE = "shapes that do not fit the request"
+SPREAD = "counts, sums and squares that no values have"
+COSTS = "costs beyond what is plausible"
+
+
+def whole_number(number: object, least: int, most: int) -> bool:
+    """Whether this is an int within limits; JSON may have brought anything."""
+    return isinstance(number, int) and not isinstance(number, bool) and least <= number <= most
+
+
+def row_fault(count: Any) -> str | None:
+    """More rows in total than a client can have."""
+    # As floats: integers might overflow on the way to a sum that looks small.
+    return TOO_MANY if count.astype(np.float64).sum() > MOST_ROWS else None
+
+
+def spread_fault(count: Any, total: Floats, squares: Floats, low: float, high: float) -> str | None:
+    """Counts, sums and sums of squares, all of one shape, that no values from ``low`` to ``high`` have."""
+    room = SLACK * count * max(1.0, abs(low), abs(high))
+    fits = (
+        (total >= low * count - room)
+        & (total <= high * count + room)
+        & (total**2 <= count * (squares + room))
+        & (squares <= (low + high) * total - low * high * count + room)
+    )
+    return None if fits.all() else SPREAD
+
+
+def dollar_fault(count: Any, cost: Floats, logs: Floats) -> str | None:
+    """A mean cost above what is plausible, or below the geometric mean that the logarithms give."""
+    if (cost > MOST_DOLLARS * count).any():
+        return COSTS
+    geometric = np.exp(logs / count)
+    least = (geometric - LEAST_COST) * count * (1 - SLACK) - (SLACK * LEAST_COST + RESOLUTION) * count
+    return SPREAD if (cost < least).any() else None
+
+
+def bordered(gram: Floats, product: Floats, squares: Floats) -> Floats:
+    """Gram matrices ``(M, r + 1, r + 1)`` of features and a target, from those of the features ``(M, r, r)``."""
+    column = np.concatenate([product, squares[:, None]], axis=1)
+    return np.concatenate([np.concatenate([gram, product[:, None, :]], axis=1), column[:, :, None]], axis=2)
+
+
+def is_gram(matrices: Floats) -> bool:
+    """Whether matrices ``(m, r, r)``, scaled to a unit diagonal, have no eigenvalue below zero but for rounding."""
+    squares = np.diagonal(matrices, axis1=1, axis2=2)
+    if (squares < 0).any():
+        return False
+    size = np.sqrt(np.maximum(squares, 1e-12))
+    scaled = matrices / (size[:, :, None] * size[:, None, :])
+    return bool((np.linalg.eigvalsh(scaled).min(axis=1) >= -SLACK).all())

@@ -1,0 +1,136 @@
+"""Access of a verb's answer to a client's private rows: by fold, by model, and through the minimum group sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Embeddings, Evaluations, Integers
+from fedrouter.federation.message import Request
+from fedrouter.federation.privacy.disclosure import DisclosureControl, Keys, Mask, evaluation_keys, row_keys
+from fedrouter.federation.seeds import derive
+from fedrouter.pool import ModelPool
+from fedrouter.routers.mlp import CostScale
+
+FOLDS = 5
+"""Number of parts into which a client divides its queries for cross-validation."""
+
+
+class PrivateRows:
+    """The rows of one client, for the answer to one request.
+
+    Parameters
+    ----------
+    client : the client's name, from which its folds are drawn
+    evaluations : the rows that take part
+    control : the client's disclosure control; None if it sets no minimum group sizes
+    hidden : whether secure aggregation masks the answer before it leaves
+    """
+
+    def __init__(
+        self, client: str, evaluations: Evaluations, control: DisclosureControl | None, hidden: bool = False
+    ) -> None:
+        self._client = client
+        self._evaluations = evaluations
+        self.control = control
+        self.hidden = hidden
+
+    @property
+    def dimension(self) -> int:
+        """The width of the embeddings."""
+        return self._evaluations.dimension
+
+    def require_width(self, width: int) -> None:
+        """Raise BadInput if a request is about embeddings of another width."""
+        require_width(self._client, self.dimension, width)
+
+    def known_models(self) -> tuple[str, ...]:
+        """Models with evaluations; with minimum group sizes, those with enough of them."""
+        rows = self._evaluations
+        known = np.bincount(rows.model, minlength=len(rows.pool)) > 0
+        if self.control:
+            self.control.applied.add("cell")
+            known = self.control.may_name(rows, np.zeros(len(rows), np.bool_))
+        return tuple(name for name, named in zip(rows.pool.names, known, strict=True) if named)
+
+    def queries(self, request: Request[Any]) -> Embeddings:
+        """Embeddings of the queries outside the fold that have an evaluation."""
+        asked = np.unique(self._evaluations.query)
+        return self._evaluations.embeddings[asked[~self._inside(request)[asked]]]
+
+    def of_models(self, request: Request[Any], models: tuple[str, ...], in_fold: bool = False) -> Evaluations:
+        """Evaluations of these models outside the fold, or with ``in_fold`` inside it; indexed by the server's pool.
+
+        With minimum group sizes, only models that may be named.
+        """
+        rows = self._evaluations.over(ModelPool(models))
+        inside = self._inside(request)[rows.query]
+        wanted = inside == in_fold
+        if self.control:
+            wanted &= self.control.may_name(rows, inside)[rows.model]
+        return rows.take(np.flatnonzero(wanted)) if not wanted.all() else rows
+
+    def with_cost_scale(self, request: Request[Any], models: tuple[str, ...], scale: CostScale) -> Evaluations:
+        """Evaluations of the models whose cost has a scale; for the others no client disclosed a cost."""
+        rows = self.of_models(request, models)
+        return rows.take(np.flatnonzero(scale.count[rows.model] > 0))
+
+    def validation(self, rows: Evaluations, fraction: float) -> Mask:
+        """Which rows ``(n,)`` validate the training instead of taking part in it; the same in every round.
+
+        Whole queries are taken: otherwise a query would be validated by what another model's row of it taught. A model
+        whose rows would all be taken keeps them, because a model that is never trained is worse than one that is never
+        validated.
+        """
+        queries = np.unique(rows.query)
+        draw = np.random.default_rng(derive(0, "held out", self._client))
+        held = np.isin(rows.query, draw.permutation(queries)[: round(fraction * len(queries))])
+        return np.asarray(held & np.isin(rows.model, rows.model[~held]))
+
+    def sendable(self, rows: Evaluations, group: Integers, size: int) -> tuple[Evaluations, Integers]:
+        """The rows, and their group ``(n,)`` in ``range(size)``, whose group may be summed and sent."""
+        if not self.control:
+            return rows, group
+        if not len(rows):
+            self.control.applied.add("cell")
+            return rows, group
+        kept = np.flatnonzero(self.control.may_send(row_keys(rows), group, size, evaluation_keys(rows))[group])
+        return rows.take(kept), group[kept]
+
+    def sendable_by_model(self, rows: Evaluations) -> Evaluations:
+        """The rows of the models whose rows may be summed."""
+        return self.sendable(rows, rows.model, len(rows.pool))[0]
+
+    def sendable_together(self, rows: Evaluations) -> Evaluations:
+        """All of these rows if they may be summed as one group, or none."""
+        return self.sendable(rows, np.zeros(len(rows), np.int64), 1)[0]
+
+    def may_multiply(self, keys: Keys, group: Integers, size: int, width: int, kind: str) -> Mask:
+        """Which groups ``(size,)`` of rows may have products of ``width`` features summed and sent.
+
+        Each group needs enough rows for each feature to hide which rows they are, and so does its difference from any
+        group sent before.
+        """
+        if not self.control:
+            return np.ones(size, np.bool_)
+        sizes = self.control.sizes
+        least = sizes.cell * (width if sizes.span and not self.hidden else 1)
+        return self.control.may_send(keys, group, size, kind=kind, least=least)
+
+    def _inside(self, request: Request[Any]) -> Mask:
+        """Which queries ``(q,)`` lie in the fold of the request, if it names one."""
+        queries = self._evaluations.queries
+        if request.fold < 0:
+            return np.zeros(queries, np.bool_)
+        shuffled = np.random.default_rng(derive(0, "fold", self._client)).permutation(queries)
+        return np.asarray(shuffled % FOLDS == request.fold % FOLDS)
+
+
+def require_width(client: str, own: int, width: int) -> None:
+    """Raise BadInput if a request is about embeddings of another width than the client's."""
+    if width != own:
+        raise BadInput(
+            f"client {client}: its embeddings have width {own}, the router's {width}; expected the router's encoder"
+        )

@@ -1,0 +1,161 @@
+"""The verb ``cluster``: centroids of a client's queries. Algorithm 2, lines 3-4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.evaluations import Embeddings, Integers
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.clustering import cluster
+from fedrouter.federation.dp.clusters import noisy_centroids
+from fedrouter.federation.dp.rows import NoisyRows
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import MOST_WIDTH, SHAPE, row_fault
+from fedrouter.federation.privacy.disclosure import DisclosureControl, query_keys
+from fedrouter.federation.privacy.memory import Arrays, Memory
+from fedrouter.federation.robust.caps import fewer
+from fedrouter.federation.seeds import derive
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    MinimumSizes,
+    NoisyMechanism,
+    NotASum,
+    RobustTreatment,
+    ShowsEmbeddings,
+    Verb,
+    Without,
+)
+from fedrouter.routers.kmeans import nearest_centre
+
+MOST_CENTRES = 256
+"""A reply may always have this many centres: centroids that were sent before are sent again, even if fewer are asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterRequest(Request["Centroids"]):
+    """Line 3: how to cluster."""
+
+    clusters: Annotated[int, "number of clusters k"]
+    restarts: Annotated[int, "number of restarts of K-means"]
+    iterations: Annotated[int, "maximum number of iterations"]
+    seed: Annotated[int, "random seed"]
+
+    def check(self) -> None:
+        self.require(self.clusters > 0 and self.restarts > 0 and self.iterations > 0, "counts must be above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Centroids(Message):
+    """Line 4: the centres of the client's clusters, and how many queries each has."""
+
+    centres: Annotated[Embeddings, "(k, d) float32: mean embedding of each cluster"]
+    sizes: Annotated[Integers, "(k,) int64: number of queries nearest to each centre"]
+
+    def check(self) -> None:
+        self.require_array("centres", np.float32, (None, None))
+        self.require_array("sizes", np.int64, (len(self.centres),))
+        self.require((self.sizes > 0).all(), "sizes must be above 0")
+
+
+def answer(client: ClientView, request: ClusterRequest) -> Centroids:
+    """Clusters of every query that has an evaluation."""
+    rows, control = client.rows, client.rows.control
+    # Centres would reveal which queries a fold leaves out, so with minimum group sizes all queries are clustered.
+    queries = rows.queries(replace(request, fold=-1) if control else request)
+    seed = derive(request.seed, client.name)
+    if control:
+        return _released_once(queries, request, seed, control, client.memory)
+    if not len(queries):
+        return Centroids(queries, np.zeros(0, np.int64))
+    centres = cluster(queries, request.clusters, request.restarts, request.iterations, seed)
+    sizes = np.bincount(nearest_centre(queries, centres), minlength=len(centres))
+    return Centroids(centres[sizes > 0], sizes[sizes > 0])
+
+
+def _released_once(
+    queries: Embeddings, request: ClusterRequest, seed: int, control: DisclosureControl, memory: Memory
+) -> Centroids:
+    """The centroids sent before, until enough queries have come or gone: two clusterings disclose more than one."""
+    if not len(queries):
+        control.applied.add("cluster")
+        return Centroids(queries, np.zeros(0, np.int64))
+    keys = np.unique(query_keys(queries))
+    before = memory.recall("centroids")
+    if before is None or not control.few_changes(keys, before["keys"]):
+        wanted = control.clusters(len(keys), request.clusters)
+        centres = cluster(queries, wanted, request.restarts, request.iterations, seed)
+        centres, sizes = control.merged(queries, centres)
+        before = {"keys": keys, "centres": centres, "sizes": sizes}
+        memory.remember("centroids", before)
+    return Centroids(before["centres"], before["sizes"])
+
+
+def noisy_answer(rows: NoisyRows, request: ClusterRequest) -> Centroids:
+    """Once for each training, which the seed identifies; all of its folds and families get the same centroids."""
+
+    def make() -> Arrays:
+        queries, terms = rows.queries(replace(request, fold=-1)), rows.terms
+        found = noisy_centroids(queries, request.clusters, request.seed, terms.settings, terms.least_cluster)
+        return {"centres": found[0], "sizes": found[1]}
+
+    released = rows.released(f"noisy centroids/{request.seed}", make)
+    return Centroids(released["centres"], released["sizes"])
+
+
+def faults(request: ClusterRequest, reply: Centroids) -> str | None:
+    if len(reply.centres) > max(request.clusters, MOST_CENTRES) or reply.centres.shape[1] > MOST_WIDTH:
+        return SHAPE
+    return row_fault(reply.sizes)
+
+
+def most_bytes(request: ClusterRequest) -> int:
+    return max(request.clusters, MOST_CENTRES) * (4 * MOST_WIDTH + 8)
+
+
+def _width(reply: Centroids) -> int | None:
+    return int(reply.centres.shape[1]) if len(reply.centres) else None
+
+
+def _length(reply: Centroids) -> float | None:
+    """Length of the longest centre."""
+    return float(np.linalg.norm(reply.centres.astype(np.float64), axis=1).max()) if len(reply.centres) else None
+
+
+def _rows(request: ClusterRequest, reply: Centroids) -> float:
+    return float(reply.sizes.sum())
+
+
+def _scale(reply: Centroids, factor: float) -> Centroids:
+    return replace(reply, sizes=fewer(reply.sizes, factor))
+
+
+VERB = Verb(
+    name="cluster",
+    request=ClusterRequest,
+    reply=Centroids,
+    purpose="Find where the clients' queries lie, so that the server can merge their clusters into global ones.",
+    leaves="Mean embeddings of clusters of the client's queries, and the number of queries in each.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cluster",),
+        "each centroid is the mean of enough different queries, each counted once; smaller clusters join the nearest; "
+        "the same centroids are sent again until that many queries have come or gone",
+    ),
+    differential_privacy=NoisyMechanism(
+        "1: the count of queries; and twice by cluster, in a projection to p dimensions and then in all d: the count "
+        "(1) and the sum of embeddings clipped to length 1 (l2: 1; l1: √p or √d). Charged once for each seed",
+        noisy_answer,
+    ),
+    secure_sum=NotASum("centroids of different clients are different points, not parts of a sum"),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=ShowsEmbeddings(_width, _length),
+    robust=RobustTreatment(
+        cap=Cap(_rows, _scale),
+        winsorize=Without("there are no means to compare before global clusters exist"),
+        updates=Without("not trained weights"),
+    ),
+)

@@ -1,0 +1,169 @@
+"""The verb ``cost_scale``: sums of log cost by model, from which costs are normalized before training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.errors import BadMessage
+from fedrouter.evaluations import Floats, Integers
+from fedrouter.exact import ExactSums
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.mechanism import Part
+from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
+from fedrouter.federation.dp.sums import by_group, squared, whole_counts
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import LOGS, MOST_WIDTH, SHAPE, row_fault, spread_fault, whole_number
+from fedrouter.federation.robust.caps import replaced, scale_counted
+from fedrouter.federation.robust.sums import LOG_COST, Winsorized, stacked
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    MinimumSizes,
+    NoisySums,
+    RobustTreatment,
+    SecureSum,
+    ShowsEmbeddings,
+    Verb,
+    Winsorize,
+    Without,
+)
+from fedrouter.routers.mlp import log_cost
+
+
+@dataclass(frozen=True, eq=False)
+class CostScaleRequest(Request["LogCostSums"]):
+    """Asked before round one."""
+
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+
+
+@dataclass(frozen=True, eq=False)
+class LogCostSums(Message):
+    """Per model: counts, and sums of log dollars and of their squares."""
+
+    count: Annotated[Integers, "(M,) int64: number of rows"]
+    total: Annotated[ExactSums, "(M,) sum of log costs"]
+    squares: Annotated[ExactSums, "(M,) sum of squared log costs"]
+    dimension: Annotated[int, "width d of the client's embeddings, which the first layer must fit"]
+
+    def check(self) -> None:
+        self.require_array("count", np.int64, (None,))
+        self.require((self.count >= 0).all(), "count must be at least 0")
+        for name in ("total", "squares"):
+            self.require_array(name, np.int64, (len(self.count), 2))
+        n, total, squares = self.count, self.total.totals(), self.squares.totals()
+        # Cauchy-Schwarz, with room for the rounding of each value.
+        self.require((total**2 <= n * squares + 1e-6 * n * n).all(), "squares do not go with the sums")
+
+    def __add__(self, other: LogCostSums) -> LogCostSums:
+        self.require(self.dimension == other.dimension, "clients embed with different widths")
+        return LogCostSums(
+            self.count + other.count, self.total + other.total, self.squares + other.squares, self.dimension
+        )
+
+
+def answer(client: ClientView, request: CostScaleRequest) -> LogCostSums:
+    rows = client.rows.sendable_by_model(client.rows.of_models(request, request.models))
+    size, logs = len(request.models), log_cost(rows.cost)
+    return LogCostSums(
+        np.bincount(rows.model, minlength=size),
+        ExactSums.of(logs, rows.model, size),
+        ExactSums.of(logs**2, rows.model, size),
+        rows.dimension,
+    )
+
+
+def noisy_parts(rows: NoisyRows, request: CostScaleRequest) -> list[Part]:
+    own = rows.of_models(request, request.models)
+    u = rows.terms.costs.scaled(own.cost)
+    return by_group([u, squared(u)], own.model, len(request.models), 1.0)
+
+
+def noisy_reply(terms: NoiseTerms, request: CostScaleRequest, noisy: list[Floats]) -> LogCostSums:
+    rows, total, squares = noisy
+    count = whole_counts(rows, terms.least_cell)
+    mean, variance = terms.costs.mean(total, squares, np.maximum(rows, 1.0))
+    sums = (ExactSums.from_totals(part * count) for part in (mean, mean**2 + variance))
+    return LogCostSums(count, *sums, terms.dimension)
+
+
+def numbers(request: CostScaleRequest) -> int:
+    return 5 * len(request.models) + 2
+
+
+def to_vector(request: CostScaleRequest, reply: LogCostSums, clients: int) -> Vector:
+    # The width is no sum. But n clients have the same one only if n times the sum of squares is the sum, squared.
+    return flatten(reply.count, reply.total, reply.squares, reply.dimension, reply.dimension**2)
+
+
+def from_vector(request: CostScaleRequest, vector: Vector, clients: int) -> LogCostSums:
+    size = len(request.models)
+    count, total, squares, widths, width_squares = unflatten(vector, (size,), (size, 2), (size, 2), (1,), (1,))
+    width = int(widths[0]) // clients
+    if (width * clients, width**2 * clients) != (int(widths[0]), int(width_squares[0])):
+        raise BadMessage("LogCostSums: clients embed with different widths")
+    return LogCostSums(count, exact_sums(total), exact_sums(squares), width)
+
+
+def faults(request: CostScaleRequest, reply: LogCostSums) -> str | None:
+    if len(reply.count) != len(request.models) or not whole_number(reply.dimension, 1, MOST_WIDTH):
+        return SHAPE
+    return row_fault(reply.count) or spread_fault(reply.count, reply.total.totals(), reply.squares.totals(), *LOGS)
+
+
+def most_bytes(request: CostScaleRequest) -> int:
+    return len(request.models) * (8 + 2 * 16)
+
+
+def _width(reply: LogCostSums) -> int | None:
+    return reply.dimension
+
+
+def _no_length(reply: LogCostSums) -> float | None:
+    return None
+
+
+def _rows(request: CostScaleRequest, reply: LogCostSums) -> float:
+    return float(np.sum(reply.count))
+
+
+def winsorize(request: CostScaleRequest, replies: Mapping[str, LogCostSums]) -> Mapping[str, LogCostSums]:
+    count, total, squares = stacked(replies, "count", "total", "squares")
+    moved = Winsorized.of(count, total, squares, LOG_COST)
+    return {
+        name: replace(
+            reply,
+            total=replaced(reply.total, moved.total[index, 0]),
+            squares=replaced(reply.squares, moved.squares[index, 0]),
+        )
+        for index, (name, reply) in enumerate(replies.items())
+    }
+
+
+VERB = Verb(
+    name="cost_scale",
+    request=CostScaleRequest,
+    reply=LogCostSums,
+    purpose="Normalize cost by each model's mean and deviation of log dollars, before networks are trained.",
+    leaves="By model: the number of rows, and sums of log cost and of its square; and the width of the embeddings.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cell",), "each model's sums have enough different queries, and so has their difference from any sent before"
+    ),
+    differential_privacy=NoisySums(
+        "1 for each part, by model: the count; log cost and its square, scaled to [-1, 1]", noisy_parts, noisy_reply
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=ShowsEmbeddings(_width, _no_length),
+    robust=RobustTreatment(
+        cap=Cap(_rows, scale_counted),
+        winsorize=Winsorize("means of log cost, by model", winsorize),
+        updates=Without("not trained weights"),
+    ),
+)

@@ -1,0 +1,235 @@
+"""The verb ``moments``: sums of products of features with each other, accuracy and cost, for linear routers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+
+from fedrouter.evaluations import Floats, Integers
+from fedrouter.exact import RESOLUTION, ExactSums
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.mechanism import Part
+from fedrouter.federation.dp.moments import moment_parts, moments_of
+from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import SHAPE, SLACK, SPREAD, bordered, is_gram, row_fault, spread_fault
+from fedrouter.federation.privacy.disclosure import row_keys
+from fedrouter.federation.robust.caps import replaced, scale_counted
+from fedrouter.federation.robust.sums import ACCURACY, Winsorized
+from fedrouter.federation.robust.winsorizing import Bounds
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    HidesEmbeddings,
+    MinimumSizes,
+    NoisySums,
+    RobustTreatment,
+    SecureSum,
+    Verb,
+    Winsorize,
+    Without,
+)
+from fedrouter.routers.features import feature_map
+from fedrouter.routers.linear import SUMS, MomentSums, symmetric
+from fedrouter.routers.mlp import Weights
+
+MOST_RELATIVE_COST = 256.0
+"""Maximum of a cost in multiples of its model's typical cost: one outlier must not dominate second moments."""
+RELATIVE_COST = Bounds(0.0, MOST_RELATIVE_COST, 0.1)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsRequest(Request["ModelMoments"]):
+    """The feature map to use, and the unit of cost."""
+
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+    features: Annotated[Weights, "float32 arrays by name: the map from embeddings to r features"]
+    unit: Annotated[Floats, "(M,) float64: each model's typical cost, in which cost is counted"]
+
+    def check(self) -> None:
+        self.require_weights(self.features)
+        self.require_array("unit", np.float64, (len(self.models),))
+        self.require((self.unit > 0).all(), "unit must be above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class ModelMoments(Message):
+    """Per model: counts, and sums of products; see :class:`~fedrouter.routers.linear.MomentSums`."""
+
+    count: Annotated[Integers, "(M,) int64: number of rows"]
+    gram: Annotated[ExactSums, "(M, r(r+1)/2) upper triangle of products of features with each other"]
+    accuracy: Annotated[ExactSums, "(M, r) products of features with accuracy"]
+    accuracy_squares: Annotated[ExactSums, "(M,) sum of squared accuracies"]
+    cost: Annotated[ExactSums, "(M, r) products of features with relative cost"]
+    cost_squares: Annotated[ExactSums, "(M,) sum of squared relative costs"]
+
+    def check(self) -> None:
+        self.require_array("count", np.int64, (None,))
+        models = len(self.count)
+        self.require((self.count >= 0).all(), "count must be at least 0")
+        self.require_array("gram", np.int64, (models, None, 2))
+        for name in ("accuracy", "cost"):
+            self.require_array(name, np.int64, (models, None, 2))
+            self.require_array(f"{name}_squares", np.int64, (models, 2))
+        most = self.count * (1 + RESOLUTION)
+        self.require((self.accuracy_squares.totals() <= most).all(), "accuracy must not exceed its count")
+
+    @classmethod
+    def of(cls, sums: MomentSums) -> ModelMoments:
+        return cls(sums.count, *(getattr(sums, name) for name in SUMS))
+
+    def sums(self) -> MomentSums:
+        return MomentSums(self.count, *(getattr(self, name) for name in SUMS))
+
+
+def answer(client: ClientView, request: MomentsRequest) -> ModelMoments:
+    """Products of features with each other, with accuracy, and with cost in its model's unit."""
+    chosen, control = feature_map(request.features), client.rows.control
+    client.rows.require_width(chosen.dimension)
+    rows = client.rows.of_models(request, request.models)
+    enough = client.rows.may_multiply(row_keys(rows), rows.model, len(request.models), chosen.width, "moments")
+    if control and not client.rows.hidden:
+        for weights in (rows.accuracy, 1 - rows.accuracy, rows.cost):
+            enough = enough & control.even(weights, rows)
+    rows = client.rows.sendable_by_model(rows.take(np.flatnonzero(enough[rows.model])))
+    features = chosen(rows.embeddings)[rows.query]
+    cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
+    upper = np.triu_indices(features.shape[1])
+    size = len(request.models)
+    squares = [ExactSums.of(values**2, rows.model, size) for values in (rows.accuracy, cost)]
+    parts: list[list[ExactSums]] = [[], [], []]
+    for model in range(size):
+        mine = rows.model == model
+        some = features[mine]
+        parts[0].append(ExactSums.products(some, some)[upper])
+        parts[1].append(ExactSums.products(some, rows.accuracy[mine][:, None])[:, 0])
+        parts[2].append(ExactSums.products(some, cost[mine][:, None])[:, 0])
+    gram, accuracy, costs = (ExactSums(np.stack([part.limbs for part in group])) for group in parts)
+    return ModelMoments(np.bincount(rows.model, minlength=size), gram, accuracy, squares[0], costs, squares[1])
+
+
+def noisy_parts(rows: NoisyRows, request: MomentsRequest) -> list[Part]:
+    chosen = feature_map(request.features)
+    rows.require_width(chosen.dimension)
+    own = rows.of_models(request, request.models)
+    features = np.nan_to_num(chosen(own.embeddings)[own.query])
+    most = rows.terms.settings.relative_cost
+    relative = 2 * np.minimum(own.cost / request.unit[own.model] / most, 1) - 1
+    return moment_parts(features, own.accuracy, relative, own.model, len(request.models))
+
+
+def noisy_reply(terms: NoiseTerms, request: MomentsRequest, noisy: list[Floats]) -> ModelMoments:
+    return ModelMoments.of(moments_of(noisy, terms.settings.relative_cost, terms.least_cell))
+
+
+def numbers(request: MomentsRequest) -> int:
+    width = feature_map(request.features).width
+    return len(request.models) * (1 + 2 * (width * (width + 1) // 2 + 2 * width + 2))
+
+
+def to_vector(request: MomentsRequest, reply: ModelMoments, clients: int) -> Vector:
+    return flatten(reply.count, *(getattr(reply, name) for name in SUMS))
+
+
+def from_vector(request: MomentsRequest, vector: Vector, clients: int) -> ModelMoments:
+    size, width = len(request.models), feature_map(request.features).width
+    target = ((size, width, 2), (size, 2))
+    count, *limbs = unflatten(vector, (size,), (size, width * (width + 1) // 2, 2), *target, *target)
+    return ModelMoments(count, *map(exact_sums, limbs))
+
+
+def faults(request: MomentsRequest, reply: ModelMoments) -> str | None:
+    """Features together with accuracy or cost have a Gram matrix, and no Gram matrix has an eigenvalue below zero."""
+    models, width = len(request.models), feature_map(request.features).width
+    if (
+        len(reply.count) != models
+        or reply.gram.shape != (models, width * (width + 1) // 2)
+        or not reply.accuracy.shape == reply.cost.shape == (models, width)
+    ):
+        return SHAPE
+    gram = symmetric(reply.gram.totals())
+    if not np.array_equal(gram[:, 0, 0], reply.count):  # the first feature is the constant 1
+        return SPREAD
+    parts = ((reply.accuracy, reply.accuracy_squares, 1.0), (reply.cost, reply.cost_squares, MOST_RELATIVE_COST))
+    found = row_fault(reply.count)
+    for product, squares, most in parts:
+        found = found or spread_fault(reply.count, product.totals()[:, 0], squares.totals(), 0.0, most)
+        # Tolerance, because a target is rounded more coarsely in products than in its own squares.
+        room = squares.totals() * (1 + SLACK) + SLACK * reply.count
+        if not found and not is_gram(bordered(gram, product.totals(), room)):
+            found = SPREAD
+    return found
+
+
+def most_bytes(request: MomentsRequest) -> int:
+    width = feature_map(request.features).width
+    return len(request.models) * (8 + 16 * (width * (width + 1) // 2 + 2 * width + 2))
+
+
+def _rows(request: MomentsRequest, reply: ModelMoments) -> float:
+    return float(np.sum(reply.count))
+
+
+def winsorize(request: MomentsRequest, replies: Mapping[str, ModelMoments]) -> Mapping[str, ModelMoments]:
+    """A mean is moved by drawing each row's value towards an end of its range, which keeps all sums possible."""
+    found = dict(replies)
+    for part, bounds in (("accuracy", ACCURACY), ("cost", RELATIVE_COST)):
+        count = np.stack([reply.count for reply in found.values()])[:, None]
+        total = np.stack([getattr(reply, part).totals()[:, 0] for reply in found.values()])[:, None]
+        squares = np.stack([getattr(reply, f"{part}_squares").totals() for reply in found.values()])[:, None]
+        moved = Winsorized.of(count, total, squares, bounds)
+        for index, name in enumerate(found):
+            found[name] = _drawn(found[name], part, moved.before[index, 0], moved.after[index, 0], bounds)
+            if part == "accuracy" and moved.trust[index] != 1:
+                found[name] = scale_counted(found[name], moved.trust[index])
+    return found
+
+
+def _drawn(reply: ModelMoments, part: str, mean: Floats, within: Floats, bounds: Bounds) -> ModelMoments:
+    """The reply with each model's mean ``(M,)`` of a target moved to ``within``."""
+    end = np.where(within > mean, bounds.high, bounds.low)
+    share = np.where(within != mean, (within - mean) / np.where(end != mean, end - mean, 1.0), 0.0)
+    product, squares = getattr(reply, part), getattr(reply, f"{part}_squares")
+    features = symmetric(reply.gram.totals())[:, 0]  # column 0 of the features is 1
+    rest = 1 - share
+    moved = rest[:, None] * product.totals() + (share * end)[:, None] * features
+    wider = rest**2 * squares.totals() + 2 * rest * share * end * product.totals()[:, 0]
+    wider = wider + (share * end) ** 2 * reply.count
+    changes: dict[str, Any] = {part: replaced(product, moved), f"{part}_squares": replaced(squares, wider)}
+    return replace(reply, **changes)
+
+
+VERB = Verb(
+    name="moments",
+    request=MomentsRequest,
+    reply=ModelMoments,
+    purpose="Fit linear models of accuracy and cost, one for each language model, from sums alone.",
+    leaves="By model: the number of rows, and sums of products of features with each other, accuracy and cost.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cell", "span"),
+        "enough different queries of each model for each feature (under secure sums: for each model), also in the "
+        "difference from any sum sent before; no few rows may have most of the accuracy, inaccuracy or cost",
+    ),
+    differential_privacy=NoisySums(
+        "by model, for features clipped to length 1 beside the constant: products of features 2 (l2) or r+1 (l1); with "
+        "accuracy and with cost √2 or √(2r); spread of accuracy and squared cost 1",
+        noisy_parts,
+        noisy_reply,
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=HidesEmbeddings("the number of features is the request's"),
+    robust=RobustTreatment(
+        cap=Cap(_rows, scale_counted),
+        winsorize=Winsorize(
+            "means of accuracy and of relative cost, by model; a client whose accuracies are far off counts for less",
+            winsorize,
+        ),
+        updates=Without("not trained weights"),
+    ),
+)

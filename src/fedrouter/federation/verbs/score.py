@@ -1,0 +1,171 @@
+"""The verb ``score``: errors of several routers on a fold, to choose between families and blend them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.evaluations import Floats
+from fedrouter.exact import RESOLUTION, ExactSums
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.mechanism import Part
+from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
+from fedrouter.federation.dp.sums import nearest_gram, whole_counts
+from fedrouter.federation.message import Message, Named, Request
+from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY, is_gram, whole_number
+from fedrouter.federation.robust.caps import replaced, scale_counted
+from fedrouter.federation.robust.sums import SQUARED_ERROR, Winsorized
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    HidesEmbeddings,
+    MinimumSizes,
+    NoisySums,
+    RobustTreatment,
+    SecureSum,
+    Verb,
+    Winsorize,
+    Without,
+)
+from fedrouter.routers.blend import unpack_routers
+from fedrouter.routers.linear import symmetric
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRequest(Request["Scores"]):
+    """The routers to score on the fold that they were learned without."""
+
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+    families: Annotated[tuple[str, ...], "family of each of the J routers"]
+    arrays: Annotated[Named, "arrays by name: the routers, named by index"]
+
+    def check(self) -> None:
+        self.require(self.families and self.fold >= 0, "needs routers and a fold")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Message):
+    """Sums over the rows of a fold.
+
+    The diagonal of ``gram`` is each router's squared error; the whole of it gives the error of any blend of them.
+    """
+
+    count: Annotated[int, "number of rows in the fold"]
+    gram: Annotated[ExactSums, "(J, J) sums of products of the routers' errors in accuracy"]
+
+    def check(self) -> None:
+        self.require(self.count >= 0, "count must be at least 0")
+        self.require_array("gram", np.int64, (None, None, 2))
+        size = self.gram.totals()
+        self.require((np.abs(size) <= self.count * (1 + RESOLUTION)).all(), "errors must not exceed their count")
+
+    def __add__(self, other: Scores) -> Scores:
+        return Scores(self.count + other.count, self.gram + other.gram)
+
+
+def answer(client: ClientView, request: ScoreRequest) -> Scores:
+    rows = client.rows.sendable_together(client.rows.of_models(request, request.models, in_fold=True))
+    errors = np.zeros((len(rows), len(request.families)))
+    for index, router in enumerate(unpack_routers(rows.pool, request.families, request.arrays)):
+        accuracy = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
+        # A model that the router has not seen is as uncertain as can be.
+        errors[:, index] = np.where(np.isnan(accuracy), 0.5, accuracy) - rows.accuracy
+    return Scores(len(rows), ExactSums.products(errors, errors))
+
+
+def noisy_parts(rows: NoisyRows, request: ScoreRequest) -> list[Part]:
+    own = rows.of_models(request, request.models, in_fold=True)
+    size = len(request.families)
+    errors = np.zeros((len(own), size))
+    for index, router in enumerate(unpack_routers(own.pool, request.families, request.arrays)):
+        accuracy = router.estimate(own.embeddings).accuracy[own.query, own.model]
+        errors[:, index] = np.clip(np.nan_to_num(accuracy, nan=0.5), 0, 1) - own.accuracy
+    product = Part.products(errors, errors, 0.8, float(size), size * (size + 1) / 2)
+    count = Part.of(np.ones(len(own)), np.zeros(len(own), np.int64), 1, 0.2)
+    return [count, replace(product, sums=product.sums[np.triu_indices(size)])]
+
+
+def noisy_reply(terms: NoiseTerms, request: ScoreRequest, noisy: list[Floats]) -> Scores:
+    count = int(whole_counts(noisy[0], terms.least_cell)[0])
+    full = nearest_gram(symmetric(noisy[1]))
+    full *= min(1.0, count / max(float(np.diagonal(full).max()), 1e-12))
+    return Scores(count, ExactSums.from_totals(full))
+
+
+def numbers(request: ScoreRequest) -> int:
+    return 1 + 2 * len(request.families) ** 2
+
+
+def to_vector(request: ScoreRequest, reply: Scores, clients: int) -> Vector:
+    return flatten(reply.count, reply.gram)
+
+
+def from_vector(request: ScoreRequest, vector: Vector, clients: int) -> Scores:
+    count, gram = unflatten(vector, (1,), (len(request.families),) * 2 + (2,))
+    return Scores(int(count[0]), exact_sums(gram))
+
+
+def faults(request: ScoreRequest, reply: Scores) -> str | None:
+    size = len(request.families)
+    if reply.gram.shape != (size, size):
+        return SHAPE
+    gram = reply.gram.totals()
+    if not np.array_equal(gram, gram.T) or not is_gram(gram[None]):
+        return SPREAD
+    return None if whole_number(reply.count, 0, MOST_ROWS) else TOO_MANY
+
+
+def most_bytes(request: ScoreRequest) -> int:
+    return 16 * len(request.families) ** 2
+
+
+def _rows(request: ScoreRequest, reply: Scores) -> float:
+    return float(reply.count)
+
+
+def winsorize(request: ScoreRequest, replies: Mapping[str, Scores]) -> Mapping[str, Scores]:
+    """Each router's squared error is winsorized; the correlation of the errors of two routers stays."""
+    count = np.array([reply.count for reply in replies.values()])
+    gram = np.stack([reply.gram.totals() for reply in replies.values()])  # (C, J, J)
+    squares = np.diagonal(gram, axis1=1, axis2=2)
+    rows = np.broadcast_to(count[:, None, None], (*squares[:, None].shape,))
+    total = Winsorized.of(rows, squares[:, None], np.zeros_like(squares[:, None]), SQUARED_ERROR).total[:, 0]
+    scale = np.sqrt(np.maximum(total, 0.0) / np.where(squares > 0, squares, 1.0))
+    scale = np.where(total == squares, 1.0, scale)
+    after = gram * (scale[:, :, None] * scale[:, None, :])
+    index = np.arange(gram.shape[1])
+    after[:, index, index] = total
+    return {
+        name: replace(reply, gram=replaced(reply.gram, after[client]))
+        for client, (name, reply) in enumerate(replies.items())
+    }
+
+
+VERB = Verb(
+    name="score",
+    request=ScoreRequest,
+    reply=Scores,
+    purpose="Choose between families of routers, or blend them, by cross-validation.",
+    leaves="The number of rows in a fold, and sums of products of the routers' errors in accuracy on them.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cell",), "the sums have enough different queries, and so has their difference from any sent before"
+    ),
+    differential_privacy=NoisySums(
+        "1 for the count; for the products of the errors of J routers, J (l2) or J(J+1)/2 (l1)",
+        noisy_parts,
+        noisy_reply,
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=HidesEmbeddings("sums of errors"),
+    robust=RobustTreatment(
+        cap=Cap(_rows, scale_counted),
+        winsorize=Winsorize("each router's mean squared error", winsorize),
+        updates=Without("not trained weights"),
+    ),
+)

@@ -1,0 +1,158 @@
+"""The verb ``second_moment``: the sum of ``x x'`` over a client's queries, for the principal directions of embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.evaluations import Floats
+from fedrouter.exact import ExactSums
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.mechanism import Part, clipped
+from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
+from fedrouter.federation.dp.sums import nearest_gram, whole_counts
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import MOST_ROWS, MOST_WIDTH, SHAPE, SLACK, SPREAD, TOO_MANY, whole_number
+from fedrouter.federation.privacy.disclosure import query_keys
+from fedrouter.federation.robust.caps import scale_counted
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    MinimumSizes,
+    NoisySums,
+    RobustTreatment,
+    SecureSum,
+    ShowsEmbeddings,
+    Verb,
+    Without,
+)
+from fedrouter.routers.linear import symmetric
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMomentRequest(Request["SecondMoment"]):
+    """It has no fields of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class SecondMoment(Message):
+    """The second moment of the client's embeddings, not centered."""
+
+    count: Annotated[int, "number of queries"]
+    total: Annotated[ExactSums, "(d(d+1)/2,) upper triangle of the sum of x x'"]
+
+    def check(self) -> None:
+        self.require(self.count >= 0, "count must be at least 0")
+        self.require_array("total", np.int64, (None, 2))
+
+    def __add__(self, other: SecondMoment) -> SecondMoment:
+        self.require(self.total.shape == other.total.shape, "clients embed with different widths")
+        return SecondMoment(self.count + other.count, self.total + other.total)
+
+
+def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
+    queries = client.rows.queries(request)
+    together = np.zeros(len(queries), np.int64)
+    sent = client.rows.may_multiply(query_keys(queries), together, 1, queries.shape[1], "second moments")
+    points = queries[: len(queries) if sent[0] else 0].astype(np.float64)
+    upper = np.triu_indices(client.dimension)
+    return SecondMoment(len(points), ExactSums.products(points, points)[upper])
+
+
+def noisy_parts(rows: NoisyRows, request: SecondMomentRequest) -> list[Part]:
+    points = clipped(rows.queries(request).astype(np.float64), 1.0)
+    width = points.shape[1]
+    product = Part.products(points, points, 0.9, 1.0, (width + 1) / 2)
+    count = Part.of(np.ones(len(points)), np.zeros(len(points), np.int64), 1, 0.1)
+    return [count, replace(product, sums=product.sums[np.triu_indices(width)])]
+
+
+def noisy_reply(terms: NoiseTerms, request: SecondMomentRequest, noisy: list[Floats]) -> SecondMoment:
+    count = int(whole_counts(noisy[0], terms.least_cell)[0])
+    full = nearest_gram(symmetric(noisy[1]))
+    # Queries have at most length 1: noise must not make them longer.
+    full *= min(1.0, count / max(float(np.trace(full)), 1e-12))
+    return SecondMoment(count, ExactSums.from_totals(full[np.triu_indices(terms.dimension)]))
+
+
+def numbers(request: SecondMomentRequest) -> int:
+    return 1 + MOST_WIDTH * (MOST_WIDTH + 1)  # the request does not say how wide embeddings are
+
+
+def to_vector(request: SecondMomentRequest, reply: SecondMoment, clients: int) -> Vector:
+    return flatten(reply.count, reply.total)
+
+
+def from_vector(request: SecondMomentRequest, vector: Vector, clients: int) -> SecondMoment:
+    count, total = unflatten(vector, (1,), (len(vector) // 2, 2))
+    return SecondMoment(int(count[0]), exact_sums(total))
+
+
+def faults(request: SecondMomentRequest, reply: SecondMoment) -> str | None:
+    """No two directions may be more than fully correlated; checking the whole matrix would be expensive."""
+    if not whole_number(reply.count, 0, MOST_ROWS):
+        return TOO_MANY
+    width = _side(reply)
+    if width * (width + 1) // 2 != reply.total.shape[0] or width > MOST_WIDTH:
+        return SHAPE
+    full = symmetric(reply.total.totals())
+    squares = np.diagonal(full)
+    if (squares < 0).any() or (not reply.count and full.any()):
+        return SPREAD
+    return SPREAD if (full**2 > np.outer(squares, squares) * (1 + SLACK) + SLACK).any() else None
+
+
+def most_bytes(request: SecondMomentRequest) -> int:
+    return 16 * MOST_WIDTH * (MOST_WIDTH + 1) // 2
+
+
+def _side(reply: SecondMoment) -> int:
+    """The width d whose upper triangle the reply holds."""
+    return int((np.sqrt(8 * reply.total.shape[0] + 1) - 1) / 2)
+
+
+def _width(reply: SecondMoment) -> int | None:
+    return reply.total.shape[0]
+
+
+def _length(reply: SecondMoment) -> float | None:
+    """Root mean square length of the embeddings."""
+    if not reply.count:
+        return None
+    diagonal = np.flatnonzero(np.equal(*np.triu_indices(_side(reply))))
+    return float(np.sqrt(max(0.0, reply.total.totals()[diagonal].sum()) / reply.count))
+
+
+def _rows(request: SecondMomentRequest, reply: SecondMoment) -> float:
+    return float(reply.count)
+
+
+VERB = Verb(
+    name="second_moment",
+    request=SecondMomentRequest,
+    reply=SecondMoment,
+    purpose="Find the directions in which the clients' queries differ most, as features of linear routers.",
+    leaves="The number of queries, and the sum of products of their embeddings' coordinates.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("span",),
+        "enough different queries for each coordinate (under secure sums: in total), also in the difference from any "
+        "sum sent before",
+    ),
+    differential_privacy=NoisySums(
+        "1 for the count; for the products, of embeddings clipped to length 1, 1 (l2) or (d+1)/2 (l1)",
+        noisy_parts,
+        noisy_reply,
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=ShowsEmbeddings(_width, _length),
+    robust=RobustTreatment(
+        cap=Cap(_rows, scale_counted),
+        winsorize=Without("directions that only one client's queries have are not wrong"),
+        updates=Without("not trained weights"),
+    ),
+)

@@ -1,0 +1,235 @@
+"""The verb ``statistics``: counts and sums by cluster and model. Algorithm 2, lines 7-12."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.exact import RESOLUTION, ExactSums
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.mechanism import Part
+from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
+from fedrouter.federation.dp.sums import accuracies, by_group, smoothed, spread, squared, whole_counts
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import LOGS, SHAPE, dollar_fault, row_fault, spread_fault
+from fedrouter.federation.robust.caps import replaced, scale_counted
+from fedrouter.federation.robust.sums import ACCURACY, LOG_COST, Winsorized, winsorized_dollars
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    HidesEmbeddings,
+    MinimumSizes,
+    NoisySums,
+    RobustTreatment,
+    SecureSum,
+    Verb,
+    Winsorize,
+    Without,
+)
+from fedrouter.routers.kmeans import CELL_SUMS, CellSums, nearest_centre
+from fedrouter.routers.mlp import log_cost
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsRequest(Request["CellStatistics"]):
+    """Line 7: the global centres, and the models to report on, in order."""
+
+    centres: Annotated[Embeddings, "(K, d) float32: the global centres"]
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+
+    def check(self) -> None:
+        self.require_array("centres", np.float32, (None, None))
+        self.require(len(self.centres) and self.models, "needs at least one centre and one model")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(K, M)``."""
+        return len(self.centres), len(self.models)
+
+
+@dataclass(frozen=True, eq=False)
+class CellStatistics(Message):
+    """Line 12: counts and sums for the (cluster, model) cells that are not empty."""
+
+    cell: Annotated[Integers, "(c,) int64: index of each cell in the (K, M) table, row by row"]
+    count: Annotated[Integers, "(c,) int64: number of rows"]
+    accuracy: Annotated[ExactSums, "(c,) sum of accuracies"]
+    accuracy_squares: Annotated[ExactSums, "(c,) sum of squared accuracies"]
+    cost: Annotated[ExactSums, "(c,) sum of costs in dollars"]
+    log_cost: Annotated[ExactSums, "(c,) sum of log costs"]
+    log_cost_squares: Annotated[ExactSums, "(c,) sum of squared log costs"]
+
+    def check(self) -> None:
+        self.require_array("cell", np.int64, (None,))
+        cells = len(self.cell)
+        self.require((np.diff(self.cell, prepend=-1) > 0).all(), "cells must be listed once, in order")
+        self.require_array("count", np.int64, (cells,))
+        self.require((self.count > 0).all(), "empty cells must not be sent")
+        for name in CELL_SUMS:
+            self.require_array(name, np.int64, (cells, 2))
+            if name != "log_cost":
+                self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
+        most = self.count * (1 + RESOLUTION)
+        for name in ("accuracy", "accuracy_squares"):
+            self.require((getattr(self, name).totals() <= most).all(), f"{name} must not exceed its count")
+
+    @classmethod
+    def of(cls, sums: CellSums) -> CellStatistics:
+        """The cells of a ``(K, M)`` table that are not empty."""
+        cell = np.flatnonzero(sums.count.ravel())
+        parts = (ExactSums(getattr(sums, name).limbs.reshape(-1, 2)[cell]) for name in CELL_SUMS)
+        return cls(cell, sums.count.ravel()[cell], *parts)
+
+    def table(self, clusters: int, models: int) -> CellSums:
+        """The cells as a ``(K, M)`` table, zero where nothing was sent."""
+        cells = clusters * models
+        self.require(not len(self.cell) or self.cell[-1] < cells, f"a cell lies outside the table of {cells}")
+        count, limbs = np.zeros(cells, np.int64), np.zeros((len(CELL_SUMS), cells, 2), np.int64)
+        count[self.cell] = self.count
+        limbs[:, self.cell] = [getattr(self, name).limbs for name in CELL_SUMS]
+        parts = (ExactSums(part.reshape(clusters, models, 2)) for part in limbs)
+        return CellSums(count.reshape(clusters, models), *parts)
+
+
+def answer(client: ClientView, request: StatisticsRequest) -> CellStatistics:
+    """Lines 9-12: each row belongs to the cell of its query's nearest centre and its model."""
+    rows = client.rows.of_models(request, request.models)
+    client.rows.require_width(request.centres.shape[1])
+    shape = request.shape
+    centre = nearest_centre(rows.embeddings, request.centres)[rows.query]
+    if client.rows.control:
+        centre = client.rows.control.gathered(rows, centre, request.centres)
+    cell = centre * shape[1] + rows.model
+    rows, cell = client.rows.sendable(rows, cell, shape[0] * shape[1])
+    count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    logs = log_cost(rows.cost)
+    parts = (
+        ExactSums(ExactSums.of(values, cell, count.size).limbs.reshape(*shape, 2))
+        for values in (rows.accuracy, rows.accuracy**2, rows.cost, logs, logs**2)
+    )
+    return CellStatistics.of(CellSums(count, *parts))
+
+
+def noisy_parts(rows: NoisyRows, request: StatisticsRequest) -> list[Part]:
+    rows.require_width(request.centres.shape[1])
+    own = rows.of_models(request, request.models)
+    shape = request.shape
+    cell = nearest_centre(own.embeddings, request.centres)[own.query] * shape[1] + own.model
+    u = rows.terms.costs.scaled(own.cost)
+    values = [2 * own.accuracy - 1, spread(own.accuracy), u, squared(u)]
+    if shape[0] == 1:
+        return by_group(values, cell, shape[1], 1.0)
+    return by_group(values, cell, shape[0] * shape[1], 0.5) + by_group(values, own.model, shape[1], 0.5)
+
+
+def noisy_reply(terms: NoiseTerms, request: StatisticsRequest, noisy: list[Floats]) -> CellStatistics:
+    table = [part.reshape(request.shape) for part in noisy[:5]]
+    if request.shape[0] > 1:
+        smoothed(table, noisy[5:], terms.deviations[:5], terms.deviations[5:])
+    count = whole_counts(table[0], terms.least_cell)
+    rows = np.maximum(table[0], 1.0)
+    accuracy, squares = accuracies(table[1], table[2], rows)
+    mean, variance = terms.costs.mean(table[3], table[4], rows)
+    means = (accuracy, squares, terms.costs.dollars(mean, variance), mean, mean**2 + variance)
+    return CellStatistics.of(CellSums(count, *(ExactSums.from_totals(part * count) for part in means)))
+
+
+def numbers(request: StatisticsRequest) -> int:
+    return request.shape[0] * request.shape[1] * (1 + 2 * len(CELL_SUMS))
+
+
+def to_vector(request: StatisticsRequest, reply: CellStatistics, clients: int) -> Vector:
+    """Every cell of the table, also empty and withheld ones: which those are stays hidden, too."""
+    table = reply.table(*request.shape)
+    return flatten(table.count, *(getattr(table, name) for name in CELL_SUMS))
+
+
+def from_vector(request: StatisticsRequest, vector: Vector, clients: int) -> CellStatistics:
+    count, *limbs = unflatten(vector, request.shape, *[(*request.shape, 2)] * len(CELL_SUMS))
+    return CellStatistics.of(CellSums(count, *map(exact_sums, limbs)))
+
+
+def faults(request: StatisticsRequest, reply: CellStatistics) -> str | None:
+    if len(reply.cell) and reply.cell[-1] >= request.shape[0] * request.shape[1]:
+        return SHAPE
+    count, logs = reply.count, reply.log_cost.totals()
+    return (
+        row_fault(count)
+        or spread_fault(count, reply.accuracy.totals(), reply.accuracy_squares.totals(), 0.0, 1.0)
+        or spread_fault(count, logs, reply.log_cost_squares.totals(), *LOGS)
+        or dollar_fault(count, reply.cost.totals(), logs)
+    )
+
+
+def most_bytes(request: StatisticsRequest) -> int:
+    return request.shape[0] * request.shape[1] * (8 + 8 + 16 * len(CELL_SUMS))
+
+
+def _rows(request: StatisticsRequest, reply: CellStatistics) -> float:
+    return float(np.sum(reply.count))
+
+
+def winsorize(request: StatisticsRequest, replies: Mapping[str, CellStatistics]) -> Mapping[str, CellStatistics]:
+    tables = [reply.table(*request.shape) for reply in replies.values()]
+    count = np.stack([table.count for table in tables])
+    sums = {name: np.stack([getattr(table, name).totals() for table in tables]) for name in CELL_SUMS}
+    accuracy = Winsorized.of(count, sums["accuracy"], sums["accuracy_squares"], ACCURACY)
+    logs = Winsorized.of(count, sums["log_cost"], sums["log_cost_squares"], LOG_COST)
+    cost = winsorized_dollars(count, sums["cost"], logs.before, logs.after)
+    after = (accuracy.total, accuracy.squares, cost, logs.total, logs.squares)
+    found = {}
+    for index, (name, reply) in enumerate(replies.items()):
+        parts = (
+            replaced(getattr(reply, part), totals[index].ravel()[reply.cell])
+            for part, totals in zip(CELL_SUMS, after, strict=True)
+        )
+        found[name] = _discounted(CellStatistics(reply.cell, reply.count, *parts), accuracy.trust[index])
+    return found
+
+
+def _discounted(reply: CellStatistics, trust: float) -> CellStatistics:
+    """The reply with its rows scaled by how far its client is trusted."""
+    if trust == 1:
+        return reply
+    if trust == 0:
+        return CellStatistics(reply.cell[:0], reply.count[:0], *(getattr(reply, name)[:0] for name in CELL_SUMS))
+    scaled: CellStatistics = scale_counted(reply, trust)
+    return scaled
+
+
+VERB = Verb(
+    name="statistics",
+    request=StatisticsRequest,
+    reply=CellStatistics,
+    purpose="Learn how accurate and how expensive each model is around each global centre.",
+    leaves="By cluster and model: the number of rows, and sums of accuracy, cost, log cost and squares.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cell",),
+        "each cell has enough different queries, and so has its difference from any cell sent before; a model's "
+        "smaller cells join its nearest other cell",
+    ),
+    differential_privacy=NoisySums(
+        "1 for each part: by cell, and again by model: the count; accuracy, its spread a(1-a), log cost and its square, "
+        "all scaled to [-1, 1]",
+        noisy_parts,
+        noisy_reply,
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=HidesEmbeddings("sums by cell do not depend on the width or length of embeddings"),
+    robust=RobustTreatment(
+        cap=Cap(_rows, scale_counted),
+        winsorize=Winsorize(
+            "means of accuracy and of log cost, by cluster and model; dollars follow; a client whose accuracies are far "
+            "off counts for less",
+            winsorize,
+        ),
+        updates=Without("not trained weights"),
+    ),
+)

@@ -1,0 +1,200 @@
+"""The verb ``train``: local steps of training on a client's rows. Algorithm 1, lines 3-9."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.errors import BadInput
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.accountant import Event
+from fedrouter.federation.dp.rows import NoisyRows
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SLACK, TOO_MANY, whole_number
+from fedrouter.federation.secagg.encoding import Vector, flatten, unflatten
+from fedrouter.federation.seeds import derive
+from fedrouter.federation.verbs.verb import (
+    HidesEmbeddings,
+    MinimumSizes,
+    NoisyMechanism,
+    RobustTreatment,
+    SecureSum,
+    UpdateSteps,
+    Verb,
+    Without,
+)
+from fedrouter.routers.mlp import HEADS, CostScale, Weights
+
+MOST_STEP = 10.0
+"""Learning rates that a weight may move in one step of AdamW; with its usual constants it stays below 7."""
+WEIGHT_BITS = 32
+"""For secure sums, rows times weight is rounded to a multiple of 2^-32. A mean weight is then off by at most 2^-33 over
+a client's mean number of rows, where float32 itself keeps a weight of 0.01 only to 2^-31."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainRequest(Request["Update"]):
+    """Line 3: the global weights, the scale of cost, and how to take local steps."""
+
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+    weights: Annotated[Weights, "float32 arrays by name: the global weights"]
+    scale: Annotated[CostScale, "(M,) arrays: each model's scale of log cost"]
+    epochs: Annotated[int, "number of passes over the rows"]
+    batch_size: Annotated[int, "rows per step"]
+    learning_rate: Annotated[float, "of AdamW"]
+    weight_decay: Annotated[float, "of AdamW"]
+    clip_norm: Annotated[float, "maximum norm of a gradient"]
+    dropout: Annotated[float, "share of hidden units dropped"]
+    seed: Annotated[int, "random seed"]
+    shared_step: Annotated[bool, "whether all heads also take one step in common"] = False
+    held_out: Annotated[float, "share of the queries kept for validation"] = 0.0
+    heads_only: Annotated[bool, "keep the trunk fixed, and send back only the heads"] = False
+    base: Annotated[Weights, "float32 arrays by name: a frozen network to stay close to, if any"] = field(
+        default_factory=dict
+    )
+    anchored: Annotated[tuple[str, ...], "names of the models on which to stay close to it"] = ()
+    distillation: Annotated[float, "weight of staying close to it in the loss"] = 0.0
+
+    def check(self) -> None:
+        self.require_weights(self.weights)
+        self.require(self.epochs > 0 and self.batch_size > 0, "epochs and batch_size must be above 0")
+        self.require(0 <= self.held_out < 1, "held_out must be a share below 1")
+        self.require(0 <= self.distillation < np.inf, "distillation must be at least 0")
+        self.require(bool(self.base) == (self.distillation > 0), "distillation goes with a base")
+        if self.base:
+            self.require_weights(self.base)
+            self.require(set(self.anchored) <= set(self.models), "anchored models must be among the models")
+
+    def returned_weights(self) -> Weights:
+        """The weights that the reply will hold, as they were sent."""
+        return {name: array for name, array in self.weights.items() if not self.heads_only or name.startswith(HEADS)}
+
+
+@dataclass(frozen=True, eq=False)
+class Update(Message):
+    """Line 9: the weights after local steps, and ``|D_i|`` to weight them by."""
+
+    weights: Annotated[Weights, "float32 arrays by name: the weights after local steps (heads only, if so asked)"]
+    rows: Annotated[int, "number of rows that were trained on"]
+    loss: Annotated[float, "mean loss of the last epoch"]
+
+    def check(self) -> None:
+        self.require_weights(self.weights)
+        self.require(self.rows >= 0, "rows must be at least 0")
+        self.require(np.isfinite(self.loss), "loss must be finite")
+
+
+def answer(client: ClientView, request: TrainRequest) -> Update:
+    """Lines 5-9, on the rows that are not kept for validation."""
+    rows = client.rows.with_cost_scale(request, request.models, request.scale)
+    rows = rows.take(np.flatnonzero(~client.rows.validation(rows, request.held_out)))
+    control = client.rows.control
+    if (control and not control.enough(rows)) or not len(rows):
+        return Update(request.returned_weights(), 0, 0.0)
+    from fedrouter.federation.local_training import train  # torch
+
+    weights, loss = train(
+        request,
+        rows.embeddings[rows.query],
+        rows.model,
+        rows.accuracy,
+        request.scale.normalised(rows.cost, rows.model),
+        derive(request.seed, client.name),
+    )
+    return Update(weights, len(rows), loss)
+
+
+def noisy_answer(rows: NoisyRows, request: TrainRequest) -> Update:
+    """DP-SGD; the number of rows is the one that the client declares, and the loss is not sent."""
+    from fedrouter.federation.dp.dp_sgd import PrivateSteps, train  # torch and opacus
+
+    noise = rows.terms.settings
+    steps = PrivateSteps.of(request, noise)
+    rows.charge(Event("gaussian", noise.multiplier, steps.steps, steps.rate))
+    own = rows.validation(rows.of_models(request, request.models), request.held_out, chosen=False)
+    cost = np.clip(own.cost, noise.least_cost, noise.largest_cost)
+    scaled = request.scale.normalised(cost, own.model)
+    weights = train(request, own.embeddings[own.query], own.model, own.accuracy, scaled, steps)
+    return Update(weights, noise.rows, 0.0)
+
+
+def numbers(request: TrainRequest) -> int:
+    return 2 + sum(array.size for array in request.returned_weights().values())
+
+
+def to_vector(request: TrainRequest, reply: Update, clients: int) -> Vector:
+    """Weights and loss, each times the rows behind it, in fixed point."""
+    values = [reply.weights[name].astype(np.float64).ravel() for name in request.returned_weights()]
+    weighted = reply.rows * np.concatenate([*values, np.array([reply.loss])])
+    if not np.abs(weighted).max() < 2.0 ** (63 - WEIGHT_BITS) / clients:  # also catches NaN
+        raise BadInput("weights times rows too large to be added in fixed point: has the training diverged?")
+    return flatten(reply.rows, np.rint(np.ldexp(weighted, WEIGHT_BITS)))
+
+
+def from_vector(request: TrainRequest, vector: Vector, clients: int) -> Update:
+    """The mean over all rows, which is the average of the clients' weights."""
+    like = request.returned_weights()
+    rows, *sums, loss = unflatten(vector, (1,), *(array.shape for array in like.values()), (1,))
+    total = int(rows[0])
+    if not total:
+        return Update(like, 0, 0.0)
+    means = [np.ldexp(part.astype(np.float64), -WEIGHT_BITS) / total for part in (*sums, loss)]
+    weights = {name: mean.astype(np.float32) for name, mean in zip(like, means[:-1], strict=True)}
+    return Update(weights, total, float(means[-1][0]))
+
+
+def faults(request: TrainRequest, reply: Update) -> str | None:
+    """AdamW divides a gradient by its size, so the number of steps bounds how far any weight can move."""
+    sent = request.returned_weights()
+    if {name: array.shape for name, array in reply.weights.items()} != {n: a.shape for n, a in sent.items()}:
+        return SHAPE
+    if not whole_number(reply.rows, 0, MOST_ROWS):
+        return TOO_MANY
+    if not isinstance(reply.loss, int | float) or reply.loss < 0:
+        return "a loss below zero"
+    steps = request.epochs * -(-reply.rows // request.batch_size)
+    for name, array in reply.weights.items():
+        size = np.abs(sent[name]).max(initial=0.0)
+        furthest = steps * request.learning_rate * (MOST_STEP + request.weight_decay * size)
+        if (np.abs(array - sent[name].astype(np.float64)) > furthest + SLACK * size).any():
+            return "weights moved further than its steps could"
+    return None
+
+
+def most_bytes(request: TrainRequest) -> int:
+    return sum(array.nbytes for array in request.returned_weights().values())
+
+
+def _sent(request: TrainRequest) -> Weights:
+    return request.returned_weights()
+
+
+VERB = Verb(
+    name="train",
+    request=TrainRequest,
+    reply=Update,
+    purpose="Improve the network's weights by some steps on the client's rows, for federated averaging.",
+    leaves="The network's weights after local steps, the number of rows, and the mean loss.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cell",),
+        "enough different queries of each model and in total; no more than that, because weights can memorize single "
+        "rows (differential privacy or secure sums protect against this)",
+    ),
+    differential_privacy=NoisyMechanism(
+        "clip_norm for each step (DP-SGD): the sum of the clipped gradients of a random sample of rows; always Gaussian "
+        "noise. The number of rows is the declared one, and the loss is not sent",
+        noisy_answer,
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=HidesEmbeddings("the first layer's shape is the request's"),
+    robust=RobustTreatment(
+        cap=Without("the number of rows is capped with the updates"),
+        winsorize=Without("not means of accuracy or cost"),
+        updates=UpdateSteps(_sent),
+    ),
+)

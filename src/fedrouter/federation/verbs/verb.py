@@ -1,0 +1,251 @@
+"""The record that every verb fills in: all that follows from letting a server ask a client one kind of question.
+
+No field has a default, and "none" is always a value that gives its reason. So a verb cannot be added without saying how
+it protects the rows, whether it adds up, what makes a reply invalid and how large a reply may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Floats
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.dp.mechanism import Part
+from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.secagg.encoding import Vector
+from fedrouter.routers.mlp import Weights
+
+Asked = TypeVar("Asked", bound=Request[Any])
+Answered = TypeVar("Answered", bound=Message)
+
+# --- Disclosure control ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MinimumSizes:
+    """The answer applies these minimum group sizes; the client refuses to send one that did not.
+
+    Parameters
+    ----------
+    sizes : fields of :class:`~fedrouter.federation.privacy.policy.MinimumGroupSizes` that the answer applies
+    statement : what they guarantee for this reply
+    """
+
+    sizes: tuple[str, ...]
+    statement: str
+
+
+@dataclass(frozen=True)
+class NoRows:
+    """The answer reads no rows, so there is nothing to control; the client denies it access to them."""
+
+    reason: str
+
+
+# --- Differential privacy -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoisySums(Generic[Asked, Answered]):
+    """The answer is made of sums over rows: the client adds the noise, charges it, and only then builds the reply.
+
+    Parameters
+    ----------
+    sensitivity : what one evaluation can move, in words
+    parts : the sums before noise, each with its sensitivity
+    reply : the reply from the noisy sums; it sees no rows
+    """
+
+    sensitivity: str
+    parts: Callable[[NoisyRows, Asked], list[Part]]
+    reply: Callable[[NoiseTerms, Asked, list[Floats]], Answered]
+
+
+@dataclass(frozen=True)
+class NoisyMechanism(Generic[Asked, Answered]):
+    """The answer has a mechanism of its own, and charges it; the client refuses to send one that was not charged."""
+
+    sensitivity: str
+    answer: Callable[[NoisyRows, Asked], Answered]
+
+
+@dataclass(frozen=True)
+class NoNoiseNeeded:
+    """Under differential privacy the usual answer is sent, made without access to the rows."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class RefusedUnderNoise:
+    """A client with differential privacy refuses this verb."""
+
+    reason: str
+
+
+# --- Secure aggregation ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SecureSum(Generic[Asked, Answered]):
+    """Replies add up, so secure aggregation can hide them in their total.
+
+    Parameters
+    ----------
+    numbers : the maximum length of a vector, given the request
+    flatten : a reply as a vector ``(m,)``, given the request and the number of clients in the sum
+    unflatten : the total reply from the sum of that many clients' vectors
+    """
+
+    numbers: Callable[[Asked], int]
+    flatten: Callable[[Asked, Answered, int], Vector]
+    unflatten: Callable[[Asked, Vector, int], Answered]
+
+
+@dataclass(frozen=True)
+class NotASum:
+    """Replies do not add up: under secure aggregation, too, each client's reply is sent as it is."""
+
+    reason: str
+
+
+# --- Comparison of clients ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShowsEmbeddings(Generic[Answered]):
+    """The reply shows the ``width`` or ``length`` of the client's embeddings (None where it does not).
+
+    Validation drops clients whose embeddings differ from those of the others.
+    """
+
+    width: Callable[[Answered], int | None]
+    length: Callable[[Answered], float | None]
+
+
+@dataclass(frozen=True)
+class HidesEmbeddings:
+    """The reply shows neither width nor length of embeddings."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cap(Generic[Asked, Answered]):
+    """Caps a client's weight: the number of ``rows`` behind a reply, and the reply scaled down by a factor."""
+
+    rows: Callable[[Asked, Answered], float]
+    scale: Callable[[Answered, float], Answered]
+
+
+@dataclass(frozen=True)
+class Winsorize(Generic[Asked, Answered]):
+    """Brings a client's means inside the range that the others support."""
+
+    statement: str
+    apply: Callable[[Asked, Mapping[str, Answered]], Mapping[str, Answered]]
+
+
+@dataclass(frozen=True)
+class UpdateSteps(Generic[Asked]):
+    """Replies are trained weights: their updates are clipped and capped, and trimmed means or medians are taken.
+
+    ``sent`` gives the weights that the client started from. The reply has ``weights``, ``rows`` and ``loss``.
+    """
+
+    sent: Callable[[Asked], Weights]
+
+
+@dataclass(frozen=True)
+class Without:
+    """One step of robust aggregation that does not apply."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class RobustTreatment(Generic[Asked, Answered]):
+    """What robust aggregation does to the replies, in this order."""
+
+    cap: Cap[Asked, Answered] | Without
+    winsorize: Winsorize[Asked, Answered] | Without
+    updates: UpdateSteps[Asked] | Without
+
+
+@dataclass(frozen=True)
+class NoRobust:
+    """Robust aggregation passes the replies on unchanged."""
+
+    reason: str
+
+
+# --- The record -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verb(Generic[Asked, Answered]):
+    """One question that a server may ask a client, and everything that follows from it.
+
+    Parameters
+    ----------
+    name : what a federation is asked with: ``federation.ask(name, request)``
+    request, reply : the types of message; the reply's fields are all that can leave
+    purpose : one sentence: why the server asks
+    leaves : one sentence: what leaves the client
+    answer : the reply from the client's rows
+    disclosure : the minimum group sizes that the answer applies
+    differential_privacy : the answer with noise
+    secure_sum : how replies flatten to vectors that secure aggregation can add
+    faults : what is wrong with a reply to a request, as a short phrase without anything of the reply; or None
+    most_bytes : the maximum number of bytes in a reply's arrays, or text if it has none, given the request
+    embeddings : what the reply shows of the client's embeddings
+    robust : how robust aggregation treats replies
+    """
+
+    name: str
+    request: type[Asked]
+    reply: type[Answered]
+    purpose: str
+    leaves: str
+    answer: Callable[[ClientView, Asked], Answered]
+    disclosure: MinimumSizes | NoRows
+    differential_privacy: (
+        NoisySums[Asked, Answered] | NoisyMechanism[Asked, Answered] | NoNoiseNeeded | RefusedUnderNoise
+    )
+    secure_sum: SecureSum[Asked, Answered] | NotASum
+    faults: Callable[[Asked, Answered], str | None]
+    most_bytes: Callable[[Asked], int]
+    embeddings: ShowsEmbeddings[Answered] | HidesEmbeddings
+    robust: RobustTreatment[Asked, Answered] | NoRobust
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, tuple[type, ...]] = {
+            "disclosure": (MinimumSizes, NoRows),
+            "differential_privacy": (NoisySums, NoisyMechanism, NoNoiseNeeded, RefusedUnderNoise),
+            "secure_sum": (SecureSum, NotASum),
+            "embeddings": (ShowsEmbeddings, HidesEmbeddings),
+            "robust": (RobustTreatment, NoRobust),
+        }
+        if not isinstance(self.name, str) or not self.name.isidentifier():
+            raise BadInput(f"verb: expected a name of letters, digits and underscores, got {self.name!r}")
+        for name, kind in (("request", Request), ("reply", Message)):
+            value = getattr(self, name)
+            if not isinstance(value, type) or not issubclass(value, kind):
+                raise BadInput(f"verb {self.name}, {name}: expected a subclass of {kind.__name__}, got {value!r}")
+        for name in ("answer", "faults", "most_bytes"):
+            if not callable(getattr(self, name)):
+                raise BadInput(f"verb {self.name}, {name}: expected a function, got {getattr(self, name)!r}")
+        for name, allowed in kinds.items():
+            value = getattr(self, name)
+            if not isinstance(value, allowed):
+                wanted = " or ".join(kind.__name__ for kind in allowed)
+                raise BadInput(f"verb {self.name}, {name}: expected {wanted}, got {value!r}")
+        for owner in (self, *(getattr(self, name) for name in kinds)):
+            for part in fields(owner):
+                value = getattr(owner, part.name)
+                if part.type == "str" and not (isinstance(value, str) and value.strip()):
+                    raise BadInput(f"verb {self.name}, {part.name}: expected a sentence, got {value!r}")
