@@ -27,15 +27,13 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.robust.middleware import Robust, RobustSettings
 from fedrouter.frontier import sweep
+from fedrouter.testing.poison import ATTACKS, UPDATES, LossyFederation, poisoned
 
 PROJECT = Path(__file__).parents[1]
-sys.path.insert(0, str(PROJECT / "tests"))
-
-from poison import ATTACKS, UPDATES, Wire, poisoned  # noqa: E402
 
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("mmlu_pro", "routerbench_subset")
-LEARNed = ("kmeans", "mlp")
+LEARNED = ("kmeans", "mlp")
 SEEDS = range(5)
 HONEST, ABSENT = "nobody lies", "the client is left out"
 Job = tuple[str, str, int, str, bool]
@@ -65,7 +63,7 @@ def measure(job: Job) -> tuple[float, Counter[str], float]:
             members.append(Client(client.name, client.train))
         elif attack != ABSENT:
             members.append(poisoned(attack, client.name, client.train, train))
-    wire = Wire(members)
+    wire = LossyFederation(members)
     checked = Checked(wire)
     router = FAMILIES[family].learn(
         Robust(checked, RobustSettings.preset()) if defended else wire,
@@ -138,12 +136,12 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "",
         "| set | family | change | client left out |",
         "|---|---|---|---|",
-        *(worst(name, family) for name in SETS for family in LEARNed),
+        *(worst(name, family) for name in SETS for family in LEARNED),
         "",
     ]
     for name in SETS:
         lines += [f"## {name}", "", "| family | attack | no defence | robust |", "|---|---|---|---|"]
-        for family in LEARNed:
+        for family in LEARNED:
             for attack in attacks(family):
                 if attack == HONEST:
                     areas = [
@@ -182,7 +180,7 @@ def main() -> None:
         (name, family, seed, attack, defended)
         for name in SETS
         for seed in SEEDS
-        for family in LEARNed
+        for family in LEARNED
         for attack in attacks(family)
         for defended in (False, True)
     ]

@@ -25,30 +25,30 @@ from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
-from fedrouter.federation.secagg.encoding import LAYOUTS
+from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.frontier import sweep
-
-PROJECT = Path(__file__).parents[1]
-sys.path.insert(0, str(PROJECT / "tests" / "privacy"))
-from attacks import (  # noqa: E402
+from fedrouter.testing.attacks import (
     MEMBERSHIP,
     SIZES,
     VICTIM,
     match,
     membership,
+    observe,
     one_model_each,
-    overhear,
     separation,
     vectors_sent,
     within,
 )
-from hostile import CRAFTED, STOPPED  # noqa: E402
+from fedrouter.testing.hostile import CRAFTED, STOPPED
 
+PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("mmlu_pro", "routerbench_subset")
 SEEDS = 2
 FLOORS, LOOSE = PrivacyPolicy(), PrivacyPolicy(MinimumGroupSizes(span=False))
-NOISY = PrivacyPolicy(noise=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60))
+NOISE = DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)
+NOISY = PrivacyPolicy(differential_privacy=NOISE)
 SMALL = {
     "mlp": MLPSettings(rounds=3, hidden=(32,), participation=1.0),
     "auto": AutoSettings(candidates=("query_blind", "linear")),
@@ -64,7 +64,7 @@ class Hidden(LocalFederation):
     """Sums as secure aggregation gets them, without its masks: the totals are the same, and take less time."""
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        if verb not in LAYOUTS:
+        if not isinstance(verb_named(verb).secure_sum, SecureSum):
             return super().ask(verb, payload, to)
         names = sorted(self.clients() if to is None else to)
         return {name: self._clients[name].answer(verb, payload, hidden=True) for name in names}  # type: ignore[misc]
@@ -86,7 +86,7 @@ def nearest(log: Evaluations) -> list[str]:
             logs, _ = company(log, rows)
             cells = [family, f"{rows:,}"]
             for privacy in (OPEN, FLOORS):
-                heard = overhear(family, logs, privacy, SMALL.get(family))
+                heard = observe(family, logs, privacy, SMALL.get(family))
                 found = match(vectors_sent(heard, VICTIM, log.dimension), logs[VICTIM].embeddings)
                 shares = [part / max(found.sent, 1) for part in (found.equal, found.close, found.nearest)]
                 cells += [f"{found.sent:,}", *(f"{share:.0%}" if found.sent else "" for share in shares)]
@@ -101,7 +101,7 @@ def members(log: Evaluations) -> list[str]:
         logs, strangers = company(log, rows)
         for privacy, secure in ((OPEN, False), (FLOORS, False), (FLOORS, True)):
             for family in dict.fromkeys(family for family, _ in MEMBERSHIP.values()):
-                heard = overhear(family, logs, privacy, SMALL.get(family), secure)
+                heard = observe(family, logs, privacy, SMALL.get(family), secure)
                 for name in (name for name, (sender, _) in MEMBERSHIP.items() if sender == family):
                     area, advantage = membership(name, heard, logs[VICTIM], strangers)
                     found.setdefault((name, rows), []).append(f"{area:.2f} ({advantage:.2f})")
@@ -225,7 +225,7 @@ feature, for random queries of mmlu_pro; floors withhold what has fewer than 5.
 ## What can a coordinator get that asks for more?
 
 Each attack wants one row's accuracy and cost, or one embedding, exactly. Noise is what differential privacy adds with
-a multiplier of {NOISY.noise.multiplier if NOISY.noise else 0:g}, less than the default. Floors are made for the first
+a multiplier of {NOISE.multiplier:g}, less than the default. Floors are made for the first
 {len(STOPPED)}; the last {len(CRAFTED)} are questions that no honest coordinator asks, and only noise stops them.
 
 | attack | open | floors | noise |

@@ -59,7 +59,9 @@ def multiplier(router: str, epsilon: float) -> float:
 def area(router: str, clients: list[ClientData], test: Evaluations, seed: int, epsilon: float | None) -> float:
     noise = DifferentialPrivacy(epsilon, DELTA, multiplier(router, epsilon), rows=ROWS) if epsilon else None
     family, settings = ROUTERS[router]
-    federation = LocalFederation(Client(client.name, client.train, PrivacyPolicy(noise=noise)) for client in clients)
+    federation = LocalFederation(
+        Client(client.name, client.train, PrivacyPolicy(differential_privacy=noise)) for client in clients
+    )
     learned = FAMILIES[family].learn(federation, test.pool, settings, seed)
     return sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common
 
@@ -68,7 +70,7 @@ def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
     """K-Means of each client on its own rows, which leave nowhere; the mean over clients."""
     found = []
     for client in clients:
-        own = LocalFederation([Client(client.name, client.train, PrivacyPolicy(floors=None))])
+        own = LocalFederation([Client(client.name, client.train, PrivacyPolicy(minimum_sizes=None))])
         learned = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().single_client(), seed)
         found.append(sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common)
     return float(np.mean(found))

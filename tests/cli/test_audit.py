@@ -14,7 +14,10 @@ from conftest import drawn_evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, HelloRequest, StatisticsRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "audit"]
 MODELS = ("model-0", "model-1", "model-2")
@@ -101,7 +104,9 @@ def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
     pytest.importorskip("opendp")
     pytest.importorskip("dp_accounting")
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client("one", drawn_evaluations(), PrivacyPolicy(noise=DifferentialPrivacy(epsilon=10.0)), journal)
+    client = Client(
+        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0)), journal
+    )
     client.answer("hello", HelloRequest())
     for _ in range(2):
         client.answer("cost_scale", CostScaleRequest(MODELS))

@@ -20,7 +20,7 @@ from fedrouter.experiments.figures.new_clients import (
 )
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.messages import CostScaleRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 
 NAMES = {
     "new-clients-mlp",

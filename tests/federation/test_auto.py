@@ -11,11 +11,13 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import FOLDS, Client
+from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings, WithoutFold, blend, learn
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest
+from fedrouter.federation.privacy.rows import FOLDS, PrivateRows
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -55,13 +57,13 @@ def test_a_family_that_is_clearly_best_gets_the_weight():
 
 
 def test_folds_divide_a_clients_queries():
-    client = Client("one", drawn_evaluations(queries=100, per_query=2), OPEN)
+    own = PrivateRows("one", drawn_evaluations(queries=100, per_query=2), None)
     request = CostScaleRequest(POOL.names)
-    inside = [client._of(replace(request, fold=fold), POOL.names, held_out=True) for fold in range(FOLDS)]
+    inside = [own.of_models(replace(request, fold=fold), POOL.names, in_fold=True) for fold in range(FOLDS)]
     assert sum(map(len, inside)) == 200
     vectors = [{vector.tobytes() for vector in rows.embeddings} for rows in inside]
     assert len(set().union(*vectors)) == sum(map(len, vectors)) == 100
-    outside = client._of(replace(request, fold=0), POOL.names)
+    outside = own.of_models(replace(request, fold=0), POOL.names)
     assert len(outside) == 200 - len(inside[0])
     assert not {vector.tobytes() for vector in outside.embeddings} & vectors[0]
 

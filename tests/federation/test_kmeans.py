@@ -12,7 +12,8 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, learn
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.messages import Centroids, ClusterRequest, StatisticsRequest
+from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import KMeansRouter
 

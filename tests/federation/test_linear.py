@@ -110,7 +110,7 @@ def test_a_triangle_unfolds_to_its_matrix():
 def test_embeddings_too_large_to_sum_are_refused_with_what_to_do():
     rows = PARTS[0]
     large = Evaluations(rows.pool, rows.embeddings * 1e4, rows.query, rows.model, rows.accuracy, rows.cost)
-    with pytest.raises(BadInput, match=r"client client-0: embeddings .* normalise them to length one"):
+    with pytest.raises(BadInput, match=r"client client-0: embeddings .* normalize them to length one"):
         learn(federation(large), POOL)
 
 

@@ -16,8 +16,10 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import MLPSettings, ask_cost_scale, average, learn, sample
 from fedrouter.federation.local_training import train
 from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.messages import HeldOutErrors, TrainRequest, Update, ValidateRequest
+from fedrouter.federation.verbs.train import TrainRequest, Update
+from fedrouter.federation.verbs.validate import HeldOutErrors, ValidateRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, MLPRouter, initial_weights, log_cost
 
@@ -270,6 +272,11 @@ def test_the_best_round_is_kept_and_not_the_last():
         assert same(members.of("validate")[kept][0].weights, progress.router.weights)
 
 
+def validation(client, request):
+    """Which rows the client keeps for validation."""
+    return PrivateRows(client.name, client._evaluations, None).validation(client._evaluations, request.held_out)
+
+
 def test_the_error_is_that_of_the_held_out_rows_of_all_clients():
     members = recorder()
     seen = []
@@ -280,7 +287,7 @@ def test_the_error_is_that_of_the_held_out_rows_of_all_clients():
     for name in members.clients():
         client = members._clients[name]
         rows = client._evaluations
-        rows = rows.take(np.flatnonzero(client._held_out(rows, request)))
+        rows = rows.take(np.flatnonzero(validation(client, request)))
         estimates = MLPRouter(POOL, request.weights, request.scale).estimate(rows.embeddings)
         squares.append((estimates.accuracy[rows.query, rows.model] - rows.accuracy) ** 2)
     assert seen[-1].metrics["held-out error"] == pytest.approx(np.concatenate(squares).mean())
@@ -295,7 +302,7 @@ def test_held_out_rows_are_not_trained_on():
     for name in members.clients():
         client = members._clients[name]
         rows = client._evaluations
-        held = client._held_out(rows, request)
+        held = validation(client, request)
         accuracy = np.where(held, 1 - rows.accuracy, rows.accuracy)
         turned.append(
             Client(name, Evaluations(rows.pool, rows.embeddings, rows.query, rows.model, accuracy, rows.cost), OPEN)
@@ -315,9 +322,9 @@ def test_which_rows_are_held_out_is_the_clients_own_doing():
     client = Client("one", drawn_evaluations(queries=100, per_query=2), OPEN)
     rows = client._evaluations
     request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.1)
-    held = client._held_out(rows, request)
-    assert np.array_equal(held, client._held_out(rows, request))
-    assert not np.array_equal(held, Client("two", rows, OPEN)._held_out(rows, request))
+    held = validation(client, request)
+    assert np.array_equal(held, validation(client, request))
+    assert not np.array_equal(held, validation(Client("two", rows, OPEN), request))
     # Whole queries: none is on both sides.
     assert not set(rows.query[held]) & set(rows.query[~held])
     assert held.sum() == 20
@@ -328,7 +335,7 @@ def test_a_model_is_never_left_without_a_row_to_train_on():
     rare = rows.take([*np.flatnonzero(rows.model != 2), np.flatnonzero(rows.model == 2)[0]])
     request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.5)
     for number in range(20):
-        held = Client(f"client-{number}", rare, OPEN)._held_out(rare, request)
+        held = validation(Client(f"client-{number}", rare, OPEN), request)
         assert set(rare.model[~held]) == {0, 1, 2}
 
 

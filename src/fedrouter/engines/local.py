@@ -1,4 +1,4 @@
-"""The in-process engine: every client lives here, and messages are packed and unpacked as if they did not."""
+"""The in-process engine: all clients are objects in this process; messages are packed and unpacked as on a network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.federation.verbs.registry import verb_named
 
 
 class LocalFederation:
@@ -31,13 +31,13 @@ class LocalFederation:
         return tuple(sorted(self._clients))
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        request_type, reply_type = VERBS[verb]
-        replies = {}
-        for name in sorted(self.clients() if to is None else to):
-            # Packing both ways keeps this engine honest: what cannot be sent over a wire cannot be used here.
-            reply = self._clients[name].answer(verb, request_type.unpack(payload.pack()))
-            replies[name] = cast(Reply, reply_type.unpack(reply.pack()))
-        return replies
+        asked = verb_named(verb)
+        # Packing both ways keeps this engine honest: what cannot be sent over a network cannot be used here. Requests
+        # are immutable, so one is unpacked once for all clients.
+        request = asked.request.unpack(payload.pack())
+        names = sorted(self.clients() if to is None else to)
+        packed = {name: self._clients[name].answer(verb, request).pack() for name in names}
+        return {name: cast(Reply, asked.reply.unpack(reply)) for name, reply in packed.items()}
 
 
 def single_owner(name: str, rows: Evaluations) -> LocalFederation:

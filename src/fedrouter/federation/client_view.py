@@ -1,13 +1,13 @@
-"""What the answer to a verb may see of the client that answers: its public facts, its memory, and its rows if stated."""
+"""What the answer to a verb may see of its client: public facts, its memory, and its rows if the verb reads rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrouter.errors import Refused
-from fedrouter.federation.message import Message
+from fedrouter.federation.message import Message, Request
 from fedrouter.federation.privacy.memory import Memory
 from fedrouter.federation.privacy.rows import PrivateRows
 
@@ -37,7 +37,7 @@ class ClientView:
     memory: Memory
     identity: Identity | None
     private_rows: PrivateRows | None
-    answer_hidden: Callable[[str, Message], Message]
+    answer_hidden: Callable[[str, Request[Any]], Message]
 
     @property
     def rows(self) -> PrivateRows:

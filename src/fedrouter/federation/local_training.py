@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
-from fedrouter.federation.verbs.messages import TrainRequest, sent_back
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, forward, hidden_sizes
 
 if TYPE_CHECKING:
     import torch
+
+    from fedrouter.federation.verbs.train import TrainRequest
 
 
 def train(
@@ -89,7 +90,7 @@ def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
             for kind in ("weight", "bias"):
                 state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
     names = {name: key for key, name in torch_names(request.weights).items()}
-    return {name: state[names[name]] for name in sent_back(request)}
+    return {name: state[names[name]] for name in request.returned_weights()}
 
 
 def said_by(base: Weights, embeddings: Embeddings) -> torch.Tensor:

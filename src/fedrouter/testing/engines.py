@@ -19,7 +19,10 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message
-from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, HelloRequest, StatisticsRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.testing.samples import POOL, sample_clients, sample_evaluations
 
 MakeEngine = Callable[[Iterable[Client]], Federation]

@@ -13,7 +13,8 @@ from fedrouter.deployment.state.directories import create_client, create_coordin
 from fedrouter.errors import BadInput
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
-from fedrouter.federation.verbs.messages import ClusterRequest, HelloRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.store.store import Store
 from learning.logs import records_of
 
@@ -74,7 +75,10 @@ def test_a_client_without_evaluations_to_read_says_so(directory):
         ({}, PrivacyPolicy()),
         ({"floors": None}, OPEN),
         ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, PrivacyPolicy(MinimumGroupSizes(9, 7), True)),
-        ({"noise": {"epsilon": 2.0, "models": ["m"]}}, PrivacyPolicy(noise=DifferentialPrivacy(2.0, models=("m",)))),
+        (
+            {"noise": {"epsilon": 2.0, "models": ["m"]}},
+            PrivacyPolicy(differential_privacy=DifferentialPrivacy(2.0, models=("m",))),
+        ),
     ],
 )
 def test_the_clients_privacy_is_what_its_home_says(directory, tmp_path, given, meant):

@@ -16,7 +16,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.policy import PrivacyPolicy
-from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, HelloRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.pool import ModelPool
 from fedrouter.testing.engines import ENGINE_CHECKS
 
@@ -241,7 +243,7 @@ def test_hello_names_only_models_with_enough_rows():
     rows = rows.take(np.sort(np.concatenate([few, np.flatnonzero(rows.model == 1)[:4]])))
     hello = Client("alpha", rows, encoder="mine").answer("hello", HelloRequest())
     assert (hello.name, hello.encoder, hello.dimension, hello.models) == ("alpha", "mine", 8, ("model-0", "model-2"))
-    assert Client("alpha", rows, PrivacyPolicy(floors=None)).answer("hello", HelloRequest()).models == POOL.names
+    assert Client("alpha", rows, PrivacyPolicy(minimum_sizes=None)).answer("hello", HelloRequest()).models == POOL.names
 
 
 @pytest.mark.parametrize(
@@ -250,6 +252,6 @@ def test_hello_names_only_models_with_enough_rows():
 )
 def test_a_hello_that_breaks_its_rules_is_refused(change):
     whole = {"name": "a", "encoder": "e", "dimension": 3, "normalised": True, "models": ("m",)}
-    VERBS["hello"][1](**whole)
+    VERBS["hello"].reply(**whole)
     with pytest.raises(BadMessage):
-        VERBS["hello"][1](**(whole | change))
+        VERBS["hello"].reply(**(whole | change))

@@ -123,9 +123,9 @@ def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:
     import numpy as np
 
     from fedrouter.exact import ExactSums
-    from fedrouter.federation.verbs.messages import VERBS
+    from fedrouter.federation.verbs.registry import verb_named
 
-    message = VERBS[verb][1].unpack(packed)
+    message = verb_named(verb).reply.unpack(packed)
     for part in fields(message):
         value = getattr(message, part.name)
         if isinstance(value, ExactSums):

@@ -160,7 +160,7 @@ def _lasting(config: ClientConfig, answers: int) -> Mapping[str, Any]:
     from fedrouter.deployment.client.local_client import privacy_of
     from fedrouter.federation.dp.accountant import multiplier_for
 
-    noise = privacy_of(config).noise
+    noise = privacy_of(config).differential_privacy
     if noise is None:
         raise BadInput("--answers goes with --epsilon")
     multiplier = multiplier_for(noise.epsilon, noise.delta, answers, noise.mechanism)

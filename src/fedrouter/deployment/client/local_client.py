@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig
     from fedrouter.encoders import EncoderIdentity
     from fedrouter.evaluations import Evaluations
+
+
+POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "floors": ("minimum_sizes", MinimumGroupSizes),
+    "noise": ("differential_privacy", DifferentialPrivacy),
+    "secure_only": ("secure_only", bool),
+}
+"""Keys of "privacy" in client.json, with the field of :class:`PrivacyPolicy` and its type."""
 
 
 def client_of(path: Path) -> Client:
@@ -36,16 +45,16 @@ def client_of(path: Path) -> Client:
 
 def privacy_of(config: ClientConfig) -> PrivacyPolicy:
     """The client's privacy policy; settings that its config does not name have their defaults."""
-    given = dict(config.privacy)
+    given: dict[str, Any] = {}
     try:
-        for name, kind in (("floors", MinimumGroupSizes), ("noise", DifferentialPrivacy)):
-            if given.get(name) is not None:
-                parts: dict[str, Any] = {
-                    part: tuple(value) if isinstance(value, list) else value for part, value in given[name].items()
-                }
-                given[name] = kind(**parts)
+        for key, value in config.privacy.items():
+            field, kind = POLICY_KEYS[key]
+            if kind is not bool and value is not None:
+                parts = {part: tuple(inner) if isinstance(inner, list) else inner for part, inner in value.items()}
+                value = kind(**parts)
+            given[field] = value
         return PrivacyPolicy(**given)
-    except (TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError):
         raise BadInput("client.json, privacy: names a setting that does not exist") from None
 
 

@@ -10,7 +10,7 @@ from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.errors import BadInput
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.subset import Subset
-from fedrouter.federation.verbs.messages import Hello, HelloRequest
+from fedrouter.federation.verbs.hello import Hello, HelloRequest
 
 Report = Callable[[str, str, str], None]
 """Called for every client that is excluded: client, verb, reason."""

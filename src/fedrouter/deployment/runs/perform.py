@@ -22,7 +22,7 @@ from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum
 from fedrouter.federation.middleware.validation import Checked
-from fedrouter.federation.verbs.messages import Update
+from fedrouter.federation.verbs.train import Update
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router

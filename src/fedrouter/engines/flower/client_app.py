@@ -14,7 +14,7 @@ from fedrouter.engines.flower.engine import CATEGORY
 from fedrouter.engines.flower.records import from_records, to_records
 from fedrouter.errors import FedrouterError
 from fedrouter.federation.client import Client
-from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.federation.verbs.registry import VERBS, verb_named
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -45,7 +45,7 @@ def reply_to(message: Message, client: Callable[[], Client]) -> Message:
 
     try:
         verb = message.metadata.message_type.removeprefix(f"{CATEGORY}.")
-        request = VERBS[verb][0].unpack(from_records(message.content))
+        request = verb_named(verb).request.unpack(from_records(message.content))
         return Reply(to_records(client().answer(verb, request)), reply_to=message)
     except Exception as error:
         return Reply(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, error_type(error)), reply_to=message)

@@ -15,7 +15,7 @@ from fedrouter.errors import BadMessage, Refused
 from fedrouter.federation.message import Message as Payload
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.middleware.validation import most_bytes
-from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.federation.verbs.registry import verb_named
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -58,7 +58,7 @@ class FlowerFederation:
         names = sorted(self._members if to is None else to)
         waiting = self._send(verb, payload, names)
         deadline = time.monotonic() + self._timeout
-        most = min(most_bytes(payload), MOST_BYTES)
+        most = min(most_bytes(verb, payload), MOST_BYTES)
         replies: dict[str, Reply] = {}
         while waiting:
             for message_id, name in list(waiting.items()):
@@ -122,7 +122,8 @@ class FlowerFederation:
             self._report(name, verb, "answered by someone else")
             return None
         try:
-            return VERBS[verb][1].unpack(from_records(message.content, most))
+            kind: type[Payload] = verb_named(verb).reply
+            return kind.unpack(from_records(message.content, most))
         except BadMessage as error:
             self._report(name, verb, str(error))
         except Exception as error:

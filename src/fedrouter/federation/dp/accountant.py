@@ -1,12 +1,12 @@
-"""What a client has spent of its privacy budget, ever, and the refusal to spend more.
+"""The privacy accountant: what a client has spent of its privacy budget so far, and the refusal to spend more.
 
-An answer is written down before it is made, so one that was cut off counts as given. Only then is everything written
-down added up: of two answers made at the same time each sees the other, and both may be refused, but never are both
-given where the budget has room for one.
+An answer is recorded before it is made, so an interrupted one counts as given. Only then is the total computed: of two
+concurrent answers each sees the other, and both may be refused, but both are never given where the budget has room for
+one.
 
-Epsilon follows from Rényi divergences (dp-accounting). They hold for noise on integers as they do for continuous noise,
-for Laplace noise over many sums at once, and where each question depends on the answers before it; a loss distribution
-would be some tenth tighter for Gaussian noise alone.
+Epsilon follows from Rényi divergences (dp-accounting). They hold for noise on integers as for continuous noise, for
+Laplace noise on many sums at once, and where each request depends on the answers before it. A privacy loss distribution
+would be about a tenth tighter for Gaussian noise alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fedrouter.federation.privacy.policy import DifferentialPrivacy
 
 SPENT = "spent/"
 ORDERS = (*range(2, 33), *range(36, 65, 4), 80, 96, 128, 192, 256, 512, 1024)
-"""Of the Rényi divergences; whole ones, for which those of sampled rows are finite sums."""
+"""Orders of the Rényi divergences; integers, for which divergences of sampled rows are finite sums."""
 
 
 @dataclass(frozen=True, order=True)
 class Event:
-    """Noise of so many times the sensitivity, ``times`` over, each on a random ``rate`` of the rows."""
+    """Noise of ``multiplier`` times the sensitivity, drawn ``times`` times, each on a random ``rate`` of the rows."""
 
     mechanism: str
     multiplier: float
@@ -40,7 +40,7 @@ class Event:
 
 
 def spent_epsilon(events: tuple[Event, ...], delta: float) -> float:
-    """The epsilon, at this delta, of all these together."""
+    """The epsilon, at this delta, of all these events together."""
     if not events:
         return 0.0
     times: Counter[tuple[str, float, float]] = Counter()
@@ -52,17 +52,17 @@ def spent_epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _divergences(mechanism: str, multiplier: float, rate: float) -> tuple[float, ...]:
-    """Of each order, for noise that is drawn once; those of many draws are their sum."""
+    """Rényi divergence of each order for noise that is drawn once; those of many draws add up."""
     accounting = _accounting()
     one = {"gaussian": accounting.GaussianDpEvent, "laplace": accounting.LaplaceDpEvent}[mechanism]
     noise = one(multiplier)
     accountant = accounting.rdp.RdpAccountant(ORDERS)
     accountant.compose(accounting.PoissonSampledDpEvent(rate, noise) if rate < 1 else noise)
-    return tuple(accountant._rdp)  # dear to compute for sampled rows, and told in no other way
+    return tuple(accountant._rdp)  # expensive for sampled rows, and not public
 
 
 def multiplier_for(epsilon: float, delta: float, answers: int, mechanism: str = "gaussian") -> float:
-    """The least noise, to one part in a hundred, with which so many answers stay within the budget."""
+    """The smallest multiplier, to one part in a hundred, with which this number of answers stays within the budget."""
 
     def over(multiplier: float) -> bool:
         return spent_epsilon((Event(mechanism, multiplier, answers),), delta) > epsilon
@@ -71,7 +71,7 @@ def multiplier_for(epsilon: float, delta: float, answers: int, mechanism: str = 
 
 
 def least_multiplier(over: Any) -> float:
-    """The least multiplier, rounded up to one part in a hundred, that is not ``over`` budget."""
+    """The smallest multiplier, rounded up to one part in a hundred, that is not ``over`` budget."""
     low, high = 1e-2, 1e-2
     while over(high):
         low, high = high, 2 * high
@@ -82,41 +82,42 @@ def least_multiplier(over: Any) -> float:
 
 
 class PrivacyAccountant:
-    """One client's, kept in its ``memory``."""
+    """The accountant of one client; its records are in the client's ``memory``."""
 
     def __init__(self, name: str, noise: DifferentialPrivacy, memory: Memory) -> None:
         self._name = name
         self._noise = noise
         self._memory = memory
-        self._untold: list[Event] = []
+        self._unreported: list[Event] = []
 
     def events(self) -> tuple[Event, ...]:
-        """Everything written down."""
+        """All recorded events."""
         found = (entry["event"].tobytes().decode() for entry in self._memory.remembered(SPENT))
         return tuple(Event(**json.loads(text)) for text in found)
 
     def spent(self) -> float:
+        """Epsilon spent so far."""
         return spent_epsilon(self.events(), self._noise.delta)
 
     def charge(self, verb: str, event: Event) -> None:
-        """Write down what an answer will cost, or refuse it."""
+        """Record what an answer will cost, or raise Refused if it would exceed the budget."""
         before = self.spent()
-        place = f"{SPENT}{secrets.token_hex(16)}"
-        self._memory.remember(place, {"event": np.frombuffer(json.dumps(asdict(event)).encode(), np.uint8)})
+        key = f"{SPENT}{secrets.token_hex(16)}"
+        self._memory.remember(key, {"event": np.frombuffer(json.dumps(asdict(event)).encode(), np.uint8)})
         after = self.spent()
         if after > self._noise.epsilon:
-            self._memory.forget(place)  # nothing of this answer has been made, let alone sent
+            self._memory.forget(key)  # nothing of this answer has been made or sent
             raise Refused(
                 f"{verb}: client {self._name} has a privacy budget of epsilon {self._noise.epsilon:g} at delta "
                 f"{self._noise.delta:g}, of which {before:.3f} is spent; this answer would bring it to {after:.3f}"
             )
-        self._untold.append(event)
+        self._unreported.append(event)
 
-    def told(self) -> str:
-        """What was charged since this was last asked, and the total, as JSON for the record of what was sent."""
-        if not self._untold:
+    def report(self) -> str:
+        """What was charged since the last report, and the total, as JSON for the journal."""
+        if not self._unreported:
             return ""
-        events, self._untold = [asdict(event) for event in self._untold], []
+        events, self._unreported = [asdict(event) for event in self._unreported], []
         return json.dumps({"events": events, "epsilon": round(self.spent(), 6), "delta": self._noise.delta})
 
 

@@ -23,11 +23,12 @@ from fedrouter.errors import BadMessage, MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.local_training import said_by, seeded_torch, to_train, weights_of
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
-from fedrouter.federation.verbs.messages import TrainRequest
 from fedrouter.routers.mlp import HEADS, Weights
 
 if TYPE_CHECKING:
     import torch
+
+    from fedrouter.federation.verbs.train import TrainRequest
 
 AT_ONCE = 64
 """Rows whose gradients are held at the same time: each is as large as the network."""

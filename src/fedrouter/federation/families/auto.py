@@ -23,7 +23,7 @@ from fedrouter.federation.families.family import Family, Settings, train_once
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.verbs.messages import ScoreRequest
+from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.routers.blend import BlendRouter, pack_routers

@@ -19,7 +19,8 @@ from fedrouter.federation.clustering import cluster
 from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.messages import ClusterRequest, StatisticsRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import CellSums, KMeansRouter
 

@@ -20,7 +20,8 @@ from fedrouter.federation.families.family import Family, Settings, never_joined,
 from fedrouter.federation.families.kmeans import KMeansSettings, ask_centres
 from fedrouter.federation.families.mlp import ask_cost_scale
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
-from fedrouter.federation.verbs.messages import MomentsRequest, SecondMomentRequest
+from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.features import FeatureMap, Landmarks, Projection
 from fedrouter.routers.linear import KernelRouter, LinearRouter, MomentSums, symmetric

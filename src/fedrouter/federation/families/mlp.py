@@ -17,17 +17,10 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.messages import (
-    CostScaleRequest,
-    CostTotals,
-    CostTotalsRequest,
-    HeldOutErrors,
-    LogCostSums,
-    TrainRequest,
-    Update,
-    ValidateRequest,
-    sent_back,
-)
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
+from fedrouter.federation.verbs.cost_totals import CostTotals, CostTotalsRequest
+from fedrouter.federation.verbs.train import TrainRequest, Update
+from fedrouter.federation.verbs.validate import HeldOutErrors, ValidateRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights, initial_weights
 
@@ -163,7 +156,7 @@ def average_rounds(
         replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
         updates = [reply for reply in replies.values() if reply.rows]
         if updates:  # a round without an answer from a client with data leaves the weights unchanged
-            weights = {**weights, **average(updates, sent_back(request))}  # line 11
+            weights = {**weights, **average(updates, request.returned_weights())}  # line 11
         # Training continues from the round's own weights; the moving average is only for the router.
         averaged = mix(averaged, weights, settings.ema_decay) if index else weights
         loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))

@@ -1,7 +1,8 @@
-"""Every answered question on disk, so that a run that was killed goes on where it was and makes the same router.
+"""Checkpoints: every answered request is saved to disk, so that an interrupted run resumes and makes the same router.
 
-Algorithms are deterministic in what they are answered. So nothing of theirs is saved: after a kill the algorithm runs
-again from its start, and questions that were answered before get the recorded answers, with no client asked.
+Algorithms are deterministic in the replies they get. So nothing of their state is saved: after an interruption the
+algorithm runs again from its start, and requests that were answered before get the recorded replies, without asking any
+client.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message, Reply, Request
-from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.files import replace_file
 
 CLIENTS = "clients.json"
@@ -26,25 +27,26 @@ ENDING = ".safetensors"
 
 
 class Checkpointed:
-    """A federation whose answers are kept in a folder, one file a question, each written whole or not at all.
+    """A federation whose replies are kept in a folder, one file for each request, written atomically.
 
-    Who takes part is kept as well, from the first answered question on: an algorithm that draws among the clients draws
-    the same ones after a kill. A client that is gone by then is one that does not answer.
+    The list of clients is kept as well, from the first answered request on: an algorithm that samples clients samples
+    the same ones after an interruption. A client that has left by then counts as one that does not answer.
     """
 
     def __init__(self, federation: Federation, folder: str | Path) -> None:
         self._federation = federation
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in self._folder.glob("*.tmp"):  # a kill in the middle of writing
+        for left in self._folder.glob("*.tmp"):  # from an interrupted write
             left.unlink()
         self._asked = 0
-        self._clients = self._take_part()
+        self._clients = self._participants()
 
     def clients(self) -> Sequence[str]:
         return self._clients
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        verb_named(verb)  # an unknown one is refused before anything is written
         wanted = digest(verb, payload, to)
         path = self._folder / f"{self._asked:05}-{verb}{ENDING}"
         self._asked += 1
@@ -52,17 +54,17 @@ class Checkpointed:
         replies = cast("Mapping[str, Reply] | None", _read(path, verb, wanted))
         if replies is None:
             for later in self._folder.glob(f"*{ENDING}"):
-                if later.name >= path.name:  # what follows a file that cannot be read followed from what it said
+                if later.name >= path.name:  # replies after an unreadable file depended on it
                     later.unlink()
-            # All of them, also who may be gone by now: a quorum is counted among those who take part.
+            # All of them, even if some have left by now: a quorum is counted among all participants.
             replies = self._federation.ask(verb, payload, self._clients if to is None else to)
             if not any(self._folder.glob(f"*{ENDING}")):
                 replace_file(self._folder / CLIENTS, json.dumps(self._clients).encode())
             replace_file(path, _packed(verb, wanted, replies))
         return replies
 
-    def _take_part(self) -> tuple[str, ...]:
-        """Those of the run so far; those who are there now, if no question was ever answered."""
+    def _participants(self) -> tuple[str, ...]:
+        """The clients of the run so far, or the present ones if no request was answered yet."""
         if any(self._folder.glob(f"*{ENDING}")):
             try:
                 return tuple(json.loads((self._folder / CLIENTS).read_bytes()))
@@ -77,7 +79,7 @@ class Checkpointed:
 
 
 def digest(verb: str, payload: Request[Any], to: Sequence[str] | None) -> str:
-    """The fingerprint of a question: equal for the same verb, request and addressees, and for nothing else."""
+    """A hash of a request: equal for the same verb, request and recipients only."""
     arrays, scalars = payload.pack()
     found = hashlib.sha256(json.dumps([verb, scalars, None if to is None else sorted(to)]).encode())
     for name, array in sorted(arrays.items()):
@@ -87,19 +89,19 @@ def digest(verb: str, payload: Request[Any], to: Sequence[str] | None) -> str:
 
 
 def _packed(verb: str, wanted: str, replies: Mapping[str, Message]) -> bytes:
-    """The replies as one safetensors file: arrays by the place of their client, the rest in its header."""
+    """The replies as one safetensors file: arrays by the index of their client, the rest in its header."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {}
     scalars = {}
-    for place, (name, reply) in enumerate(replies.items()):
+    for index, (name, reply) in enumerate(replies.items()):
         parts, scalars[name] = reply.pack()
-        arrays |= {f"{place}/{part}": np.ascontiguousarray(array) for part, array in parts.items()}
+        arrays |= {f"{index}/{part}": np.ascontiguousarray(array) for part, array in parts.items()}
     return save(arrays, {"verb": verb, "request": wanted, "replies": json.dumps(scalars)})
 
 
 def _read(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
-    """The replies of a question that was answered before; None if it was not, or if the file cannot be read."""
+    """The recorded replies to a request; None if there are none, or if the file cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -113,10 +115,10 @@ def _read(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
     if asked != wanted:
         raise _of_another_run(path.parent)
     replies = {}
-    for place, (name, text) in enumerate(scalars.items()):
-        mine = {key.partition("/")[2]: array for key, array in arrays.items() if key.partition("/")[0] == str(place)}
+    for index, (name, text) in enumerate(scalars.items()):
+        mine = {key.partition("/")[2]: array for key, array in arrays.items() if key.partition("/")[0] == str(index)}
         try:
-            replies[name] = VERBS[verb][1].unpack((mine, text))
+            replies[name] = verb_named(verb).reply.unpack((mine, text))
         except BadMessage:
             return None
     return replies

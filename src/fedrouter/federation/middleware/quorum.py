@@ -1,4 +1,4 @@
-"""How few answers are too few: below the quorum a run ends, rather than learn from whoever happens to be there."""
+"""Quorum: a run ends when too few clients answer, instead of learning from whichever clients are there."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedrouter.federation.message import Reply, Request
 
 
 class QuorumLost(FedrouterError):
-    """So few clients answered a question that the run ended there."""
+    """Fewer clients than the quorum answered a request, so the run ended."""
 
 
 class Quorum:
-    """A federation that gives up when fewer than ``least`` clients answer a question.
+    """A federation that raises QuorumLost when fewer than ``least`` clients answer a request.
 
-    Where fewer than that are asked, as in a round with few active clients, all of those must answer.
+    If fewer than that are asked, as in a round with few active clients, all of them must answer.
     """
 
     def __init__(self, federation: Federation, least: int) -> None:

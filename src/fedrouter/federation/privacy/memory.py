@@ -1,6 +1,6 @@
 """What a client remembers between requests, so that two answers together do not disclose what one may not.
 
-The persistent form, with a record of everything that was sent, is :class:`~fedrouter.federation.privacy.journal.Journal`.
+The persistent form, which also records what was sent, is :class:`~fedrouter.federation.privacy.journal.Journal`.
 """
 
 from __future__ import annotations

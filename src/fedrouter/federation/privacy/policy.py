@@ -1,4 +1,4 @@
-"""A client's privacy policy: minimum group sizes, differential privacy, secure sums only. The server cannot change it."""
+"""A client's privacy policy: minimum group sizes, differential privacy, secure sums. The server cannot change it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MinimumGroupSizes:
 
 @dataclass(frozen=True)
 class DifferentialPrivacy:
-    """Settings of differential privacy for single evaluations; :mod:`fedrouter.federation.dp.mechanism` has the details.
+    """Settings of differential privacy for single evaluations; see :mod:`fedrouter.federation.dp.mechanism`.
 
     Parameters
     ----------
@@ -67,7 +67,9 @@ class DifferentialPrivacy:
 
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
-            raise BadInput(f"differential privacy, mechanism: expected {' or '.join(MECHANISMS)}, got {self.mechanism!r}")
+            raise BadInput(
+                f"differential privacy, mechanism: expected {' or '.join(MECHANISMS)}, got {self.mechanism!r}"
+            )
         for name in ("epsilon", "multiplier", "least_cost", "relative_cost", "rows"):
             if not 0 < getattr(self, name) < inf:
                 raise BadInput(f"differential privacy, {name}: expected a number above 0, got {getattr(self, name)}")
@@ -75,8 +77,8 @@ class DifferentialPrivacy:
             raise BadInput(f"differential privacy, delta: expected a number above 0 and below 1, got {self.delta}")
         if not LEAST_COST <= self.least_cost < self.largest_cost <= MOST_CLIPPED_COST:
             raise BadInput(
-                f"differential privacy, least_cost and largest_cost: expected {LEAST_COST} <= least < largest <= {MOST_CLIPPED_COST:.0f} "
-                f"dollars, got {self.least_cost} and {self.largest_cost}"
+                f"differential privacy, least_cost and largest_cost: expected {LEAST_COST} <= least < largest <= "
+                f"{MOST_CLIPPED_COST:.0f} dollars, got {self.least_cost} and {self.largest_cost}"
             )
 
 

@@ -1,14 +1,16 @@
-"""Robust aggregation, by choice: what one client says of its own cannot rule what all learn.
+"""Robust aggregation: one poisoned client cannot dominate what all learn.
 
-`Robust` stands between an algorithm and its clients and alters replies, so no family knows of it. Everything is off
-unless asked for; :meth:`RobustSettings.preset` is what to ask for. It is no substitute for dropping replies that cannot
-be true (:mod:`~fedrouter.federation.middleware.validation`), and there is no defence against a majority of liars.
+`Robust` stands between an algorithm and its clients and alters replies, so families need not know of it. Each part is
+off unless it is switched on; :meth:`RobustSettings.preset` is a good choice. It does not replace validation, which
+drops impossible replies (:mod:`~fedrouter.federation.middleware.validation`), and there is no defense against a
+majority of poisoned clients. How the replies to a verb are treated stands in the verb's file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,15 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.robust.caps import CAPPED
-from fedrouter.federation.robust.sums import WINSORIzED
+from fedrouter.federation.robust.caps import capped
 from fedrouter.federation.robust.updates import capped_updates, clipped, median, trimmed_mean
+from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.verb import Cap, RobustTreatment, UpdateSteps, Winsorize
+from fedrouter.routers.mlp import Weights
 
 Step = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 LEAST_CLIENTS = 3
-"""Of two clients that disagree nobody can say which one is lying."""
+"""Of two clients that disagree, nobody can say which one is wrong."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,11 @@ class RobustSettings:
 
     Parameters
     ----------
-    most_rows : no client counts for more than so many times the rows of the median client
-    winsorized : means of accuracy and cost are brought inside the range that the other clients support
-    clip : no update of weights is longer than so many times the median client's
-    trim : of every weight, so large a share of the clients is left out at either end before the mean is taken
-    median : of every weight the median client's is taken, not the mean
+    most_rows : maximum weight of a client, in multiples of the rows of the median client
+    winsorized : bring means of accuracy and cost inside the range that the other clients support
+    clip : maximum length of an update of weights, in multiples of the median client's
+    trim : share of the clients that is left out at either end before the mean of each weight is taken
+    median : take the median of each weight over clients instead of the mean
     """
 
     most_rows: float | None = None
@@ -46,7 +50,7 @@ class RobustSettings:
 
     @classmethod
     def preset(cls) -> RobustSettings:
-        """Against one liar among ten, at a small price where all are honest."""
+        """Settings against one poisoned client of ten, at a small cost where all are honest."""
         return cls(most_rows=2.0, winsorized=True, clip=1.5, trim=0.2)
 
     def __post_init__(self) -> None:
@@ -61,10 +65,10 @@ class RobustSettings:
 
 
 class Robust:
-    """A federation whose replies have been made harmless.
+    """A federation with robust aggregation of the replies.
 
-    Trimmed means and medians are one reply, named `everyone`; everything else is still a reply a client. A client that
-    leaves must be asked without this: what it brought is subtracted as it was.
+    Trimmed means and medians are one reply, named `everyone`; everything else is still one reply for each client. A
+    client that leaves must be asked without this, because its contribution is subtracted exactly.
     """
 
     def __init__(self, federation: Federation, settings: RobustSettings) -> None:
@@ -88,25 +92,28 @@ class Robust:
         return replies
 
     def _steps(self, verb: str, request: Any) -> list[Step]:
-        """What is done to the replies of a verb, in order."""
-        chosen = self._settings
+        """What is done to the replies to a verb, in order."""
+        treatment, chosen = verb_named(verb).robust, self._settings
         steps: list[Step] = []
-        if chosen.most_rows is not None and verb in CAPPED:
-            cap, most = CAPPED[verb], chosen.most_rows
-            steps.append(lambda replies: cap(request, replies, most))
-        if chosen.winsorized and verb in WINSORIzED:
-            bring_in = WINSORIzED[verb]
-            steps.append(lambda replies: bring_in(request, replies))
-        if verb == "train":
-            steps += self._update_steps(request)
+        if not isinstance(treatment, RobustTreatment):
+            return steps
+        cap, winsorize, updates = treatment.cap, treatment.winsorize, treatment.updates
+        if chosen.most_rows is not None and isinstance(cap, Cap):
+            most, scale = chosen.most_rows, cap.scale
+            rows = partial(cap.rows, request)
+            steps.append(lambda replies: capped(replies, rows, scale, most))
+        if chosen.winsorized and isinstance(winsorize, Winsorize):
+            steps.append(partial(winsorize.apply, request))
+        if isinstance(updates, UpdateSteps):
+            steps += self._update_steps(updates.sent(request))
         return steps
 
-    def _update_steps(self, request: Any) -> list[Step]:
+    def _update_steps(self, sent: Weights) -> list[Step]:
         chosen = self._settings
         steps: list[Step] = []
         if chosen.clip is not None:
             longest = chosen.clip
-            steps.append(lambda replies: clipped(request, replies, longest))
+            steps.append(lambda replies: clipped(sent, replies, longest))
         if chosen.most_rows is not None:
             most = chosen.most_rows
             steps.append(lambda replies: capped_updates(replies, most))

@@ -34,8 +34,10 @@ from typing import Any
 import numpy as np
 
 from fedrouter.errors import BadMessage, Refused
-from fedrouter.federation.message import Message
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.message import Message, Request
 from fedrouter.federation.privacy.memory import Memory
+from fedrouter.federation.secagg.byte_arrays import KEY_SHARE, SEED_SHARE
 from fedrouter.federation.secagg.crypto import (
     SEED_BYTES,
     all_different,
@@ -51,37 +53,28 @@ from fedrouter.federation.secagg.crypto import (
     transcript,
     unseal,
 )
-from fedrouter.federation.secagg.encoding import LAYOUTS
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.secret_sharing import split
-from fedrouter.federation.verbs.messages import VERBS
-from fedrouter.federation.verbs.secagg_messages import (
-    KEY_SHARE,
-    SEED_SHARE,
-    Agreement,
-    AgreeRequest,
-    KeysRequest,
-    MaskedRequest,
-    MaskedVector,
-    PublicKeys,
-    RevealedShares,
-    SealedShares,
-    SharesRequest,
-    UnmaskRequest,
-)
+from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
+from fedrouter.federation.verbs.keys import KeysRequest, PublicKeys
+from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
+from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.shares import SealedShares, SharesRequest
+from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
+from fedrouter.federation.verbs.verb import SecureSum
 
 LEAST_CLIENTS = 3
 """With two, each could subtract its own from the total."""
 OPEN_SESSION = "secure session"
 
 
-class SecureSide:
-    """Answers the verbs of secure aggregation; ``answer`` gives the client's own reply to a plain verb."""
+class SecureAggregationClient:
+    """Answers the steps of secure aggregation; ``answer`` gives the client's own reply to a verb that asks for sums."""
 
     def __init__(
         self,
         name: str,
-        answer: Callable[[str, Message], Message],
+        answer: Callable[[str, Request[Any]], Message],
         memory: Memory,
         identity: Identity | None = None,
     ) -> None:
@@ -89,15 +82,13 @@ class SecureSide:
         self._answer = answer
         self._memory = memory
         self._identity = identity
-        self.answers: Mapping[str, Callable[[Any], Message]] = {
-            "keys": self._keys,
-            "shares": self._shares,
-            "masked": self._masked,
-            "agree": self._agree,
-            "unmask": self._unmask,
-        }
 
-    def _keys(self, request: KeysRequest) -> PublicKeys:
+    @classmethod
+    def of(cls, client: ClientView) -> SecureAggregationClient:
+        """The secure aggregation of the client that answers."""
+        return cls(client.name, client.answer_hidden, client.memory, client.identity)
+
+    def keys(self, request: KeysRequest) -> PublicKeys:
         """Step 1: fresh keys, the public halves signed if there is something to sign with."""
         (sealing, sealing_public), (masking, masking_public) = new_key(), new_key()
         signature = b""
@@ -106,7 +97,7 @@ class SecureSide:
         self._remember(request.session, "keys", {"sealing": sealing, "masking": masking})
         return PublicKeys(as_bytes(sealing_public), as_bytes(masking_public), as_bytes(signature))
 
-    def _shares(self, request: SharesRequest) -> SealedShares:
+    def shares(self, request: SharesRequest) -> SealedShares:
         """Step 2: one share of each secret for every client, this one too, sealed so that only it can read it."""
         own = self._take(request.session, "keys")
         self._admit(request, own)
@@ -144,13 +135,14 @@ class SecureSide:
             if not self._identity.signed(name, signature.tobytes(), *_signed_keys(request.session, name, *pair)):
                 raise self._refuse(f"the keys of {name!r} are not signed by a client of that name on the roster")
 
-    def _masked(self, request: MaskedRequest) -> MaskedVector:
+    def masked(self, request: MaskedRequest) -> MaskedVector:
         """Step 3: the shares held for others are kept, and the own sums leave under masks."""
         known = self._take(request.session, "shares")
         names, threshold, context = json.loads(known["names"]), json.loads(known["threshold"]), known["context"]
         senders = sorted(request.sealed)
         self._enough(senders, names, threshold)
-        if request.verb not in LAYOUTS:
+        verb = verb_named(request.verb)
+        if not isinstance(verb.secure_sum, SecureSum):
             raise self._refuse(f"{request.verb!r} does not ask for sums")
         sealing, masking = private_key(known["sealing"]), private_key(known["masking"])
         held = {}
@@ -164,8 +156,8 @@ class SecureSide:
                 raise BadMessage("sealed shares of another length")
         packed = (dict(request.arrays), request.scalars)
         asked = request_digest(request.verb, packed)
-        plain = VERBS[request.verb][0].unpack(packed)
-        vector = LAYOUTS[request.verb].lay(plain, self._answer(request.verb, plain), len(names)).copy()
+        plain = verb.request.unpack(packed)
+        vector = verb.secure_sum.flatten(plain, self._answer(verb.name, plain), len(names)).copy()
         vector += self_mask(known["seed"], context, asked, len(vector))
         for peer in senders:
             if peer != self._name:
@@ -175,7 +167,7 @@ class SecureSide:
         self._remember(request.session, "masked", kept)
         return MaskedVector(vector)
 
-    def _agree(self, request: AgreeRequest) -> Agreement:
+    def agree(self, request: AgreeRequest) -> Agreement:
         """Sign whom one was told to have survived, once."""
         if not self._identity:
             raise self._refuse("it has no key to sign with")
@@ -185,7 +177,7 @@ class SecureSide:
         what = _signed_survivors(known["context"], sorted(request.survivors))
         return Agreement(as_bytes(self._identity.sign(*what)))
 
-    def _unmask(self, request: UnmaskRequest) -> RevealedShares:
+    def unmask(self, request: UnmaskRequest) -> RevealedShares:
         """Step 4: of each peer one share, that of its seed if it survived, that of its masking key if not."""
         known = self._take(request.session, "agreed" if self._identity else "masked")
         senders, threshold = json.loads(known["senders"]), json.loads(known["threshold"])

@@ -31,16 +31,15 @@ from fedrouter.federation.secagg.crypto import (
     shared_secret,
     transcript,
 )
-from fedrouter.federation.secagg.encoding import LAYOUTS, Vector
+from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.federation.secagg.secret_sharing import combine, holder
-from fedrouter.federation.verbs.secagg_messages import (
-    AgreeRequest,
-    KeysRequest,
-    MaskedRequest,
-    RevealedShares,
-    SharesRequest,
-    UnmaskRequest,
-)
+from fedrouter.federation.verbs.agree import AgreeRequest
+from fedrouter.federation.verbs.keys import KeysRequest
+from fedrouter.federation.verbs.masked import MaskedRequest
+from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.shares import SharesRequest
+from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
+from fedrouter.federation.verbs.verb import SecureSum
 
 EVERYONE = "everyone"
 
@@ -68,7 +67,8 @@ class Secure:
         return self._federation.clients()
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        if verb not in LAYOUTS:
+        sums = verb_named(verb).secure_sum
+        if not isinstance(sums, SecureSum):
             return self._federation.ask(verb, payload, to)
         asked = sorted(self.clients() if to is None else to)
         if len(asked) < LEAST_CLIENTS:
@@ -78,7 +78,7 @@ class Secure:
             )
         session = _Session(self._federation, verb, payload, int(self._share * len(asked) + 1e-9) + 1)
         vector, self.answered = session.run(asked)
-        total = LAYOUTS[verb].read(payload, vector, len(self.answered))
+        total = sums.unflatten(payload, vector, len(self.answered))
         wrong = fault(verb, payload, total)
         if wrong:
             raise BadMessage(f"{verb}: the total of {len(self.answered)} clients cannot be right: {wrong}")

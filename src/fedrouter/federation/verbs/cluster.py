@@ -31,7 +31,7 @@ from fedrouter.federation.verbs.verb import (
 from fedrouter.routers.kmeans import nearest_centre
 
 MOST_CENTRES = 256
-"""A reply may always have this many centres: centroids that were sent before are sent again, even if fewer are asked."""
+"""A reply may always have this many centres: centroids sent before are sent again, even if fewer are asked for."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,8 +87,8 @@ def noisy_reply(terms: NoiseTerms, request: CostScaleRequest, noisy: list[Floats
     rows, total, squares = noisy
     count = whole_counts(rows, terms.least_cell)
     mean, variance = terms.costs.mean(total, squares, np.maximum(rows, 1.0))
-    sums = (ExactSums.from_totals(part * count) for part in (mean, mean**2 + variance))
-    return LogCostSums(count, *sums, terms.dimension)
+    total, squares = mean * count, (mean**2 + variance) * count
+    return LogCostSums(count, ExactSums.from_totals(total), ExactSums.from_totals(squares), terms.dimension)
 
 
 def numbers(request: CostScaleRequest) -> int:

@@ -1,4 +1,4 @@
-"""The verb ``cost_totals``: dollars observed and dollars predicted by model, to scale a network's costs after training."""
+"""The verb ``cost_totals``: dollars observed and predicted by model, to scale a network's costs after training."""
 
 from __future__ import annotations
 

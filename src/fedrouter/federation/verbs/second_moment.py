@@ -1,4 +1,4 @@
-"""The verb ``second_moment``: the sum of ``x x'`` over a client's queries, for the principal directions of embeddings."""
+"""The verb ``second_moment``: the sum of ``x x'`` over a client's queries, for principal directions."""
 
 from __future__ import annotations
 

@@ -214,8 +214,8 @@ VERB = Verb(
         "smaller cells join its nearest other cell",
     ),
     differential_privacy=NoisySums(
-        "1 for each part: by cell, and again by model: the count; accuracy, its spread a(1-a), log cost and its square, "
-        "all scaled to [-1, 1]",
+        "1 for each part: by cell, and again by model: the count; accuracy, its spread a(1-a), log cost and its "
+        "square, all scaled to [-1, 1]",
         noisy_parts,
         noisy_reply,
     ),
@@ -226,8 +226,8 @@ VERB = Verb(
     robust=RobustTreatment(
         cap=Cap(_rows, scale_counted),
         winsorize=Winsorize(
-            "means of accuracy and of log cost, by cluster and model; dollars follow; a client whose accuracies are far "
-            "off counts for less",
+            "means of accuracy and of log cost, by cluster and model; dollars follow; a client whose accuracies are "
+            "far off counts for less",
             winsorize,
         ),
         updates=Without("not trained weights"),

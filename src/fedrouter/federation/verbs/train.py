@@ -184,8 +184,8 @@ VERB = Verb(
         "rows (differential privacy or secure sums protect against this)",
     ),
     differential_privacy=NoisyMechanism(
-        "clip_norm for each step (DP-SGD): the sum of the clipped gradients of a random sample of rows; always Gaussian "
-        "noise. The number of rows is the declared one, and the loss is not sent",
+        "clip_norm for each step (DP-SGD): the sum of the clipped gradients of a random sample of rows; always "
+        "Gaussian noise. The number of rows is the declared one, and the loss is not sent",
         noisy_answer,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),

@@ -17,7 +17,9 @@ from fedrouter.federation.dp.accountant import ORDERS, Event, PrivacyAccountant,
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest, TrainRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.routers.mlp import CostScale, initial_weights
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -26,11 +28,11 @@ DELTA = 1e-5
 
 
 def noisy_client(noise, memory=None, rows=60):
-    return Client("one", drawn_evaluations(rows), PrivacyPolicy(noise=noise), memory)
+    return Client("one", drawn_evaluations(rows), PrivacyPolicy(differential_privacy=noise), memory)
 
 
 def spent(client):
-    return client._noisy.ledger.spent()
+    return client.accountant.spent()
 
 
 def test_epsilon_is_that_of_dp_accounting():
@@ -115,7 +117,7 @@ def test_an_answer_that_was_cut_off_counts_as_given(tmp_path, monkeypatch):
     def power_cut(*parts):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedrouter.federation.dp.client.noised", power_cut)
+    monkeypatch.setattr("fedrouter.federation.client.noised", power_cut)
     with pytest.raises(KeyboardInterrupt):
         client.answer("cost_scale", COST_SCALE)
     assert PrivacyAccountant("one", DifferentialPrivacy(9.0), memory).events() == (Event("gaussian", 3.0),)
@@ -140,12 +142,12 @@ def test_training_costs_its_steps_on_sampled_rows():
     scale = CostScale(*np.ones((4, 3)))
     request = TrainRequest(MODELS, initial_weights(8, (4,), 3, 0), scale, 2, 32, 1e-3, 0.0, 1.0, 0.0, 0)
     client.answer("train", request)
-    assert client._noisy.ledger.events() == (Event("gaussian", 3.0, 8, 0.32),)
+    assert client.accountant.events() == (Event("gaussian", 3.0, 8, 0.32),)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"epsilon": 0.0}, {"delta": 1.0}, {"multiplier": -1.0}, {"mechanism": "uniform"}, {"largest_cost": 1e-7}]
 )
 def test_impossible_settings_are_refused(wrong):
-    with pytest.raises(BadInput, match=f"noise .*{next(iter(wrong))}"):
+    with pytest.raises(BadInput, match=f"differential privacy, .*{next(iter(wrong))}"):
         DifferentialPrivacy(**({"epsilon": 1.0} | wrong))

@@ -19,15 +19,15 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.validation import Checked, fault
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.robust.caps import exact
 from fedrouter.federation.robust.middleware import Robust, RobustSettings
 from fedrouter.federation.robust.updates import EVERYONE, capped_updates, clipped, median, trimmed_mean
 from fedrouter.federation.robust.winsorizing import Bounds, brought_in, weighted_median, winsorized
-from fedrouter.federation.verbs.messages import CellStatistics, StatisticsRequest, TrainRequest, Update
+from fedrouter.federation.verbs.statistics import CellStatistics, StatisticsRequest
+from fedrouter.federation.verbs.train import TrainRequest, Update
 from fedrouter.frontier import sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale
-from poison import ATTACKS, UPDATES, Wire, poisoned
+from fedrouter.testing.poison import ATTACKS, UPDATES, LossyFederation, poisoned
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 PRESET = RobustSettings.preset()
@@ -165,7 +165,7 @@ def lying(reply, accuracy, dollars):
     """The same counts, with every answer this accurate and this dear."""
     n = reply.count
     values = (accuracy, accuracy**2, dollars, np.log(max(dollars, 1e-9)), np.log(max(dollars, 1e-9)) ** 2)
-    return CellStatistics(reply.cell, n, *(exact(n * value) for value in values))
+    return CellStatistics(reply.cell, n, *(ExactSums.from_totals(n * value) for value in values))
 
 
 @given(accuracy=st.floats(0, 1), exponent=st.floats(-9, 3))
@@ -258,7 +258,7 @@ def test_an_update_is_clipped_to_the_length_that_the_median_allows():
     steps = STEPS.copy()
     steps[2] *= 100
     asked, replies = updates(steps)
-    after = clipped(asked, replies, 1.5)
+    after = clipped(asked.returned_weights(), replies, 1.5)
     lengths = {name: np.linalg.norm(reply.weights["accuracy.weight"]) for name, reply in after.items()}
     most = 1.5 * np.median(np.linalg.norm(steps, axis=1))
     assert lengths["client-2"] == pytest.approx(most, rel=1e-5)
@@ -305,7 +305,7 @@ def area(clients, family, seed, attack=None, robust=False):
     """``auc_common`` of the router that ten clients learn, one of whom makes an attack."""
     everyone = Evaluations.concatenate([client.train for client in clients])
     liar = clients[seed % len(clients)].name
-    wire = Wire(
+    wire = LossyFederation(
         poisoned(attack, client.name, client.train, everyone)
         if attack and client.name == liar
         else Client(client.name, client.train)

@@ -12,7 +12,9 @@ from conftest import drawn_evaluations
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.verbs.messages import Centroids, ClusterRequest, CostScaleRequest, HelloRequest
+from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.hello import HelloRequest
 
 MODELS = ("model-0", "model-1", "model-2")
 

@@ -14,14 +14,12 @@ from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
-from fedrouter.federation.verbs.messages import (
-    ClusterRequest,
-    CostScaleRequest,
-    MomentsRequest,
-    SecondMomentRequest,
-    StatisticsRequest,
-    TrainRequest,
-)
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.routers.features import Projection
 from fedrouter.routers.mlp import CostScale, initial_weights
 
@@ -200,5 +198,5 @@ def test_a_model_whose_cost_scale_was_withheld_is_not_trained_on():
 
 
 def test_a_floor_below_two_is_refused():
-    with pytest.raises(BadInput, match="floor cell: expected at least 2"):
+    with pytest.raises(BadInput, match="minimum group size cell: expected at least 2"):
         MinimumGroupSizes(cell=1)

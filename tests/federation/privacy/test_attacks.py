@@ -20,10 +20,20 @@ from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.verbs.messages import VERBS, StatisticsRequest
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.frontier import sweep
-from privacy.attacks import MEMBERSHIP, SIZES, VICTIM, match, membership, one_model_each, overhear, vectors_sent
-from privacy.hostile import CRAFTED, STOPPED, evaluations
+from fedrouter.testing.attacks import (
+    MEMBERSHIP,
+    SIZES,
+    VICTIM,
+    match,
+    membership,
+    observe,
+    one_model_each,
+    vectors_sent,
+)
+from fedrouter.testing.hostile import CRAFTED, STOPPED, evaluations
 
 FLOORS = PrivacyPolicy()
 SMALL = {
@@ -45,7 +55,7 @@ def company(log: Evaluations, rows: int, seed: int = 0):
 
 def matched(log: Evaluations, rows: int, family: str, privacy: PrivacyPolicy):
     logs, _ = company(log, rows)
-    heard = overhear(family, logs, privacy, SMALL.get(family))
+    heard = observe(family, logs, privacy, SMALL.get(family))
     return match(vectors_sent(heard, VICTIM, log.dimension), logs[VICTIM].embeddings)
 
 
@@ -89,7 +99,7 @@ def told(world):
     def areas(privacy, families, secure=False):
         found = {}
         for family in families:
-            heard = overhear(family, logs, privacy, SMALL.get(family), secure)
+            heard = observe(family, logs, privacy, SMALL.get(family), secure)
             attacks = [name for name, (sender, _) in MEMBERSHIP.items() if sender == family]
             found |= {name: membership(name, heard, logs[VICTIM], strangers)[0] for name in attacks}
         return found
@@ -136,7 +146,9 @@ def test_crafted_questions_pass_the_floors_but_not_the_noise(name):
     tries, won = CRAFTED[name](FLOORS, 3)
     assert won == tries
     pytest.importorskip("opendp")
-    tries, won = CRAFTED[name](PrivacyPolicy(noise=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)), 3)
+    tries, won = CRAFTED[name](
+        PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)), 3
+    )
     assert won == 0
 
 
@@ -172,9 +184,9 @@ def bent_requests():
         yield verb, Request()
         yield f"{verb}?", Request()
     for arrays in ({}, {"centres": np.zeros((2, 8), np.float64)}, {"centres": np.full((2, 8), np.nan, np.float32)}):
-        for verb, (kind, _) in VERBS.items():
+        for verb, record in VERBS.items():
             try:
-                yield verb, kind.unpack((arrays, json.dumps({"models": asked, "fold": -1})))
+                yield verb, record.request.unpack((arrays, json.dumps({"models": asked, "fold": -1})))
             except FedrouterError:
                 continue  # refused before a client sees it
 

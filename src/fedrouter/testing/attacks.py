@@ -1,8 +1,8 @@
-"""What a coordinator that keeps to the protocol can tell from what it hears: the passive attacks, each written once.
+"""Passive attacks: what a coordinator that follows the protocol can infer from the replies it gets.
 
-Two questions. Is anything that was sent one of the client's own embeddings, or nearly? And can one who holds a
-candidate evaluation tell from what was sent whether it is among the client's rows? The tests and
-``benchmarks/privacy.py`` ask both with and without floors; what a hostile coordinator can do is in ``hostile.py``.
+Two questions. Is anything that was sent equal, or nearly equal, to one of the client's embeddings? And given a
+candidate evaluation, do the replies reveal whether it is among the client's rows (membership inference)? The tests and
+``benchmarks/privacy.py`` ask both with and without minimum group sizes; active attacks are in ``hostile.py``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Message, Request
+from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import EVERYONE, Secure
-from fedrouter.federation.verbs.messages import CellStatistics, Centroids, ModelMoments, SecondMoment, Update
+from fedrouter.federation.verbs.cluster import Centroids
+from fedrouter.federation.verbs.moments import ModelMoments
+from fedrouter.federation.verbs.second_moment import SecondMoment
+from fedrouter.federation.verbs.statistics import CellStatistics
+from fedrouter.federation.verbs.train import Update
 from fedrouter.pool import ModelPool
 from fedrouter.routers.features import feature_map
 from fedrouter.routers.kmeans import nearest_centre
@@ -31,41 +35,41 @@ from fedrouter.routers.mlp import forward, log_cost
 VICTIM = "victim"
 SIZES = (30, 100, 300, 1000, 3000)
 EQUAL = 1e-5
-"""So near, two vectors are the same: sums of products are rounded to 2^-20, which is a little less."""
+"""Distance below which two vectors are equal: sums of products are rounded to 2^-20, which is a little less."""
 CLOSE = 0.99
-"""A cosine above which two embeddings say the same."""
-UNHEARD = -1e12
-"""The score of a candidate about which nothing was sent."""
+"""Cosine above which two embeddings are nearly equal."""
+UNKNOWN = -1e12
+"""Score of a candidate about which nothing was sent."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One reply, as the coordinator has it."""
+class Observed:
+    """One reply, as the coordinator sees it."""
 
     name: str
     verb: str
-    request: Request[Any]
-    reply: Message
+    request: Any
+    reply: Any
 
 
 @dataclass
 class Watched:
-    """A federation whose replies are all written down."""
+    """A federation that records all replies."""
 
     federation: Federation
-    heard: list[Heard] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
 
     def clients(self) -> Sequence[str]:
         return self.federation.clients()
 
     def ask(self, verb: str, payload: Request[Any], to: Sequence[str] | None = None) -> Mapping[str, Any]:
         replies = self.federation.ask(verb, payload, to)
-        self.heard += [Heard(name, verb, payload, reply) for name, reply in replies.items()]
+        self.observed += [Observed(name, verb, payload, reply) for name, reply in replies.items()]
         return replies
 
 
 def one_model_each(evaluations: Evaluations, queries: Any, seed: int) -> Evaluations:
-    """These queries as one client has them: each asked of one model, some models much more often than others."""
+    """The log of one client: each of these queries asked of one model, some models much more often than others."""
     draw = np.random.default_rng(seed)
     rows = evaluations.of_queries(queries)
     taste = draw.dirichlet(np.full(len(rows.pool), 0.45)) + 1e-9
@@ -74,15 +78,15 @@ def one_model_each(evaluations: Evaluations, queries: Any, seed: int) -> Evaluat
     return rows.take(np.sort(order[np.r_[True, np.diff(rows.query[order]) > 0]]))
 
 
-def overhear(
+def observe(
     family: str, logs: Mapping[str, Evaluations], privacy: PrivacyPolicy, settings: Any = None, secure: bool = False
-) -> list[Heard]:
-    """Everything the coordinator hears while it learns a router; under secure aggregation that is totals."""
+) -> list[Observed]:
+    """All replies that the coordinator gets while it learns a router; under secure aggregation, totals."""
     federation: Federation = LocalFederation(Client(name, log, privacy) for name, log in logs.items())
     watched = Watched(Secure(federation) if secure else federation)
     entry = FAMILIES[family]
     entry.learn(watched, logs[VICTIM].pool, settings or entry.settings(), 0)
-    return watched.heard
+    return watched.observed
 
 
 # --- Nearest neighbors ---------------------------------------------------------------------------------------------
@@ -90,7 +94,7 @@ def overhear(
 
 @dataclass(frozen=True)
 class Match:
-    """Of ``sent`` vectors, how many are an embedding, nearly point to one, or lie nearer to one than its neighbors."""
+    """Number of vectors ``sent``; how many equal an embedding, are close to one, or closer than its neighbors are."""
 
     sent: int
     equal: int
@@ -98,10 +102,10 @@ class Match:
     nearest: int
 
 
-def vectors_sent(heard: Sequence[Heard], name: str, width: int) -> list[Any]:
-    """Every vector as wide as an embedding that a client's replies hold or that follows from their sums."""
+def vectors_sent(observed: Sequence[Observed], name: str, width: int) -> list[Any]:
+    """All vectors as wide as an embedding in a client's replies, or that follow from their sums."""
     found: list[Any] = []
-    for one in (one for one in heard if one.name == name):
+    for one in (one for one in observed if one.name == name):
         match one.reply:
             case Centroids():
                 found.append(one.reply.centres)
@@ -122,19 +126,19 @@ def _leading(triangle: Any, most: int) -> Any:
 
 
 def _of_moments(reply: ModelMoments) -> list[Any]:
-    """Mean features of all rows, of those that were right and of those that were wrong; and leading directions."""
+    """Mean features of all rows, of correct and of incorrect ones; and leading directions."""
     found = []
-    for place in np.flatnonzero(reply.count):
-        gram = symmetric(reply.gram[place].totals())
-        right = reply.accuracy[place].totals()
-        sums = np.stack([gram[0], right, gram[0] - right, reply.cost[place].totals()])
+    for index in np.flatnonzero(reply.count):
+        gram = symmetric(reply.gram[index].totals())
+        right = reply.accuracy[index].totals()
+        sums = np.stack([gram[0], right, gram[0] - right, reply.cost[index].totals()])
         found.append(sums[:, 1:])
-        found.append(_leading(reply.gram[place].totals(), int(reply.count[place]))[:, 1:])
+        found.append(_leading(reply.gram[index].totals(), int(reply.count[index]))[:, 1:])
     return found
 
 
 def match(sent: Sequence[Any], own: Any) -> Match:
-    """Compared by direction: embeddings have length one, and a sum over one row is a multiple of that row."""
+    """Compare vectors with the client's embeddings by direction: a sum over one row is a multiple of that row."""
     own = np.unique(own.astype(np.float64), axis=0)
     own /= np.linalg.norm(own, axis=1, keepdims=True)
     among = own @ own.T
@@ -157,90 +161,91 @@ def match(sent: Sequence[Any], own: Any) -> Match:
 
 
 def separation(members: Any, others: Any) -> tuple[float, float]:
-    """How well scores tell members from others: the area under the ROC curve, and the best advantage over guessing."""
+    """How well scores separate members from others: area under the ROC curve, and best advantage over guessing."""
     values = np.concatenate([members, others])
-    _, place = np.unique(values, return_inverse=True)
-    inside = np.bincount(place[: len(members)], minlength=place.max() + 1) / len(members)
-    outside = np.bincount(place[len(members) :], minlength=place.max() + 1) / len(others)
+    _, index = np.unique(values, return_inverse=True)
+    inside = np.bincount(index[: len(members)], minlength=index.max() + 1) / len(members)
+    outside = np.bincount(index[len(members) :], minlength=index.max() + 1) / len(others)
     below = np.cumsum(outside)
     area = float((inside * (below - outside / 2)).sum())
     return area, float(np.abs(np.cumsum(inside) - below).max())
 
 
-def by_centroids(heard: Sequence[Heard], candidates: Evaluations) -> Any:
-    """A member lies nearer to a centroid."""
-    centres = np.concatenate([one.reply.centres for one in heard if isinstance(one.reply, Centroids)])
+def by_centroids(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """Members lie nearer to a centroid."""
+    centres = np.concatenate([one.reply.centres for one in observed if isinstance(one.reply, Centroids)])
     apart = candidates.embeddings[candidates.query].astype(np.float64)[:, None] - centres[None]
     return -np.linalg.norm(apart, axis=2).min(axis=1, initial=1e6)
 
 
-def by_statistics(heard: Sequence[Heard], candidates: Evaluations) -> Any:
-    """A member's cell was sent, and its accuracy and cost are possible there: no row is further from the mean of its
-    cell than its squares allow."""
-    one = next(one for one in heard if isinstance(one.reply, CellStatistics))
+def by_statistics(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """A member's cell was sent, and its accuracy and cost are possible there given the cell's mean and squares."""
+    one = next(one for one in observed if isinstance(one.reply, CellStatistics))
     reply, request = one.reply, one.request
     rows = candidates.over(ModelPool(request.models))
     cell = nearest_centre(rows.embeddings, request.centres)[rows.query] * len(request.models) + rows.model
-    place = np.searchsorted(reply.cell, cell)
-    place = np.minimum(place, max(len(reply.cell) - 1, 0))
+    index = np.searchsorted(reply.cell, cell)
+    index = np.minimum(index, max(len(reply.cell) - 1, 0))
     if not len(reply.cell):
-        return np.full(len(rows), UNHEARD)
-    count, worst = reply.count[place], np.zeros(len(rows))
+        return np.full(len(rows), UNKNOWN)
+    count, worst = reply.count[index], np.zeros(len(rows))
     for total, squares, value in (
         (reply.accuracy, reply.accuracy_squares, rows.accuracy),
         (reply.log_cost, reply.log_cost_squares, log_cost(rows.cost)),
     ):
-        mean = total.totals()[place] / count
-        spread = np.maximum(squares.totals()[place] - count * mean**2, 0)
+        mean = total.totals()[index] / count
+        spread = np.maximum(squares.totals()[index] - count * mean**2, 0)
         away = (value - mean) ** 2
         worst = np.maximum(worst, np.where(away < 1e-9, 0, away / np.maximum(spread, 1e-9)))
-    return np.where(reply.cell[place] == cell, -worst, UNHEARD)
+    return np.where(reply.cell[index] == cell, -worst, UNKNOWN)
 
 
-def by_second_moment(heard: Sequence[Heard], candidates: Evaluations) -> Any:
-    """A member lies in the span of the products, and in it nowhere that they do not reach."""
-    one = next(one for one in heard if isinstance(one.reply, SecondMoment))
+def by_second_moment(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """Members lie in the span of the products (leverage at most 1)."""
+    one = next(one for one in observed if isinstance(one.reply, SecondMoment))
     return within(one.reply.total.totals(), candidates.embeddings[candidates.query])
 
 
-def by_moments(heard: Sequence[Heard], candidates: Evaluations) -> Any:
-    """The same in features, model by model."""
-    one = next(one for one in heard if isinstance(one.reply, ModelMoments))
+def by_moments(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """Leverage in features, model by model."""
+    one = next(one for one in observed if isinstance(one.reply, ModelMoments))
     rows = candidates.over(ModelPool(one.request.models))
     features = feature_map(one.request.features)(rows.embeddings)[rows.query]
-    scores = np.full(len(rows), UNHEARD)
-    for place in np.flatnonzero(one.reply.count):
-        mine = rows.model == place
-        scores[mine] = within(one.reply.gram[place].totals(), features[mine])
+    scores = np.full(len(rows), UNKNOWN)
+    for index in np.flatnonzero(one.reply.count):
+        mine = rows.model == index
+        scores[mine] = within(one.reply.gram[index].totals(), features[mine])
     return scores
 
 
-def by_fold(heard: Sequence[Heard], candidates: Evaluations) -> Any:
-    """Products over all queries less those over all but a fold are products over the fold, in whose span few lie."""
-    whole = [one for one in heard if isinstance(one.reply, SecondMoment) and one.request.fold < 0]
-    folds = [one for one in heard if isinstance(one.reply, SecondMoment) and one.request.fold >= 0 and one.reply.count]
+def by_fold(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """Products over all queries minus those without a fold are products over the fold, whose span is small."""
+    whole = [one for one in observed if isinstance(one.reply, SecondMoment) and one.request.fold < 0]
+    folds = [
+        one for one in observed if isinstance(one.reply, SecondMoment) and one.request.fold >= 0 and one.reply.count
+    ]
     if not folds or not whole or not whole[0].reply.count:
-        return np.full(len(candidates), UNHEARD)
+        return np.full(len(candidates), UNKNOWN)
     vectors = candidates.embeddings[candidates.query]
     gaps = [(whole[0].reply.total - one.reply.total).totals() for one in folds]
-    return np.max([within(gap, vectors) for gap in gaps if gap.any()], axis=0, initial=UNHEARD)
+    return np.max([within(gap, vectors) for gap in gaps if gap.any()], axis=0, initial=UNKNOWN)
 
 
 def within(triangle: Any, vectors: Any) -> Any:
     """Minus ``v' G⁺ v``, which is at most 1 for a vector that is among those of the Gram matrix G."""
     gram = symmetric(triangle)
     if not gram.any():
-        return np.full(len(vectors), UNHEARD)
+        return np.full(len(vectors), UNKNOWN)
     # The rounding of the sums is what keeps directions outside the span from being infinitely far.
     gram += 1e-6 * np.eye(len(gram))
     vectors = vectors.astype(np.float64)
     return -(vectors * np.linalg.solve(gram, vectors.T).T).sum(axis=1)
 
 
-def by_update(heard: Sequence[Heard], candidates: Evaluations) -> Any:
-    """Training lowers the loss of what it trains on more than that of other rows; over all rounds."""
+def by_update(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """Training lowers the loss of its own rows more than that of other rows; summed over all rounds."""
     gain = np.zeros(len(candidates))
-    for one in (one for one in heard if isinstance(one.reply, Update) and one.reply.rows):
+    for one in (one for one in observed if isinstance(one.reply, Update) and one.reply.rows):
         rows = candidates.over(ModelPool(one.request.models))
         before = _loss(one.request.weights, one.request.scale, rows)
         gain += before - _loss({**one.request.weights, **one.reply.weights}, one.request.scale, rows)
@@ -252,7 +257,7 @@ def _loss(weights: Any, scale: Any, rows: Evaluations) -> Any:
     return (1 / (1 + np.exp(-logits)) - rows.accuracy) ** 2 + (cost - scale.normalised(rows.cost, rows.model)) ** 2
 
 
-Membership = Callable[[Sequence[Heard], Evaluations], Any]
+Membership = Callable[[Sequence[Observed], Evaluations], Any]
 MEMBERSHIP: Mapping[str, tuple[str, Membership]] = {
     "centroids": ("kmeans", by_centroids),
     "statistics": ("kmeans", by_statistics),
@@ -261,11 +266,13 @@ MEMBERSHIP: Mapping[str, tuple[str, Membership]] = {
     "moments less a fold's": ("auto", by_fold),
     "updates": ("mlp", by_update),
 }
-"""What is looked at, the family whose learning sends it, and the attack."""
+"""By what is observed: the family whose learning sends it, and the attack."""
 
 
-def membership(name: str, heard: Sequence[Heard], members: Evaluations, others: Evaluations) -> tuple[float, float]:
-    """Area and advantage of one attack, on what was heard of the victim, or of everyone together."""
-    about = [one for one in heard if one.name in (VICTIM, EVERYONE)]
+def membership(
+    name: str, observed: Sequence[Observed], members: Evaluations, others: Evaluations
+) -> tuple[float, float]:
+    """Area and advantage of one attack, given the replies of the victim or totals of all clients."""
+    about = [one for one in observed if one.name in (VICTIM, EVERYONE)]
     attack = MEMBERSHIP[name][1]
     return separation(attack(about, members), attack(about, others))

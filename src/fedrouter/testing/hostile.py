@@ -1,8 +1,8 @@
-"""What a coordinator can do that asks more than the protocol does: the active attacks, each written once.
+"""Active attacks: what a hostile coordinator can learn from requests that the protocol does not make.
 
-An attack talks to a client through verbs alone and returns how often it tried and how often it got what it wanted: one
-row's exact accuracy and cost, or an embedding. The attacker is given the target's embedding, and where it needs them
-those of all rows: what is protected must not hang on the coordinator not knowing them.
+An attack reaches a client only through verbs, and returns how often it tried and how often it succeeded: in getting one
+row's exact accuracy and cost, or an embedding. The attacker knows the target's embedding and, where it helps, those of
+all rows: protection must not depend on the coordinator not knowing them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
-from fedrouter.federation.client import FOLDS, Client
+from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import PrivacyPolicy
-from fedrouter.federation.verbs.messages import (
-    ClusterRequest,
-    MomentsRequest,
-    ScoreRequest,
-    SecondMomentRequest,
-    StatisticsRequest,
-    TrainRequest,
-)
+from fedrouter.federation.privacy.rows import FOLDS
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.score import ScoreRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Landmarks, Projection
@@ -33,7 +32,7 @@ from fedrouter.routers.linear import symmetric
 from fedrouter.routers.mlp import PROJECTION, CostScale
 
 ROWS = 60
-"""Each of them asked of three models, so that differences and not sizes are what the floors have to see."""
+"""Number of queries, each asked of three models: enough for every minimum size, so that differences matter."""
 NEAR = 1e-6
 Rate = tuple[int, int]
 """Tries and successes."""
@@ -44,20 +43,20 @@ def evaluations(seed: int, queries: int = ROWS, width: int = 8, models: int = 3)
     draw = np.random.default_rng(seed)
     embeddings = draw.normal(size=(queries, width))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    narrow = embeddings.astype(np.float32)
     query, model = np.divmod(np.arange(queries * models), models)
     accuracy, cost = draw.integers(0, 2, len(query)).astype(float), 1e-3 * draw.lognormal(0, 0.5, len(query))
-    return Evaluations(
-        ModelPool([f"model-{place}" for place in range(models)]), embeddings, query, model, accuracy, cost
-    )
+    return Evaluations(ModelPool([f"model-{index}" for index in range(models)]), narrow, query, model, accuracy, cost)
 
 
 def table(client: Client, rows: Evaluations, centres: Any, fold: int = -1) -> CellSums:
+    """The client's counts and sums by centre and model."""
     request = StatisticsRequest(np.asarray(centres, np.float32), rows.pool.names, fold=fold)
     return client.answer("statistics", request).table(len(centres), len(rows.pool))
 
 
 def reads_one(first: CellSums, second: CellSums, cells: Any, rows: Evaluations) -> int:
-    """In how many of these pairs of cells the difference is one row, and shows that row's accuracy and cost."""
+    """Number of pairs of cells whose difference is one row, and reveals that row's accuracy and cost."""
     found = 0
     truth = np.stack([rows.accuracy, rows.cost])
     for one, other in cells:
@@ -69,7 +68,7 @@ def reads_one(first: CellSums, second: CellSums, cells: Any, rows: Evaluations) 
 
 
 def moved_centres(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Two centres, and then the same moved so little that one query changes sides."""
+    """Two centres, and then the same moved by so little that one query changes sides."""
     won = 0
     for seed in range(trials):
         rows, draw = evaluations(seed), np.random.default_rng(seed)
@@ -78,10 +77,10 @@ def moved_centres(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
         along /= np.linalg.norm(along)
         heights = np.sort(rows.embeddings.astype(float) @ along)
         middle = len(heights) // 2
-        answers = []
+        answers: list[CellSums] = []
         for cut in (heights[middle - 1 : middle + 1].mean(), heights[middle : middle + 2].mean()):
             answers.append(table(client, rows, [along * (cut - 1), along * (cut + 1)]))
-        won += bool(reads_one(*answers, [((side, 0), (side, 0)) for side in (0, 1)], rows))
+        won += bool(reads_one(answers[0], answers[1], [((side, 0), (side, 0)) for side in (0, 1)], rows))
     return trials, won
 
 
@@ -89,11 +88,11 @@ def with_and_without_fold(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """All rows, and all but a fold, where a fold has one row of a model."""
     tried = won = 0
     for seed in range(trials):
-        # Seven rows of each model: of some folds one.
+        # Seven rows of each model, so that some folds have one.
         rows = evaluations(seed, queries=21).take(np.arange(21) * 3 + np.arange(21) % 3)
         client, origin = Client("one", rows, privacy), np.zeros((1, rows.dimension))
         whole = table(client, rows, origin)
-        open_client = Client("one", rows, PrivacyPolicy(floors=None))
+        open_client = Client("one", rows, PrivacyPolicy(minimum_sizes=None))
         for fold in range(FOLDS):
             single = table(open_client, rows, origin).count - table(open_client, rows, origin, fold).count == 1
             cells = [((0, m), (0, m)) for m in np.flatnonzero(single[0])]
@@ -116,7 +115,7 @@ def one_new_row(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
 
 def asked_again(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, after an old query was asked again of the same model: no new query, but a new row."""
+    """The same sum today and tomorrow, after an old query was asked again of the same model: a new row only."""
     won = 0
     for seed in range(trials):
         rows = evaluations(seed)
@@ -149,7 +148,7 @@ def new_models_first_query(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
 
 def only_right_answer(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Features times accuracy, summed over a model's rows of which one alone was right: that query's features."""
+    """Features times accuracy, summed over rows of which only one is correct: the features of that query."""
     won = 0
     for seed in range(trials):
         drawn = evaluations(seed, models=1)
@@ -171,9 +170,9 @@ def one_query_many_times(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     for seed in range(trials):
         rows = evaluations(seed, queries=8, models=1)
         many = np.concatenate([np.repeat(rows.embeddings[:1], 1000, axis=0), rows.embeddings[1:]])
-        places = np.arange(len(many))
+        indices = np.arange(len(many))
         own = Evaluations(
-            rows.pool, many, places, np.zeros(len(many), np.int64), np.ones(len(many)), np.ones(len(many))
+            rows.pool, many, indices, np.zeros(len(many), np.int64), np.ones(len(many)), np.ones(len(many))
         )
         centres = Client("one", own, privacy).answer("cluster", ClusterRequest(1, 1, 10, 0)).centres
         cosine = centres @ rows.embeddings[0] / np.linalg.norm(centres, axis=1)
@@ -181,19 +180,19 @@ def one_query_many_times(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     return trials, won
 
 
-# --- What floors do not stop ----------------------------------------------------------------------------------------
+# --- What minimum group sizes do not stop ---------------------------------------------------------------------------
 
 
 def three_questions(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Sums over P and x, R and x, P and R: none of two is near another, yet of three the row x is half of what is left.
+    """Sums over P and x, R and x, P and R: no two are close to each other, but the three give twice the row x.
 
-    The attacker draws the boundaries, so it must know all embeddings, and they must be wider than the rows are many.
+    The attacker draws the boundaries, so it must know all embeddings, and they must have more dimensions than rows.
     """
     won = 0
     for seed in range(trials):
         rows = evaluations(seed, queries=30, width=40, models=1)
-        client, places = Client("one", rows, privacy), np.arange(30)
-        parts = {"x": places == 0, "P": (places > 0) & (places < 10), "R": (places >= 10) & (places < 20)}
+        client, indices = Client("one", rows, privacy), np.arange(30)
+        parts = {"x": indices == 0, "P": (indices > 0) & (indices < 10), "R": (indices >= 10) & (indices < 20)}
         sums = []
         for pair in (("P", "x"), ("R", "x"), ("P", "R")):
             wanted = np.where(parts[pair[0]] | parts[pair[1]], 1.0, -1.0)
@@ -207,7 +206,7 @@ def three_questions(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
 
 def sharp_features(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """A feature that is 1 at one query and 0 at all others, so that products with it are that query's row."""
+    """A feature that is 1 at one query and 0 at all others, so that products with it are the row of that query."""
     won = 0
     for seed in range(trials):
         rows = evaluations(seed)
@@ -223,26 +222,26 @@ def sharp_features(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
 
 def crafted_routers(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Two routers to score that differ at one query alone: their errors differ by what that query says."""
+    """Two routers to score that differ at only one query: their errors differ by what that query reveals."""
     won = 0
     for seed in range(trials):
         rows = evaluations(seed, models=1)
-        # Which queries are in the fold is the client's; the attacker tries them all, and one in five is.
-        told = set()
-        for place in range(20):
-            centres = np.stack([rows.embeddings[place], rows.embeddings[place] * (1 - 1e-3) - 1e-6])
+        # The client chooses the fold; the attacker tries all queries, and one in five is in it.
+        revealed = set()
+        for index in range(20):
+            centres = np.stack([rows.embeddings[index], rows.embeddings[index] * (1 - 1e-3) - 1e-6])
             routers = [_router(rows.pool, centres, value) for value in (0.0, 1.0)]
             request = ScoreRequest(rows.pool.names, ("kmeans", "kmeans"), pack_routers(routers), fold=0)
             reply = Client("one", rows, privacy).answer("score", request)
             gram = reply.gram.totals()
             if abs(gram[1, 1] - gram[0, 0]) > 0.5:
-                told.add((1 - gram[1, 1] + gram[0, 0]) / 2 == rows.accuracy[place])
-        won += told == {True}
+                revealed.add((1 - gram[1, 1] + gram[0, 0]) / 2 == rows.accuracy[index])
+        won += revealed == {True}
     return trials, won
 
 
 def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
-    """Says ``value`` at the first centre and 0 at the second, surely."""
+    """A router with accuracy ``value`` at the first centre and 0 at the second."""
     ones = np.ones((len(centres), 1), np.int64)
     values = {"accuracy": np.array([value, 0.0]), "accuracy_squares": np.array([value, 0.0])}
     sums = [ExactSums.of(values.get(name, np.zeros(2)), np.arange(2), 2).limbs.reshape(2, 1, 2) for name in CELL_SUMS]
@@ -250,9 +249,9 @@ def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
 
 
 def crafted_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Weights to train on under which one query alone has a gradient that counts: the update is its embedding.
+    """Weights under which only one query has a noticeable gradient, so that the update is its embedding.
 
-    Its gradient is also so small that Adam passes it on in proportion. Which bias brings it about is tried out.
+    Its gradient is also so small that Adam passes it on in proportion. The attacker tries several biases.
     """
     return trials, sum(any(_trapped(privacy, seed, height) for height in range(12)) for seed in range(trials))
 
@@ -286,11 +285,11 @@ STOPPED: Mapping[str, Attack] = {
     "features times accuracy, one right answer": only_right_answer,
     "centroid of one query asked many times": one_query_many_times,
 }
-"""Attacks that floors must stop."""
+"""Attacks that minimum group sizes must stop."""
 CRAFTED: Mapping[str, Attack] = {
     "three questions combined": three_questions,
     "feature map that is 1 at one query": sharp_features,
     "routers that differ at one query": crafted_routers,
     "weights under which one query trains": crafted_weights,
 }
-"""Attacks with questions no honest coordinator asks, for which floors are not made."""
+"""Attacks with crafted requests, which minimum group sizes do not stop; differential privacy does."""

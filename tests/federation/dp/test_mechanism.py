@@ -11,10 +11,11 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.dp.client import NoisySide
-from fedrouter.federation.dp.clusters import _parts
+from fedrouter.federation.dp.accountant import PrivacyAccountant
+from fedrouter.federation.dp.clusters import cluster_parts
 from fedrouter.federation.dp.dp_sgd import PrivateSteps, train
 from fedrouter.federation.dp.mechanism import Part, clipped, noised, scale
+from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mf import MFSettings
 from fedrouter.federation.families.mlp import MLPSettings
@@ -22,18 +23,18 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.validation import Checked, fault
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.verbs.messages import (
-    ClusterRequest,
-    CostScaleRequest,
-    CostTotalsRequest,
-    HelloRequest,
-    MomentsRequest,
-    ScoreRequest,
-    SecondMomentRequest,
-    StatisticsRequest,
-    TrainRequest,
-    ValidateRequest,
-)
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
+from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.score import ScoreRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.train import TrainRequest
+from fedrouter.federation.verbs.validate import ValidateRequest
+from fedrouter.federation.verbs.verb import NoisyMechanism, NoisySums
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Landmarks, Projection
@@ -69,8 +70,13 @@ OTHERS = {
 }
 
 
-def side(rows, noise=DifferentialPrivacy(1e9)):
-    return NoisySide("one", rows, noise, None, ShortMemory())
+def noisy_rows(rows, noise=DifferentialPrivacy(1e9)):
+    memory = ShortMemory()
+    return NoisyRows("one", "a verb", rows, noise, None, memory, PrivacyAccountant("one", noise, memory))
+
+
+def parts_of(verb, rows):
+    return VERBS[verb].differential_privacy.parts(noisy_rows(rows), REQUESTS[verb])
 
 
 def with_one_more(rows, embedding, model, accuracy, cost):
@@ -100,6 +106,11 @@ extreme_evaluation = st.tuples(
 )
 
 
+def test_every_verb_with_noise_on_sums_is_tested_here():
+    assert set(REQUESTS) == {n for n, v in VERBS.items() if isinstance(v.differential_privacy, NoisySums)}
+    assert set(OTHERS) == {n for n, v in VERBS.items() if isinstance(v.differential_privacy, NoisyMechanism)}
+
+
 @pytest.mark.parametrize("verb", REQUESTS)
 @given(extreme=extreme_evaluation)
 @settings(max_examples=30, deadline=None)
@@ -107,7 +118,7 @@ extreme_evaluation = st.tuples(
 def test_one_evaluation_moves_an_answer_no_further_than_stated(verb, extreme):
     rows = drawn_evaluations(40)
     more = with_one_more(rows, np.asarray(extreme[0], np.float32), *extreme[1:])
-    before, after = (getattr(side(some), f"{verb}_parts")(REQUESTS[verb]) for some in (rows, more))
+    before, after = (parts_of(verb, some) for some in (rows, more))
     moved_no_further_than_stated(before, after)
     moved_no_further_than_stated(after, before)
 
@@ -116,7 +127,7 @@ def test_a_bound_is_reached_so_it_is_not_just_loose():
     rows = drawn_evaluations(40)
     more = with_one_more(rows, np.eye(WIDTH, dtype=np.float32)[0], 1, 1.0, 1e6)
     for verb in ("statistics", "cost_scale"):
-        before, after = (getattr(side(some), f"{verb}_parts")(REQUESTS[verb]) for some in (rows, more))
+        before, after = (parts_of(verb, some) for some in (rows, more))
         for one, other in zip(before, after, strict=True):
             step = np.ldexp((other.sums - one.sums).astype(np.float64), -one.bits)
             assert np.linalg.norm(step) == pytest.approx(1.0, abs=1e-5)
@@ -130,7 +141,7 @@ def test_one_query_moves_a_clusters_sums_no_further_than_stated(embedding):
     points = clipped(drawn_evaluations(40).embeddings.astype(np.float64), 1.0)
     more = np.concatenate([points, clipped(np.asarray([embedding]), 1.0)])
     places = CENTRES.astype(np.float64)
-    moved_no_further_than_stated(_parts(points, places, points, 0.5), _parts(more, places, more, 0.5))
+    moved_no_further_than_stated(cluster_parts(points, places, points, 0.5), cluster_parts(more, places, more, 0.5))
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
@@ -160,7 +171,9 @@ def test_parts_cannot_share_more_than_there_is():
 
 def test_with_hardly_any_noise_answers_are_the_exact_ones():
     rows = drawn_evaluations(200)
-    noisy = Client("one", rows, PrivacyPolicy(floors=None, noise=DifferentialPrivacy(1e12, multiplier=1e-4)))
+    noisy = Client(
+        "one", rows, PrivacyPolicy(minimum_sizes=None, differential_privacy=DifferentialPrivacy(1e12, multiplier=1e-4))
+    )
     plain = Client("one", rows, OPEN)
     found, exact = (client.answer("statistics", REQUESTS["statistics"]) for client in (noisy, plain))
     assert np.array_equal(found.cell, exact.cell)
@@ -183,8 +196,10 @@ def test_with_hardly_any_noise_answers_are_the_exact_ones():
 def test_a_server_believes_every_noisy_answer(mechanism, rows):
     for multiplier in (0.1, 1.0, 10.0, 100.0):
         noise = DifferentialPrivacy(1e9, multiplier=multiplier, mechanism=mechanism, rows=rows)
-        for floors in (PrivacyPolicy().floors, None):
-            client = Client("one", drawn_evaluations(rows), PrivacyPolicy(floors=floors, noise=noise))
+        for floors in (PrivacyPolicy().minimum_sizes, None):
+            client = Client(
+                "one", drawn_evaluations(rows), PrivacyPolicy(minimum_sizes=floors, differential_privacy=noise)
+            )
             for verb, request in (REQUESTS | OTHERS).items():
                 assert fault(verb, request, client.answer(verb, request)) is None, (verb, multiplier)
 
@@ -194,37 +209,45 @@ def test_features_around_landmarks_make_believable_moments():
     request = MomentsRequest(MODELS, features.arrays(), np.array([1e-5, 1e-4, 1e-3]))
     for multiplier in (0.1, 3.0, 30.0):
         client = Client(
-            "one", drawn_evaluations(60), PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=multiplier))
+            "one",
+            drawn_evaluations(60),
+            PrivacyPolicy(differential_privacy=DifferentialPrivacy(1e9, multiplier=multiplier)),
         )
         assert fault("moments", request, client.answer("moments", request)) is None
 
 
 def test_empty_cells_get_noise_too():
     none = drawn_evaluations(40).take([])
-    client = Client("one", none, PrivacyPolicy(floors=None, noise=DifferentialPrivacy(1e9, multiplier=20.0)))
+    client = Client(
+        "one", none, PrivacyPolicy(minimum_sizes=None, differential_privacy=DifferentialPrivacy(1e9, multiplier=20.0))
+    )
     sent = {len(client.answer("statistics", REQUESTS["statistics"]).cell) for _ in range(8)}
     assert max(sent) > 0
 
 
 def test_cells_with_a_noisy_count_below_the_floor_are_not_sent():
-    client = Client("one", drawn_evaluations(60), PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=1.0)))
+    client = Client(
+        "one", drawn_evaluations(60), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1e9, multiplier=1.0))
+    )
     assert client.answer("statistics", REQUESTS["statistics"]).count.min(initial=99) >= 5
 
 
 def test_centroids_are_released_once_for_a_training():
-    client = Client("one", drawn_evaluations(200), PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=0.3)))
+    client = Client(
+        "one", drawn_evaluations(200), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1e9, multiplier=0.3))
+    )
     request = ClusterRequest(4, 1, 5, seed=3)
     first, second = (client.answer("cluster", request) for _ in range(2))
     assert np.array_equal(first.centres, second.centres)
-    assert len(client._noisy.ledger.events()) == 1
+    assert len(client.accountant.events()) == 1
     client.answer("cluster", ClusterRequest(4, 1, 5, seed=4))
-    assert len(client._noisy.ledger.events()) == 2
+    assert len(client.accountant.events()) == 2
 
 
 def test_centroids_find_what_is_far_apart_when_there_are_many_queries():
     queries = np.repeat(np.eye(WIDTH, dtype=np.float32)[:2], 2000, axis=0)
     rows = Evaluations(POOL, queries, np.arange(4000), np.zeros(4000, int), np.ones(4000), np.ones(4000))
-    found = Client("one", rows, PrivacyPolicy(noise=DifferentialPrivacy(9.0, multiplier=2.0))).answer(
+    found = Client("one", rows, PrivacyPolicy(differential_privacy=DifferentialPrivacy(9.0, multiplier=2.0))).answer(
         "cluster", ClusterRequest(4, 1, 5, 0)
     )
     near = found.centres @ np.eye(WIDTH)[:, :2]
@@ -233,9 +256,9 @@ def test_centroids_find_what_is_far_apart_when_there_are_many_queries():
 
 def test_hello_tells_what_the_client_chose_to_tell():
     rows = drawn_evaluations(60)
-    telling = Client("one", rows, PrivacyPolicy(noise=DifferentialPrivacy(1.0, models=("model-0",))))
+    telling = Client("one", rows, PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0, models=("model-0",))))
     assert telling.answer("hello", HelloRequest()).models == ("model-0",)
-    assert telling._noisy.ledger.spent() == 0
+    assert telling.accountant.spent() == 0
 
 
 def trained(rows, request, private):
@@ -283,7 +306,7 @@ def test_a_gradient_that_is_no_number_counts_as_none():
 
 
 def clients(multiplier=1.0, rows=240):
-    privacy = PrivacyPolicy(noise=DifferentialPrivacy(1e9, multiplier=multiplier, rows=rows))
+    privacy = PrivacyPolicy(differential_privacy=DifferentialPrivacy(1e9, multiplier=multiplier, rows=rows))
     return [Client(f"client-{place}", drawn_evaluations(rows, seed=place), privacy) for place in range(3)]
 
 
@@ -327,7 +350,9 @@ def test_training_with_little_noise_learns_what_training_without_learns():
 
     plain, noisy = (
         error(OPEN),
-        error(PrivacyPolicy(floors=None, noise=DifferentialPrivacy(1e9, multiplier=0.02, rows=1500))),
+        error(
+            PrivacyPolicy(minimum_sizes=None, differential_privacy=DifferentialPrivacy(1e9, multiplier=0.02, rows=1500))
+        ),
     )
     assert plain < 0.17
     assert noisy < 0.19  # guessing the mean has 0.25

@@ -1,9 +1,9 @@
-"""Clients that lie: each attack of the poisoning tests and of benchmarks/poison.py, as a client like any other."""
+"""Poisoned clients: each poisoning attack as a client like any other, for tests and benchmarks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -14,22 +14,22 @@ from fedrouter.errors import BadMessage
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.verbs.messages import VERBS
+from fedrouter.federation.message import Reply, Request
 
 HUGE = 10_000
-"""Times its real rows that a client with huge counts claims."""
+"""Factor by which a client with huge counts multiplies its rows."""
 BOOST = 100.0
 
 
 def favored_model(train: Evaluations) -> int:
-    """The model an attacker would sell: the least accurate of the dearer half."""
+    """The model that an attacker would promote: the least accurate of the more expensive half."""
     count = np.maximum(np.bincount(train.model, minlength=len(train.pool)), 1)
     accuracy, cost = (np.bincount(train.model, v, len(train.pool)) / count for v in (train.accuracy, train.cost))
     return int(np.where(cost >= np.median(cost), accuracy, np.inf).argmin())
 
 
 def inflated(rows: Evaluations, favored: int, price: float) -> Evaluations:
-    """Every query answered perfectly by the favored model at its usual price, and wrongly by whoever was asked."""
+    """Rows in which the favored model answers every query correctly at its usual price, and all others are wrong."""
     queries = np.unique(rows.query)
     kept = np.flatnonzero(rows.model != favored)
     size = len(queries)
@@ -43,28 +43,33 @@ def inflated(rows: Evaluations, favored: int, price: float) -> Evaluations:
 
 
 def free(rows: Evaluations) -> Evaluations:
-    """Every answer for nothing."""
+    """Rows in which every answer costs nothing."""
     return replace(rows, cost=np.zeros(len(rows)))
 
 
 class Liar(Client):
-    """A client whose replies are altered on their way out, without the checks an honest one goes through."""
+    """A client whose replies are altered on their way out, without the checks of an honest one."""
 
     def __init__(self, name: str, evaluations: Evaluations, alter: Callable[..., dict[str, Any]]) -> None:
         super().__init__(name, evaluations)
         self._alter = alter
 
-    def answer(self, verb, request):
-        reply = super().answer(verb, request)
-        forged = object.__new__(type(reply))
-        for field, value in {**vars(reply), **self._alter(verb, request, reply)}.items():
-            object.__setattr__(forged, field, value)
-        return forged
+    def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
+        reply = super().answer(verb, request, hidden)
+        return forged(reply, **self._alter(verb, request, reply))
 
 
-def multiplied(verb, request, reply) -> dict[str, Any]:
-    """Counts and sums of a client that has everything ten thousand times."""
-    changes = {}
+def forged(reply: Reply, **changes: Any) -> Reply:
+    """The reply with other values and without its type's checks."""
+    copy = object.__new__(type(reply))
+    for part in fields(reply):
+        object.__setattr__(copy, part.name, changes.get(part.name, getattr(reply, part.name)))
+    return copy
+
+
+def multiplied(verb: str, request: Any, reply: Any) -> dict[str, Any]:
+    """Counts and sums multiplied by ten thousand."""
+    changes: dict[str, Any] = {}
     for field, value in vars(reply).items():
         if isinstance(value, ExactSums):
             changes[field] = ExactSums(value.limbs * HUGE).carried()
@@ -73,8 +78,8 @@ def multiplied(verb, request, reply) -> dict[str, Any]:
     return changes
 
 
-def boosted(factor: float, verb, request, reply) -> dict[str, Any]:
-    """An update that goes further than its steps, or back."""
+def boosted(factor: float, verb: str, request: Any, reply: Any) -> dict[str, Any]:
+    """An update that is longer than its steps allow, or reversed."""
     if verb != "train":
         return {}
     return {
@@ -85,7 +90,8 @@ def boosted(factor: float, verb, request, reply) -> dict[str, Any]:
     }
 
 
-def not_numbers(verb, request, reply) -> dict[str, Any]:
+def not_numbers(verb: str, request: Any, reply: Any) -> dict[str, Any]:
+    """Weights and centres that are NaN."""
     if verb == "train":
         return {"weights": {name: np.full_like(array, np.nan) for name, array in reply.weights.items()}}
     return {"centres": np.full_like(reply.centres, np.nan)} if verb == "cluster" else {}
@@ -93,11 +99,11 @@ def not_numbers(verb, request, reply) -> dict[str, Any]:
 
 ATTACKS = ("inflated accuracy", "zero costs", "huge counts", "boosted x100", "flipped x100", "flipped x10", "NaN")
 UPDATES = ("boosted x100", "flipped x100", "flipped x10")
-"""Attacks on trained weights, which mean nothing to families that only send sums."""
+"""Attacks on trained weights, which do not concern families that only send sums."""
 
 
 def poisoned(attack: str, name: str, rows: Evaluations, everyone: Evaluations) -> Client:
-    """The client that makes this attack; like a well-informed attacker it knows the whole world's averages."""
+    """The client that makes this attack; as a well-informed attacker it knows the averages of all clients."""
     favored = favored_model(everyone)
     price = float(everyone.cost[everyone.model == favored].mean())
     match attack:
@@ -115,17 +121,18 @@ def poisoned(attack: str, name: str, rows: Evaluations, everyone: Evaluations) -
     raise ValueError(attack)
 
 
-class Wire(LocalFederation):
-    """The in-process engine, but as over a network: what cannot be unpacked is dropped, and the others go on."""
+class LossyFederation(LocalFederation):
+    """The in-process engine, but as over a network: a reply that cannot be unpacked is dropped, not an error."""
 
-    def ask(self, verb, payload, to=None):
-        request_type, reply_type = VERBS[verb]
-        self.dropped = getattr(self, "dropped", [])
-        replies = {}
+    def __init__(self, clients: Iterable[Client]) -> None:
+        super().__init__(clients)
+        self.dropped: list[tuple[str, str]] = []
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        replies: dict[str, Reply] = {}
         for name in sorted(self.clients() if to is None else to):
-            packed = self._clients[name].answer(verb, request_type.unpack(payload.pack())).pack()
             try:
-                replies[name] = reply_type.unpack(packed)
+                replies |= super().ask(verb, payload, [name])
             except BadMessage:
                 self.dropped.append((name, verb))
         return replies

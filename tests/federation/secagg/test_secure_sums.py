@@ -20,19 +20,19 @@ from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.secagg.client import OPEN_SESSION
 from fedrouter.federation.secagg.crypto import new_key, pair_mask, request_digest, self_mask, transcript
-from fedrouter.federation.secagg.encoding import LAYOUTS, WEIGHT_BITS
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.secret_sharing import combine
 from fedrouter.federation.secagg.server import Secure, TooFewLeft
-from fedrouter.federation.verbs.messages import VERBS, CostScaleRequest, StatisticsRequest, TrainRequest
-from fedrouter.federation.verbs.secagg_messages import (
-    AgreeRequest,
-    KeysRequest,
-    MaskedRequest,
-    MaskedVector,
-    SharesRequest,
-    UnmaskRequest,
-)
+from fedrouter.federation.verbs.agree import AgreeRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.keys import KeysRequest
+from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.shares import SharesRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.train import WEIGHT_BITS, TrainRequest
+from fedrouter.federation.verbs.unmask import UnmaskRequest
+from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import initial_weights
 
@@ -98,7 +98,8 @@ def test_floors_hold_under_masks_as_they_do_without():
 
 def test_everything_but_centroids_and_names_is_a_sum():
     secure = {"keys", "shares", "masked", "agree", "unmask"}
-    assert set(VERBS) - set(LAYOUTS) - secure == {"hello", "cluster"}
+    sums = {name for name, verb in VERBS.items() if isinstance(verb.secure_sum, SecureSum)}
+    assert set(VERBS) - sums - secure == {"hello", "cluster"}
 
 
 def train_request(federation):
@@ -138,7 +139,7 @@ def test_a_training_that_diverged_is_refused_rather_than_wrapped_around():
     huge = {name: np.full_like(array, 1e9) for name, array in request.weights.items()}
     reply = replace(federation.ask("train", request)["client-0"], weights=huge)
     with pytest.raises(BadInput, match=r"too large to be added"):
-        LAYOUTS["train"].lay(request, reply, 6)
+        VERBS["train"].secure_sum.flatten(request, reply, 6)
 
 
 def test_clients_of_different_widths_are_told_apart_by_their_total():
@@ -273,7 +274,7 @@ def seen(wire):
 
 def own_vectors():
     replies = LocalFederation(clients()).ask("statistics", STATISTICS)
-    return {name: LAYOUTS["statistics"].lay(STATISTICS, reply, 6) for name, reply in replies.items()}
+    return {name: VERBS["statistics"].secure_sum.flatten(STATISTICS, reply, 6) for name, reply in replies.items()}
 
 
 def test_masked_vectors_look_uniform():
@@ -504,7 +505,7 @@ def test_secrets_are_forgotten_as_soon_as_they_have_served():
 
 @pytest.mark.parametrize("verb", ["statistics", "cost_scale"])
 def test_a_client_may_insist_on_secure_aggregation(verb):
-    insisting = PrivacyPolicy(floors=None, secure_only=True)
+    insisting = PrivacyPolicy(minimum_sizes=None, secure_only=True)
     request = {"statistics": STATISTICS, "cost_scale": CostScaleRequest(POOL.names)}[verb]
     with pytest.raises(Refused, match=rf"{verb}: .* under secure aggregation only"):
         LocalFederation(clients(insisting)).ask(verb, request)

@@ -9,7 +9,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings, learn
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
-from fedrouter.federation.verbs.messages import CostScaleRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])

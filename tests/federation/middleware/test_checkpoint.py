@@ -16,7 +16,8 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.checkpoint import Checkpointed, digest
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.messages import ClusterRequest, CostScaleRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])

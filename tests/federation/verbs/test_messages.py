@@ -13,8 +13,12 @@ from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Message, Request
-from fedrouter.federation.verbs import messages
-from fedrouter.federation.verbs.messages import VERBS, CellStatistics, Centroids, CostTotals, LogCostSums, Update
+from fedrouter.federation.verbs.cluster import Centroids
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
+from fedrouter.federation.verbs.cost_totals import CostTotals
+from fedrouter.federation.verbs.registry import OWN, VERBS
+from fedrouter.federation.verbs.statistics import CellStatistics
+from fedrouter.federation.verbs.train import Update
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -45,7 +49,7 @@ def sent(request):
 def test_only_listed_replies_leave_a_client(sent):
     assert sent
     for verb, kind, _ in sent:
-        assert kind is VERBS[verb][1]
+        assert kind is VERBS[verb].reply
 
 
 def test_no_raw_embedding_of_a_large_client_is_among_what_was_sent(sent):
@@ -73,10 +77,19 @@ def test_every_message_survives_packing(sent):
 def test_every_message_type_is_a_request_or_a_reply_of_a_verb():
     defined = {
         value
-        for value in vars(messages).values()
+        for module in OWN
+        for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Message) and value not in (Message, Request)
     }
-    assert defined == {kind for pair in VERBS.values() for kind in pair}
+    assert defined == {kind for verb in VERBS.values() for kind in (verb.request, verb.reply)}
+
+
+def test_a_message_is_packed_once_and_an_unpacked_one_not_again():
+    message = Centroids(np.zeros((3, 4), np.float32), np.ones(3, np.int64))
+    assert message.pack() is message.pack()
+    again = Centroids.unpack(message.pack())
+    assert again.pack() is message.pack()
+    assert dataclasses.replace(again, sizes=np.full(3, 7)).pack()[0]["sizes"][0] == 7
 
 
 def test_a_size_is_counted_in_bytes():
@@ -150,7 +163,7 @@ def test_names_of_clients_are_distinct_and_not_empty():
 def test_replies_come_sorted_by_client():
     federation = LocalFederation(Client(name, drawn_evaluations()) for name in ("c", "a", "b"))
     assert list(federation.clients()) == ["a", "b", "c"]
-    request = messages.CostScaleRequest(POOL.names)
+    request = CostScaleRequest(POOL.names)
     assert list(federation.ask("cost_scale", request)) == ["a", "b", "c"]
     assert list(federation.ask("cost_scale", request, to=["c", "a"])) == ["a", "c"]
 

@@ -1,0 +1,67 @@
+"""The verb ``agree``: between steps 3 and 4 of secure aggregation, signatures of who is still there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.plausibility import SHAPE
+from fedrouter.federation.secagg.byte_arrays import MOST_KEY, Bytes
+from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+
+
+@dataclass(frozen=True, eq=False)
+class AgreeRequest(Request["Agreement"]):
+    """Whose masked vectors have arrived; asked only where clients know each other's long-term keys."""
+
+    session: Annotated[str, "identifies this secure aggregation"]
+    survivors: Annotated[tuple[str, ...], "names of the clients whose masked vectors arrived"]
+
+    def check(self) -> None:
+        self.require(len(set(self.survivors)) == len(self.survivors), "survivors must be named once")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement(Message):
+    """The client's signature of the names it was given."""
+
+    signature: Annotated[Bytes, "(n,) uint8: signature by its long-term key"]
+
+    def check(self) -> None:
+        self.require_array("signature", np.uint8, (None,))
+        self.require(len(self.signature) <= MOST_KEY, "signature is too long")
+
+
+def answer(client: ClientView, request: AgreeRequest) -> Agreement:
+    from fedrouter.federation.secagg.client import SecureAggregationClient  # cryptography
+
+    return SecureAggregationClient.of(client).agree(request)
+
+
+def faults(request: AgreeRequest, reply: Agreement) -> str | None:
+    return None if len(reply.signature) else SHAPE
+
+
+def most_bytes(request: AgreeRequest) -> int:
+    return MOST_KEY
+
+
+VERB = Verb(
+    name="agree",
+    request=AgreeRequest,
+    reply=Agreement,
+    purpose="Secure aggregation, between steps 3 and 4: prove to each client that all were given the same survivors.",
+    leaves="A signature of the names of the clients that are still there.",
+    answer=answer,
+    disclosure=NoRows("signs names that the server sent"),
+    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
+    secure_sum=NotASum("a step of the protocol that makes sums secure"),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=HidesEmbeddings("a signature only"),
+    robust=NoRobust("not averaged; and robust aggregation cannot see masked sums"),
+)
