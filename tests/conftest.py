@@ -9,24 +9,13 @@ import numpy as np
 import pytest
 
 from fedrouter.data.simulator import simulated_world
-from fedrouter.evaluations import Evaluations, Grid
+from fedrouter.evaluations import Grid
 from fedrouter.pool import ModelPool
+from fedrouter.testing.samples import drawn_evaluations
+
+__all__ = ["PROJECT", "drawn_evaluations", "full_grid"]
 
 PROJECT = Path(__file__).parents[1]
-
-
-def drawn_evaluations(queries=60, models=3, dimension=8, seed=0, per_query=1) -> Evaluations:
-    """Evaluations of random queries, where each model is good in its own direction."""
-    draw = np.random.default_rng(seed)
-    embeddings = draw.normal(size=(queries, dimension)).astype(np.float32)
-    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    names = [f"model-{place}" for place in range(models)]
-    query = np.repeat(np.arange(queries), per_query)
-    model = np.concatenate([draw.permutation(models)[:per_query] for _ in range(queries)])
-    accuracy = (embeddings[query, model % dimension] + draw.normal(0, 0.2, len(query)) > 0).astype(float)
-    cost = 10.0 ** -(5 - model % 3) * draw.lognormal(0, 0.3, len(query))
-    task = tuple(f"task-{place % 4}" for place in range(queries))
-    return Evaluations(ModelPool(names), embeddings, query, model, accuracy, cost, task=task)
 
 
 def full_grid(queries=200, models=4, seed=0) -> Grid:

@@ -1,5 +1,10 @@
+"""Bundles: a router comes back as it was, and anything else is refused."""
+
+import hashlib
 import json
 import shutil
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +18,9 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import Model, ModelPool
+from fedrouter.routers.blend import BlendRouter
+from fedrouter.routers.query_blind import QueryBlindRouter
+from fedrouter.routers.registry import ROUTERS
 
 POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])
 ENCODER = EncoderIdentity("some-encoder", 8, True)
@@ -110,3 +118,67 @@ def test_two_bundles_cannot_be_mixed(bundle, router, tmp_path):
     shutil.copy(other / "router.safetensors", bundle / "router.safetensors")
     with pytest.raises(BadBundle, match="not the file this bundle was saved with"):
         load(bundle)
+
+
+@dataclass(frozen=True, eq=False)
+class Unregistered(QueryBlindRouter):
+    """A router of a family that no registry has."""
+
+    family: ClassVar[str] = "unregistered"
+
+
+@dataclass(frozen=True, eq=False)
+class Impostor(QueryBlindRouter):
+    """Another class than the one that its family's name stands for."""
+
+    family: ClassVar[str] = "kmeans"
+
+
+@dataclass(frozen=True, eq=False)
+class Forgetful(QueryBlindRouter):
+    """A router whose arrays change when they are read back."""
+
+    def arrays(self):
+        return {**super().arrays(), "centres": np.random.default_rng().normal(size=self.centres.shape)}
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, monkeypatch):
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    parts = (router.pool, router.centres, router.sums)
+    for made, said in (
+        (Unregistered(*parts), r"'unregistered': expected one of kmeans.*package is not installed"),
+        (Impostor(*parts), "Impostor: not saved, because 'kmeans' is the family of KMeansRouter"),
+        (BlendRouter(POOL, (Unregistered(*parts),), (1.0,)), r"cannot be read back .*'unregistered'"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            save(tmp_path / "bundle", made, ENCODER, PROVENANCE)
+    monkeypatch.setitem(ROUTERS._loaded, "query_blind", Forgetful)
+    with pytest.raises(BadInput, match="arrays change when they are read back: centres"):
+        save(tmp_path / "bundle", Forgetful(*parts), ENCODER, PROVENANCE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bundle_of_a_family_that_is_not_installed_says_so(tmp_path):
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    path = save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
+    manifest = json.loads((path / "bundle.json").read_text()) | {"family": "unregistered"}
+    content = {name: value for name, value in manifest.items() if name != "digest"}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (path / "bundle.json").write_text(json.dumps({**content, "digest": f"sha256:{digest}"}))
+    with pytest.raises(BadBundle, match=r"'unregistered': expected one of kmeans.*package is not installed"):
+        load(path)
+
+
+def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    factors = FAMILIES["mf"].settings(rounds=1, factors=4)
+    parts = tuple(
+        FAMILIES[name].learn(federation, POOL, settings)
+        for name, settings in (("mf", factors), ("kmeans", FAMILIES["kmeans"].settings()))
+    )
+    blend = BlendRouter(POOL, parts, (0.25, 0.75))
+    again = load(save(tmp_path / "blend", blend, ENCODER, PROVENANCE)).router
+    assert [part.family for part in again.parts] == ["mf", "kmeans"]
+    assert again.weights == blend.weights

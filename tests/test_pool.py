@@ -21,7 +21,7 @@ def test_a_pool_survives_json():
     ("make", "said"),
     [
         (lambda: ModelPool([]), "at least one model"),
-        (lambda: ModelPool(["a", "b", "a"]), "more than once here: a"),
+        (lambda: ModelPool(["a", "b", "a"]), "duplicates: a"),
         (lambda: Model(""), "non-empty"),
         (lambda: Model("a", input_price=-1), "'a', input_price"),
         (lambda: Model("a", output_price=float("nan")), "'a', output_price"),

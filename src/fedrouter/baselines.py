@@ -1,4 +1,4 @@
-"""What a router must beat: rules that see nothing of the query, and the oracle that sees everything."""
+"""Baselines: rules that ignore the query, and the oracle that knows every answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNSEEN = "no client has evaluated it"
 
 @dataclass(frozen=True)
 class ModelMeans:
-    """Mean accuracy and cost of each model over some training data, ``(M,)``; NaN where there is no row."""
+    """Mean accuracy and cost of each model over training data, ``(M,)``; NaN for a model without rows."""
 
     pool: ModelPool
     count: Integers
@@ -34,7 +34,7 @@ class ModelMeans:
         return cls(train.pool, count, accuracy, cost)
 
     def estimates(self, queries: int) -> Estimates:
-        """The same estimate for every query: a router blind to what is asked."""
+        """The same estimate for every query: a query-blind router."""
         shape = (queries, len(self.pool))
         return Estimates(
             self.pool,
@@ -45,7 +45,7 @@ class ModelMeans:
 
 
 def baselines(train: ModelMeans, truth: Grid) -> Mapping[str, Frontier]:
-    """Every baseline on a test set; single models are picked on training data, never on the test."""
+    """Every baseline on a test set; single models are selected on training data, never on the test set."""
     one = np.eye(len(truth.pool))
     return {
         "oracle": sweep(Estimates(truth.pool, truth.accuracy, truth.cost), truth),

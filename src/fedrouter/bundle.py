@@ -179,7 +179,7 @@ def _require_readable(router: Router, arrays: Mapping[str, npt.NDArray[Any]]) ->
     """Refuse a router that :func:`load` could not read back from these arrays."""
     if router_class(router.family) is not type(router):
         raise BadInput(
-            f"a {type(router).__name__} cannot be saved: {router.family!r} is the family of "
+            f"{type(router).__name__}: not saved, because {router.family!r} is the family of "
             f"{router_class(router.family).__name__}, and that is what would be loaded"
         )
     try:

@@ -1,4 +1,4 @@
-"""Calibration: the λ that meets a target mean cost, accuracy or model share on given data."""
+"""Calibration: finds the λ that meets a target mean cost, accuracy or model share on given data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ REFINEMENTS = 3
 
 @dataclass(frozen=True)
 class Calibration:
-    """The λ found and what it does on the data it was found on.
+    """The λ that was found, and its mean accuracy, cost and model shares on the same data.
 
-    ``basis`` is "observed" where every number comes from known answers, "predicted" where the data holds too few
-    of them (a log of single answers) and the router's own estimates stand in.
+    ``basis`` is "observed" if the numbers come from known answers, "predicted" if the data has too few of them (a log
+    of single answers) and the router's own estimates are used instead.
     """
 
     tradeoff: float
@@ -40,8 +40,8 @@ def calibrate(
 ) -> Calibration:
     """Find λ for exactly one target.
 
-    ``max_cost`` gives the smallest λ whose mean cost stays within it; ``min_accuracy`` the largest λ that keeps the
-    mean accuracy; ``share`` the λ at which a model's share comes closest to the one asked for.
+    ``max_cost`` gives the smallest λ whose mean cost is within it; ``min_accuracy`` the largest λ whose mean accuracy
+    reaches it; ``share`` the λ at which a model's share is closest to the target.
     """
     if sum(target is not None for target in (max_cost, min_accuracy, share)) != 1:
         raise BadInput("give exactly one target: a maximum cost, a minimum accuracy, or a model's share")
@@ -56,7 +56,7 @@ def calibrate(
         _require(0 <= share[1] <= 1, "share", "a number in [0, 1]", share[1])
 
     def best(curve: Frontier) -> int:
-        """The place on the curve that meets the target best."""
+        """The index of the point on the curve that meets the target best."""
         if share is not None:
             return int(np.abs(curve.shares[:, curve.pool.index(share[0])] - share[1]).argmin())
         if max_cost is not None:
@@ -73,15 +73,15 @@ def calibrate(
     tradeoffs: Floats = np.concatenate([[0.0], TRADEOFFS])
     for _ in range(REFINEMENTS):
         curve = sweep(estimates, truth, tradeoffs)
-        place = best(curve)
-        # Look again, closer, between the neighbors of the best point so far (which stays a candidate).
-        low, high = tradeoffs[max(place - 1, 0)], tradeoffs[min(place + 1, len(tradeoffs) - 1)]
+        index = best(curve)
+        # Refine between the neighbors of the best point so far, which stays a candidate.
+        low, high = tradeoffs[max(index - 1, 0)], tradeoffs[min(index + 1, len(tradeoffs) - 1)]
         finer = np.geomspace(max(low, TRADEOFFS[0] * 1e-2), high, 60) if high > 0 else np.zeros(0)
-        tradeoffs = np.unique(np.concatenate([[low], finer, [tradeoffs[place], high]]))
+        tradeoffs = np.unique(np.concatenate([[low], finer, [tradeoffs[index], high]]))
     curve = sweep(estimates, truth, tradeoffs)
-    place = best(curve)
-    shares = {name: float(part) for name, part in zip(curve.pool.names, curve.shares[place], strict=True)}
-    return Calibration(float(tradeoffs[place]), float(curve.accuracy[place]), float(curve.cost[place]), shares, basis)
+    index = best(curve)
+    shares = {name: float(part) for name, part in zip(curve.pool.names, curve.shares[index], strict=True)}
+    return Calibration(float(tradeoffs[index]), float(curve.accuracy[index]), float(curve.cost[index]), shares, basis)
 
 
 def _require(holds: bool, name: str, expected: str, got: float) -> None:

@@ -1,4 +1,4 @@
-"""Evaluations: what happened when queries were asked of models, as validated, immutable columns."""
+"""Evaluations: accuracy and cost of models' answers to queries, as validated, immutable columns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Integers = npt.NDArray[np.int64]
 Embeddings = npt.NDArray[np.float32]
 
 MOST_COST = 1_000_000.0
-"""Dollars one evaluation may cost; more is taken for a mistake of units."""
+"""The most that one evaluation may cost, in dollars; more is assumed to be a wrong unit."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What every model would have done on each query: accuracy and cost ``(q, M)``, NaN where nobody knows."""
+    """A table of answers: accuracy and cost ``(q, M)`` of every model on each query, NaN where unknown."""
 
     pool: ModelPool
     accuracy: Floats
@@ -41,20 +41,20 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Evaluations:
-    """Many evaluations of few queries, as columns.
+    """Many evaluations, as columns.
 
-    A query is stored once however many models answered it: ``embeddings`` has one row a query, and evaluation ``j``
-    says that query ``query[j]`` was asked of model ``model[j]`` and came back with ``accuracy[j]`` and ``cost[j]``.
+    A query is stored once, even if several models answered it: ``embeddings`` has one row per query, and evaluation
+    ``j`` says that query ``query[j]`` was sent to model ``model[j]``, with ``accuracy[j]`` and ``cost[j]``.
 
     Parameters
     ----------
-    pool : the models that ``model`` counts into
+    pool : the models to which ``model`` refers
     embeddings : (q, d) float32, finite
     query : (n,) int, row of ``embeddings``
-    model : (n,) int, place in ``pool``, or a sequence of names
+    model : (n,) int, index in ``pool``, or a sequence of names
     accuracy : (n,) in [0, 1]
     cost : (n,) US dollars, at least 0
-    task, text : optional, one string a query
+    task, text : optional, one string per query
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Evaluations:
     def __post_init__(self) -> None:
         embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
         query = _column("query", self.query, np.int64)
-        model = _column("model", _places(self.pool, self.model), np.int64)
+        model = _column("model", _indices(self.pool, self.model), np.int64)
         accuracy = _column("accuracy", self.accuracy, np.float64)
         cost = _column("cost", self.cost, np.float64)
         for name, column in (("model", model), ("accuracy", accuracy), ("cost", cost)):
@@ -84,7 +84,7 @@ class Evaluations:
                 raise BadInput(f"column {name!r} has {len(column)} rows, expected {len(query)}")
         _refuse(~np.isfinite(embeddings).all(axis=1), "embedding", "a vector of finite numbers", None)
         _refuse((query < 0) | (query >= len(embeddings)), "query", f"a row below {len(embeddings)}", query)
-        _refuse((model < 0) | (model >= len(self.pool)), "model", f"a place below {len(self.pool)}", model)
+        _refuse((model < 0) | (model >= len(self.pool)), "model", f"an index below {len(self.pool)}", model)
         _refuse(~((accuracy >= 0) & (accuracy <= 1)), "accuracy", "a number in [0, 1]", accuracy)
         _refuse(~((cost >= 0) & (cost <= MOST_COST)), "cost", f"US dollars from 0 to {MOST_COST:,.0f}", cost)
         for name, column in (
@@ -129,7 +129,7 @@ class Evaluations:
         )
 
     def grid(self) -> Grid:
-        """The evaluations as a table; a cell evaluated more than once holds the mean."""
+        """The evaluations as a table; a cell with several evaluations has their mean."""
         shape = (self.queries, len(self.pool))
         cell = self.query * shape[1] + self.model
         count = np.bincount(cell, minlength=shape[0] * shape[1])
@@ -143,29 +143,29 @@ class Evaluations:
     def of_queries(self, rows: npt.ArrayLike) -> Evaluations:
         """The evaluations of some queries, in the given order of queries."""
         rows = np.asarray(rows, np.int64)
-        place = np.full(self.queries, -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        return self._with(rows, place, np.flatnonzero(place[self.query] >= 0))
+        index = np.full(self.queries, -1, np.int64)
+        index[rows] = np.arange(len(rows))
+        return self._with(rows, index, np.flatnonzero(index[self.query] >= 0))
 
     def take(self, rows: npt.ArrayLike) -> Evaluations:
         """Some evaluations, and only the queries they need."""
         rows = np.asarray(rows, np.int64)
         wanted = np.unique(self.query[rows])
-        place = np.full(self.queries, -1, np.int64)
-        place[wanted] = np.arange(len(wanted))
-        return self._with(wanted, place, rows)
+        index = np.full(self.queries, -1, np.int64)
+        index[wanted] = np.arange(len(wanted))
+        return self._with(wanted, index, rows)
 
     def over(self, pool: ModelPool) -> Evaluations:
-        """The same evaluations counted in another pool; those of models it lacks are left out."""
+        """The same evaluations with indices of another pool; those of models that it lacks are left out."""
         if pool.names == self.pool.names:
             return self
-        place = np.array([pool.index(name) if name in pool else -1 for name in self.pool.names])
-        rows = np.flatnonzero(place[self.model] >= 0)
+        index = np.array([pool.index(name) if name in pool else -1 for name in self.pool.names])
+        rows = np.flatnonzero(index[self.model] >= 0)
         return Evaluations(
             pool,
             self.embeddings,
             self.query[rows],
-            place[self.model[rows]],
+            index[self.model[rows]],
             self.accuracy[rows],
             self.cost[rows],
             self.task,
@@ -173,17 +173,17 @@ class Evaluations:
         )
 
     def digest(self) -> str:
-        """A fingerprint of everything but the text."""
+        """A SHA-256 digest of everything except the text."""
         content = hashlib.sha256(repr((self.pool.names, self.embeddings.shape, self.task)).encode())
         for column in (self.embeddings, self.query, self.model, self.accuracy, self.cost):
             content.update(np.ascontiguousarray(column).tobytes())
         return f"sha256:{content.hexdigest()}"
 
-    def _with(self, queries: Integers, place: Integers, rows: Integers) -> Evaluations:
+    def _with(self, queries: Integers, index: Integers, rows: Integers) -> Evaluations:
         return Evaluations(
             self.pool,
             self.embeddings[queries],
-            place[self.query[rows]],
+            index[self.query[rows]],
             self.model[rows],
             self.accuracy[rows],
             self.cost[rows],
@@ -193,7 +193,7 @@ class Evaluations:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Evaluations]) -> Evaluations:
-        """The evaluations of several owners, pooled; only a simulation has any business doing this."""
+        """The pooled evaluations of several owners; only simulations and single owners may do this."""
         if not parts:
             raise BadInput("nothing to concatenate: expected at least one set of evaluations")
         pool = parts[0].pool
@@ -224,8 +224,8 @@ def _column(name: str, values: Any, kind: type[np.generic], dimensions: int = 1)
     return column
 
 
-def _places(pool: ModelPool, model: Any) -> Any:
-    """Places in the pool for a column of names; a column of places passes through."""
+def _indices(pool: ModelPool, model: Any) -> Any:
+    """Indices in the pool for a column of names; a column of indices is returned unchanged."""
     model = np.asarray(model)
     if model.dtype.kind not in "OUT":
         return model
@@ -238,7 +238,7 @@ def _places(pool: ModelPool, model: Any) -> Any:
 def _refuse(bad: npt.NDArray[np.bool_], column: str, expected: str, values: npt.NDArray[Any] | None) -> None:
     if bad.any():
         row = int(bad.argmax())
-        # An embedding is private, so its values stay out of the message.
+        # An embedding is private, so its values are not part of the message.
         got = "" if values is None else f", got {values[row]}"
         raise BadInput(f"row {row + 1}, column {column!r}: expected {expected}{got}")
 

@@ -1,13 +1,12 @@
-"""Sums that do not depend on order or grouping, and can be taken back exactly.
+"""Exact sums: fixed-point sums that do not depend on order or grouping, and from which values can be subtracted.
 
-Floating-point addition rounds, so ten clients' sums differ in the last bits from the sums of their pooled rows,
+Floating-point addition rounds, so the sums of ten clients differ in the last bits from the sums of their pooled rows,
 and adding a client and subtracting it again does not restore the total. Here each value is rounded once, when it
-enters, to a multiple of 2^-40; from then on everything is integer arithmetic. That is also the form secure
-aggregation needs.
+is added, to a multiple of 2^-40; after that, everything is integer arithmetic. Secure aggregation needs this form, too.
 
-An integer is kept as two 64-bit limbs, ``high * 2^31 + low`` with low in [0, 2^31), so equal sums have equal bytes.
-With values below 2^20 in magnitude each limb of one value is below 2^31, so limbs may be added up without a carry for
-2^32 (four billion) values before any could overflow; that is what lets a secure aggregation add them blindly.
+An integer is stored as two 64-bit limbs, ``high * 2^31 + low`` with low in [0, 2^31), so equal sums have equal bytes.
+For values below 2^20 in magnitude each limb of one value is below 2^31, so the limbs of 2^32 (four billion) values can
+be added without a carry before any overflows. Secure aggregation relies on that, because it adds masked limbs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FRACTION_BITS = 40
 LIMB_BITS = 31
 LOW = 2**LIMB_BITS - 1
 LARGEST = float(2**20)
-"""Magnitude a single value must stay below."""
+"""Upper bound of the magnitude of a single value."""
 RESOLUTION = 2.0**-FRACTION_BITS
 """Values are rounded to a multiple of this."""
 
@@ -61,7 +60,7 @@ class ExactSums:
         """``left' right`` over rows ``(n, a)`` and ``(n, b)``, each factor rounded once to a multiple of 2^-20.
 
         Integers below 2^53 are exact in float64, so ordinary matrix products of few enough rows at a time are too.
-        The largest factors of both sides, multiplied, must stay below 2^13.
+        The product of the largest factors of both sides must be below 2^13.
         """
         units = [np.rint(np.ldexp(part, FRACTION_BITS // 2)) for part in (left, right)]
         largest = [float(np.abs(part).max(initial=1.0)) for part in units]
@@ -77,15 +76,15 @@ class ExactSums:
         return sums.carried()
 
     def carried(self) -> ExactSums:
-        """The same sums with every low limb in its range."""
+        """The same sums in normal form: every low limb in its range."""
         high, low = self.limbs[..., 0], self.limbs[..., 1]
         return ExactSums(np.stack([high + (low >> LIMB_BITS), low & LOW], axis=-1))
 
-    def __getitem__(self, place: Any) -> ExactSums:
-        return ExactSums(self.limbs[place])
+    def __getitem__(self, index: Any) -> ExactSums:
+        return ExactSums(self.limbs[index])
 
     def totals(self) -> npt.NDArray[np.float64]:
-        """The sums as floats, correctly rounded but for the last bit; equal limbs give equal floats."""
+        """The sums as floats, accurate to the last bit; equal limbs give equal floats."""
         high, low = self.limbs[..., 0].astype(np.float64), self.limbs[..., 1].astype(np.float64)
         return np.asarray(np.ldexp(np.ldexp(high, LIMB_BITS) + low, -FRACTION_BITS))
 

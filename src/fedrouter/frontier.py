@@ -1,4 +1,4 @@
-"""The frontier: accuracy against cost as λ sweeps, its areas, and which model serves how much of it."""
+"""The frontier: accuracy against cost over a sweep of λ, its areas, and each model's share of the queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLLAPSE = 0.95
 
 @dataclass(frozen=True)
 class Areas:
-    """A curve in five numbers; docs/metrics.md says how each is taken."""
+    """Measures of a curve; docs/metrics.md defines them."""
 
     auc: float
     auc_common: float
@@ -45,9 +45,9 @@ class Areas:
 class Frontier:
     """One router swept over λ on one test set.
 
-    accuracy, cost : (L,) mean over the queries of what the chosen models really did
-    shares : (L, M) share of the queries each model served
-    budgets : (2,) mean cost of the cheapest and the dearest single model on this test set
+    accuracy, cost : (L,) means over the queries of the chosen models' observed accuracy and cost
+    shares : (L, M) each model's share of the queries
+    budgets : (2,) mean cost of the cheapest and the most expensive single model on this test set
     """
 
     pool: ModelPool
@@ -68,7 +68,7 @@ class Frontier:
         )
 
     def points(self) -> list[dict[str, Any]]:
-        """The curve λ by λ, as it goes into JSON and tables."""
+        """The points of the curve, one per λ, for JSON and tables."""
         return [
             {
                 "tradeoff": float(self.tradeoffs[step]),
@@ -81,7 +81,7 @@ class Frontier:
 
     @property
     def collapse(self) -> str | None:
-        """A warning when one model takes nearly everything whatever λ is; usually the cost scale is wrong."""
+        """A warning if one model gets nearly all queries at every λ; usually the cost scale is wrong."""
         share = self.shares.mean(axis=0)
         top = int(share.argmax())
         if len(self.pool) < 2 or share[top] <= COLLAPSE:
@@ -93,13 +93,13 @@ class Frontier:
 
 
 def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFFS) -> Frontier:
-    """Route every query at every λ and look up what the chosen model really did.
+    """Route every query at every λ and look up the chosen model's observed accuracy and cost.
 
-    Where an answer is unknown, a query is routed among the models whose answer is known. A query with fewer than
-    two of those offers no choice and is left out.
+    If some answers are unknown, a query is routed among the models whose answer is known. A query with fewer than two
+    known answers offers no choice and is left out.
     """
     tradeoffs = np.asarray(tradeoffs, np.float64)
-    # A router that knows a single model has nothing to choose, but it still serves.
+    # A router that knows a single model has no choice, but its frontier is still defined.
     least = min(2, max(1, int(estimates.usable.sum())))
     rows = np.flatnonzero((truth.known & estimates.usable).sum(axis=1) >= least)
     if not len(rows):
@@ -121,12 +121,12 @@ def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFF
 
 
 def fixed_point(truth: Grid, weights: npt.ArrayLike) -> Frontier:
-    """The frontier of a rule that ignores both query and λ: one point, a model drawn with the given weights."""
+    """The frontier of a rule that ignores query and λ: one point, for a model drawn with the given weights."""
     weights = np.asarray(weights, np.float64)
     share = np.where(truth.known, weights, 0.0)
     reached = share.sum(axis=1) > 0
     if not reached.any():
-        raise BadInput("no test query has a known answer of the models asked for")
+        raise BadInput("no test query has a known answer of these models")
     share = share[reached] / share[reached].sum(axis=1, keepdims=True)
     accuracy, cost = (
         np.array([np.nansum(share * values[reached], axis=1).mean()]) for values in (truth.accuracy, truth.cost)
@@ -147,19 +147,18 @@ def area_over_own_range(cost: Floats, accuracy: Floats) -> float:
     return float(np.trapezoid(accuracy, cost) / width)
 
 
-def area_over_budgets(cost: Floats, accuracy: Floats, cheapest: float, dearest: float) -> float:
-    """``auc_common``: best accuracy at or under a budget, averaged over budgets every curve shares.
+def area_over_budgets(cost: Floats, accuracy: Floats, cheapest: float, most_expensive: float) -> float:
+    """``auc_common``: the best accuracy at or under a budget, averaged over the same budgets for every curve.
 
-    A curve that never leaves the expensive end gains nothing by being short: below its cheapest point, that
-    point counts.
+    A short curve at the expensive end has no advantage: below its cheapest point, that point counts.
     """
     order = np.lexsort((-accuracy, cost))
     best = np.maximum.accumulate(accuracy[order])
-    budgets = np.linspace(cheapest, dearest, BUDGETS)
-    place = np.searchsorted(cost[order], budgets, side="right") - 1
-    return float(best[np.maximum(place, 0)].mean())
+    budgets = np.linspace(cheapest, most_expensive, BUDGETS)
+    index = np.searchsorted(cost[order], budgets, side="right") - 1
+    return float(best[np.maximum(index, 0)].mean())
 
 
 def _budgets(cost: Floats, known: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    singles = [float(cost[known[:, place], place].mean()) for place in np.flatnonzero(known.any(axis=0))]
+    singles = [float(cost[known[:, index], index].mean()) for index in np.flatnonzero(known.any(axis=0))]
     return min(singles), max(singles)

@@ -1,4 +1,4 @@
-"""The pool: the ordered set of language models a router may choose from."""
+"""The pool: the ordered set of language models from which a router chooses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Model:
 
 
 class ModelPool:
-    """Models in a fixed order; a model's place in it is its column in every array of estimates.
+    """Models in a fixed order; a model's index is its column in every array of estimates.
 
     >>> pool = ModelPool(["small", Model("large", input_price=5.0, output_price=15.0)])
     >>> pool.names
@@ -44,11 +44,11 @@ class ModelPool:
         self.models = tuple(Model(model) if isinstance(model, str) else model for model in models)
         if not self.models:
             raise BadInput("a pool needs at least one model")
-        self._index = {model.name: place for place, model in enumerate(self.models)}
+        self._index = {model.name: index for index, model in enumerate(self.models)}
         if len(self._index) < len(self.models):
             names = [model.name for model in self.models]
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise BadInput(f"a pool names each model once; more than once here: {', '.join(twice)}")
+            raise BadInput(f"a pool names each model once; duplicates: {', '.join(twice)}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class ModelPool:
             raise BadInput(f"model {name!r} is not in the pool ({', '.join(self.names)})") from None
 
     def with_models(self, more: ModelPool) -> ModelPool:
-        """These models, then the others, which must be new."""
+        """A pool of these models, followed by others, which must be new."""
         known = [name for name in more.names if name in self]
         if known:
             raise BadInput(f"already in the pool: {', '.join(known)}")

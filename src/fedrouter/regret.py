@@ -1,8 +1,8 @@
-"""How far a router falls short of the oracle, and what the paper's theory says it may: its terms, measured.
+"""Regret: the suboptimality of a router, its decomposition, and the terms of the paper's regret bound.
 
-Paper, section "Theoretical Results" and appendix "Theoretical Results for Federated K-Means". Everything here is for
-test data where every model's answer is known. The paper's utilities are expectations over a model's answers; data has
-one answer each, so the oracle here has hindsight, and no router reaches it however much it has seen.
+Paper, section "Theoretical Results" and appendix "Theoretical Results for Federated K-Means". All functions need test
+data in which every model's answer is known. The paper's utilities are expectations over a model's answers; data has one
+answer each, so the oracle here has hindsight, and no router reaches it with any amount of training data.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from fedrouter.routers.features import squared_distances
 from fedrouter.routers.kmeans import KMeansRouter, nearest_centre
 
 SCALED = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""λ times the dearest model's mean cost: what its price weighs against a right answer.
+"""Values of λ times the most expensive model's mean cost: the weight of its price against a correct answer.
 
-Not the sweep of frontiers: suboptimality is in units of utility, which grow with λ, so over 1e-2 to 1e7 the largest λ
-would be all one sees of a mean, and at which λ cost begins to matter depends on the data's dollars.
+These are not the λ of frontiers: suboptimality is in units of utility, which grow with λ, so a mean over 1e-2 to 1e7
+would show only the largest λ, and the λ at which cost begins to matter depends on the data's dollars.
 """
 DELTA = 0.05
 SAMPLE = 100
-"""Queries of each side in the optimal transport of one cluster."""
+"""Most queries of each side in the optimal transport of one cluster."""
 PAIRED = 1000
-"""Queries whose pairs are searched for the steepest change of an answer."""
+"""Most queries whose pairs are searched for the steepest change of an answer."""
 APART = 1e-3
-"""Embeddings nearer than this are the same: they are often stored in half precision."""
+"""Embeddings closer than this count as equal: they are often stored in half precision."""
 
 
 def tradeoffs(truth: Grid) -> Floats:
-    """The λ of :data:`SCALED` on this data; ``(6,)``."""
-    dearest = float(_known(truth).cost.mean(axis=0).max())
-    if dearest <= 0:
-        raise BadInput("every answer is free of cost, so there is no λ to compare over")
-    return np.array(SCALED) / dearest
+    """The λ that correspond to :data:`SCALED` on this data; ``(6,)``."""
+    most = float(_known(truth).cost.mean(axis=0).max())
+    if most <= 0:
+        raise BadInput("every answer is free of cost, so no λ is meaningful")
+    return np.array(SCALED) / most
 
 
 def suboptimality(estimates: Estimates, truth: Grid, tradeoff: float) -> float:
@@ -53,8 +53,8 @@ def suboptimality(estimates: Estimates, truth: Grid, tradeoff: float) -> float:
 class Split:
     """Suboptimality of a K-Means router in two parts, each at least 0 (proposition "Decomposition").
 
-    ``quantization`` is what anyone loses who knows only a query's cluster, ``estimation`` what is lost on top because
-    the clusters' means were estimated from few rows and other queries.
+    ``quantization`` is the loss of the best rule that knows only a query's cluster, ``estimation`` the additional loss
+    because the clusters' means are estimated from few rows of other queries.
     """
 
     quantization: float
@@ -62,13 +62,13 @@ class Split:
 
 
 def split(router: KMeansRouter, embeddings: Embeddings, truth: Grid, tradeoff: float) -> Split:
-    """By way of the population piecewise-constant oracle, which knows each cluster's mean utilities on the test set."""
+    """The two parts; the oracle in between knows each cluster's mean utilities on the test set."""
     if router.soft:
-        raise BadInput("a soft K-Means router sees more of a query than its cluster, so its loss has no such split")
+        raise BadInput("a soft K-Means router uses more than a query's cluster, so its loss has no such decomposition")
     utility = _utility(truth, tradeoff)
     cluster = nearest_centre(embeddings, router.centres)
     member = np.eye(len(router.centres))[cluster]
-    # Sums serve as well as means: within a cluster both have the same largest entry.
+    # Sums instead of means: within a cluster both have the same largest entry.
     oracle = (member.T @ utility).argmax(axis=1)[cluster]
     chosen = router.estimate(embeddings).choose(tradeoff)
     every = np.arange(len(cluster))
@@ -82,8 +82,8 @@ def split(router: KMeansRouter, embeddings: Embeddings, truth: Grid, tradeoff: f
 class Lipschitz:
     """Constants of accuracy and cost in embedding space; ``U_λ`` has ``L_λ = L_acc + λ L_cost``.
 
-    ``left_out`` pairs had no distance between them, and of those ``at_odds`` had different answers: while there is
-    one, no finite constant is right.
+    ``left_out`` pairs had no distance between them, and ``at_odds`` of those had different answers: if there is one,
+    no finite constant is correct.
     """
 
     accuracy: float
@@ -98,8 +98,8 @@ class Lipschitz:
 def lipschitz_of_answers(embeddings: Embeddings, truth: Grid, seed: int = 0) -> Lipschitz:
     """The steepest change between the single answers to two queries, over all pairs of a sample.
 
-    A lower bound of what the assumption asks for. Answers that are right or wrong make it huge: any two neighbors of
-    which one was answered rightly count as a step of one.
+    A lower bound of the constant that the assumption needs. With answers that are right or wrong it is huge: two
+    neighbors of which one was answered correctly differ by one.
     """
     size = min(PAIRED, len(embeddings))
     rows = np.sort(np.random.default_rng(seed).choice(len(embeddings), size, replace=False))
@@ -107,9 +107,9 @@ def lipschitz_of_answers(embeddings: Embeddings, truth: Grid, seed: int = 0) -> 
 
 
 def lipschitz_of_means(embeddings: Embeddings, truth: Grid, centres: Embeddings) -> Lipschitz:
-    """The steepest change between the mean answers around two centres: how rough accuracy is, its noise averaged out.
+    """The steepest change between the mean answers around two centres: the roughness of accuracy without its noise.
 
-    Smaller than what the assumption asks for: roughness inside a cluster does not show.
+    Smaller than the constant that the assumption needs: differences inside a cluster are averaged out.
     """
     cluster = nearest_centre(embeddings, centres)
     member = np.eye(len(centres))[cluster]
@@ -131,40 +131,40 @@ def shifts(
 ) -> tuple[Floats, Floats]:
     """``Δ_k``, Wasserstein-1 between a cluster's training and test queries, and what it would be without any shift.
 
-    Two samples of the same queries are apart as well, in many dimensions nearly as far as samples of different ones.
-    So the second array has the distance when the same queries are dealt out to the two sides at random. Both ``(K,)``;
-    NaN where a cluster has no query on one side.
+    Two samples of the same queries differ as well, in many dimensions nearly as much as samples of different ones. So
+    the second array has the distance after splitting the same queries at random. Both ``(K,)``; NaN for a cluster
+    without queries on one side.
     """
     draw = np.random.default_rng(seed)
-    places = [nearest_centre(queries, centres) for queries in (train, test)]
+    clusters = [nearest_centre(queries, centres) for queries in (train, test)]
     found, floor = np.full(len(centres), np.nan), np.full(len(centres), np.nan)
-    for place in range(len(centres)):
-        ours, theirs = (draw.permutation(np.flatnonzero(cluster == place)) for cluster in places)
+    for index in range(len(centres)):
+        ours, theirs = (draw.permutation(np.flatnonzero(cluster == index)) for cluster in clusters)
         size = min(sample, len(ours), len(theirs))
         if size:
             both = np.concatenate([train[ours[:size]], test[theirs[:size]]])
-            dealt = draw.permutation(both)
-            found[place] = wasserstein(both[:size], both[size:])
-            floor[place] = wasserstein(dealt[:size], dealt[size:])
+            shuffled = draw.permutation(both)
+            found[index] = wasserstein(both[:size], both[size:])
+            floor[index] = wasserstein(shuffled[:size], shuffled[size:])
     return found, floor
 
 
 def concentration(clusters: int, models: int, rows: float, spread: float = 1.0, delta: float = DELTA) -> float:
-    """``2 B_λ √(log(2 K M / δ) / (2 n))``: twice the half-width of a mean of n rows, for all cells at once."""
+    """``2 B_λ √(log(2 K M / δ) / (2 n))``: twice the half-width of a confidence interval that holds for all cells."""
     return 2 * spread * math.sqrt(math.log(2 * clusters * models / delta) / (2 * rows))
 
 
 @dataclass(frozen=True)
 class RegretTerms:
-    """What the K-Means regret bound is made of (theorem "Regret bound for piecewise-constant K-Means routing").
+    """The terms of the K-Means regret bound (theorem "Regret bound for piecewise-constant K-Means routing").
 
     Parameters
     ----------
     distance : mean distance of a test query to its nearest centre
     shift : largest Δ_k; None if no cluster has queries on both sides
-    shift_mean, shift_floor : mean over test queries of Δ_k, and of what it would be without any shift
-    n_min : rows of the smallest cell that has any
-    cell_mean, cell_median, empty : rows of a cell over all of them, and the share that has none
+    shift_mean, shift_floor : mean over test queries of Δ_k, and of its value without any shift
+    n_min : rows of the smallest non-empty cell
+    cell_mean, cell_median, empty : mean and median rows of a cell, and the share of empty cells
     most_cost : ``c_max``, so that ``B_λ = 1 + λ c_max`` is the widest range of a utility
     """
 
@@ -181,17 +181,17 @@ class RegretTerms:
     most_cost: float
 
     def spread(self, tradeoff: float) -> float:
-        """``B_λ``; a loss cannot be larger, so a bound above it says nothing."""
+        """``B_λ``; a loss cannot be larger, so a bound above it is not informative."""
         return 1 + checked_tradeoff(tradeoff) * self.most_cost
 
     def parts(self, tradeoff: float, lipschitz: Lipschitz, delta: float = DELTA) -> tuple[float, float, float]:
-        """The three summands of the bound: of distance, of shift, and of concentration."""
+        """The three summands of the bound: distance, shift, and concentration."""
         steep = 2 * lipschitz.at(tradeoff)
         few = concentration(self.clusters, self.models, self.n_min, self.spread(tradeoff), delta)
         return steep * self.distance, steep * (self.shift or 0.0), few
 
     def bound(self, tradeoff: float, lipschitz: Lipschitz, delta: float = DELTA) -> float:
-        """What suboptimality stays below with probability ``1 - delta``, if the theory's assumptions hold."""
+        """The bound on suboptimality, with probability ``1 - delta``, if the theory's assumptions hold."""
         return sum(self.parts(tradeoff, lipschitz, delta))
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def regret_terms(
     sample: int = SAMPLE,
     seed: int = 0,
 ) -> RegretTerms:
-    """The terms of a router learned from ``train`` ``(n, d)`` and judged on ``test`` ``(q, d)``."""
+    """The terms for a router learned from ``train`` ``(n, d)`` and tested on ``test`` ``(q, d)``."""
     found, floor = shifts(train, test, router.centres, sample, seed)
     weight = np.bincount(nearest_centre(test, router.centres), minlength=len(router.centres))
     count = router.sums.count
@@ -230,10 +230,10 @@ def _mean(values: Floats, weight: Any) -> float | None:
     return float(np.average(values[known], weights=weight[known])) if known.any() else None
 
 
-def _steepest(places: Embeddings, accuracy: Floats, cost: Floats) -> Lipschitz:
+def _steepest(points: Embeddings, accuracy: Floats, cost: Floats) -> Lipschitz:
     """Largest change over distance, over all pairs of rows and all models; ``(n, d)``, ``(n, M)``, ``(n, M)``."""
-    one, other = np.triu_indices(len(places), 1)
-    distance = np.sqrt(squared_distances(places, places))[one, other]
+    one, other = np.triu_indices(len(points), 1)
+    distance = np.sqrt(squared_distances(points, points))[one, other]
     apart = distance > APART
     steepest = []
     at_odds = np.zeros(int((~apart).sum()), bool)

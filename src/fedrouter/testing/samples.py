@@ -23,6 +23,25 @@ def sample_evaluations(queries: int = 120, dimension: int = 8, seed: int = 0) ->
     return Evaluations(POOL, embeddings, query, model, accuracy, cost)
 
 
+def drawn_evaluations(
+    queries: int = 60, models: int = 3, dimension: int = 8, seed: int = 0, per_query: int = 1
+) -> Evaluations:
+    """Evaluations of random unit vectors with task labels, each by ``per_query`` of the models ``model-0``, ….
+
+    Every model is good in its own direction.
+    """
+    draw = np.random.default_rng(seed)
+    embeddings = draw.normal(size=(queries, dimension)).astype(np.float32)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    names = [f"model-{index}" for index in range(models)]
+    query = np.repeat(np.arange(queries), per_query)
+    model = np.concatenate([draw.permutation(models)[:per_query] for _ in range(queries)])
+    accuracy = (embeddings[query, model % dimension] + draw.normal(0, 0.2, len(query)) > 0).astype(float)
+    cost = 10.0 ** -(5 - model % 3) * draw.lognormal(0, 0.3, len(query))
+    task = tuple(f"task-{index % 4}" for index in range(queries))
+    return Evaluations(ModelPool(names), embeddings, query, model, accuracy, cost, task=task)
+
+
 def sample_clients(*names: str) -> list[Client]:
     """New clients of these names with default privacy, each with evaluations of its own."""
     return [Client(name, sample_evaluations(90 + 15 * at, seed=at), encoder="sample") for at, name in enumerate(names)]

@@ -13,6 +13,7 @@ import typer
 from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
+from fedrouter.federation.families.registry import FAMILIES
 
 if TYPE_CHECKING:
     from fedrouter.deployment.runs.job import Job
@@ -25,9 +26,7 @@ ROUNDS = {"add_models": 20, "add_clients": 5}
 
 def run(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
-    router: Annotated[
-        str | None, typer.Option("--router", help="auto, kmeans, mlp, linear, kernel, mf, query_blind. [default: auto]")
-    ] = None,
+    router: Annotated[str | None, typer.Option("--router", help=f"{', '.join(FAMILIES)}. [default: auto]")] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds of averaging (MLP, MF).")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
     models: Annotated[

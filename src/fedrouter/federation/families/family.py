@@ -106,7 +106,7 @@ PooledSettings = Callable[[Any, Evaluations, int, SingleOwner], Settings]
 """From a family's settings, the pooled training rows, a seed and a way to train on rows: the settings to train with."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """One family of routers. Every field is required, so that nothing about a family is left to a default.
 

@@ -1,4 +1,4 @@
-"""Growing: new models, new clients, clients that leave; every family that is listed gets these tests."""
+"""How routers of particular families grow; what every family must do is in the contract suite."""
 
 import dataclasses
 
@@ -7,14 +7,11 @@ import pytest
 
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
-from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings
-from fedrouter.federation.families.family import NotASum
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import NothingToLearn
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS
@@ -29,50 +26,9 @@ def federation(*names):
     return LocalFederation(Client(name, PARTS[name], OPEN) for name in names)
 
 
-@pytest.fixture(params=FAMILIES.values(), ids=FAMILIES.keys(), scope="module")
-def family(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def router(family):
-    return family.learn(federation(*FOUNDERS), OLD, family.settings())
-
-
-@pytest.fixture(scope="module")
-def extended(family, router):
-    return family.add_models(router, federation(*FOUNDERS), NEW, family.settings())
-
-
-@pytest.fixture(scope="module")
-def joined(family, router):
-    return family.add_clients(router, federation(*NEWCOMERS), family.settings())
-
-
 def same(one, other):
     left, right = one.arrays(), other.arrays()
     return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
-
-
-def test_a_new_model_gets_estimates_and_its_place_after_the_others(extended):
-    assert extended.pool.names == (*OLD.names, *NEW.names)
-    estimates = extended.estimate(QUERIES)
-    assert estimates.unavailable == (None,) * 4
-    assert ((estimates.accuracy >= 0) & (estimates.accuracy <= 1)).all()
-    assert (np.isfinite(estimates.cost) & (estimates.cost > 0)).all()
-    # model-3 costs a hundredth of a cent or so, as its rows say
-    seen = np.concatenate([part.cost[part.model == 3] for part in PARTS.values()]).mean()
-    assert estimates.cost[:, 3].mean() == pytest.approx(seen, rel=0.5)
-
-
-def test_a_new_model_that_nobody_has_asked_is_refused(family, router):
-    with pytest.raises(NothingToLearn):
-        family.add_models(router, federation(*FOUNDERS), ModelPool(["model-9"]), family.settings())
-
-
-def test_a_model_that_is_there_cannot_be_added(family, router):
-    with pytest.raises(BadInput, match="already in the pool: model-1"):
-        family.add_models(router, federation(*FOUNDERS), ModelPool(["model-1"]), family.settings())
 
 
 @pytest.mark.parametrize("name", ["mlp", "mf"])
@@ -129,36 +85,6 @@ def test_old_cells_and_centres_keep_every_bit_when_a_model_is_added():
     assert whole.sums == grown.sums
 
 
-def test_a_new_client_is_learnt_from_and_nobody_else_is_asked(router, joined):
-    assert joined.pool == OLD
-    before, after = router.estimate(QUERIES), joined.estimate(QUERIES)
-    assert not np.array_equal(before.accuracy, after.accuracy)
-
-
-def test_a_client_that_joins_and_leaves_restores_the_router_exactly(family, router, joined):
-    if isinstance(family.remove_clients, NotASum):
-        pytest.skip(f"{family.name}: its state is no sum")
-    assert not same(joined, router)
-    assert same(family.remove_clients(joined, federation(*NEWCOMERS)), router)
-
-
-def test_joining_and_leaving_in_any_order_is_as_if_the_leaver_never_came(family, router, joined):
-    if isinstance(family.remove_clients, NotASum):
-        pytest.skip(f"{family.name}: its state is no sum")
-    one, other = drawn_evaluations(queries=80, seed=21), drawn_evaluations(queries=90, seed=22)
-    first, second = (LocalFederation([Client("x", rows, OPEN)]) for rows in (one, other))
-    both = family.add_clients(family.add_clients(router, first, family.settings()), second, family.settings())
-    assert same(family.remove_clients(both, first), family.add_clients(router, second, family.settings()))
-
-
-def test_who_never_joined_cannot_leave(family, router):
-    if isinstance(family.remove_clients, NotASum):
-        pytest.skip(f"{family.name}: its state is no sum")
-    stranger = LocalFederation([Client("stranger", drawn_evaluations(queries=400, seed=77), OPEN)])
-    with pytest.raises(BadInput, match="not part of this router"):
-        family.remove_clients(router, stranger)
-
-
 def test_a_model_that_comes_with_a_client_goes_with_it():
     linear = FAMILIES["linear"]
     pool = ModelPool([*OLD.names, *NEW.names])
@@ -202,12 +128,6 @@ def test_the_regulariser_is_the_papers():
     ours = ((predicted - said) ** 2).sum(axis=1).mean()
     accuracy, costs = ((predicted[:, place] - said[:, place]) ** 2 for place in (0, 1))
     assert ours == pytest.approx((accuracy.mean(axis=1) + costs.mean(axis=1)).mean())
-
-
-def test_a_client_of_another_width_is_refused(family, router):
-    narrow = LocalFederation([Client("narrow", drawn_evaluations(dimension=5), OPEN)])
-    with pytest.raises(BadInput, match="width"):
-        family.add_clients(router, narrow, family.settings())
 
 
 def test_settings_come_back_from_a_manifest():
