@@ -81,6 +81,7 @@ def test_wrong_headers_and_model_names_are_rejected():
     assert error(dial="many") == ("x-fedrouter-dial", "invalid_value")
     assert error(dial="nan") == ("fedrouter.dial", "invalid_value")
     assert error(off="yes") == ("x-fedrouter-off", "invalid_value")
+    assert error({"task": "t"}, task="x" * 201) == ("fedrouter.task", "invalid_value")  # though the body overrides it
     assert error(None, "router-mlp-3") == ("model", "model_not_found")
     assert error({"dial": 3}, "router-kmeans-inf") == ("model", "model_not_found")
     assert error(None, "nobody") == ("model", "model_not_found")

@@ -86,18 +86,20 @@ def read_options(
     """
     found = _from_headers(headers)
     if inside is not None:
+        if found:
+            _validated(found)  # an invalid header is an error even if the body overrides it
         found = _merged(found, inside)
-    if model != "auto":
-        named = _named(model, pool)
-        if named is None and "dial" not in found:
-            found.setdefault("tradeoff", _tradeoff_in_name(model, family))
-        elif named is None:
-            _tradeoff_in_name(model, family)
-    else:
-        named = None
-    if not found:  # most requests: nothing to validate
-        return DEFAULTS, named
-    return _validated(found), named
+    options = _validated(found) if found else DEFAULTS  # most requests set none: nothing to validate
+    if options.tradeoff is not None and options.dial is not None:
+        raise _invalid("fedrouter.dial", "set a tradeoff or a dial, not both")
+    if model == "auto":
+        return options, None
+    named = _named(model, pool)
+    if named is None:
+        tradeoff = _tradeoff_in_name(model, family)
+        if options.tradeoff is None and options.dial is None:
+            options = options.model_copy(update={"tradeoff": tradeoff})
+    return options, named
 
 
 def _from_headers(headers: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def _merged(found: dict[str, Any], inside: Any) -> dict[str, Any]:
 
 def _validated(found: dict[str, Any]) -> RequestOptions:
     try:
-        options = RequestOptions.model_validate(found)
+        return RequestOptions.model_validate(found)
     except ValidationError as error:
         problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
         name = str(problems[0]["loc"][0])
@@ -146,9 +148,6 @@ def _validated(found: dict[str, Any]) -> RequestOptions:
         raise _invalid(
             f"fedrouter.{name}", EXPECTED.get(name, f"expected text of at most {MAX_NAME} characters")
         ) from None
-    if options.tradeoff is not None and options.dial is not None:
-        raise _invalid("fedrouter.dial", "set a tradeoff or a dial, not both")
-    return options
 
 
 def _named(model: Any, pool: Mapping[str, int]) -> str | None:
