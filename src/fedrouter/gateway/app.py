@@ -1,4 +1,4 @@
-"""The ASGI application: the table of routes, and error responses."""
+"""The ASGI application: startup and shutdown, dispatch to endpoints, and error responses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-
-import orjson
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
@@ -20,37 +18,11 @@ from fedrouter.gateway.http import (
     Receive,
     Send,
     send_error,
-    send_response,
 )
-from fedrouter.gateway.routes import decisions
-from fedrouter.gateway.routes.chat import chat
-from fedrouter.gateway.routes.feedback import feedback
-from fedrouter.gateway.routes.health import live, metrics, ready
-from fedrouter.gateway.routes.models import models
-from fedrouter.gateway.routes.openapi import document
-from fedrouter.gateway.routes.route import route
-from fedrouter.gateway.routes.usage import usage
+from fedrouter.gateway.routes.registry import handler
 from fedrouter.store.engine import StoreFailed
 
 LOG = logging.getLogger("fedrouter.gateway")
-Handler = Callable[[Gateway, HttpRequest, Send], Awaitable[None]]
-
-
-async def openapi(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await send_response(send, 200, orjson.dumps(document()))
-
-
-PATHS: dict[str, dict[str, Handler]] = {
-    "/v1/chat/completions": {"POST": chat},
-    "/v1/route": {"POST": route},
-    "/v1/feedback": {"POST": feedback},
-    "/v1/models": {"GET": models},
-    "/v1/usage": {"GET": usage},
-    "/metrics": {"GET": metrics},
-    "/health/live": {"GET": live},
-    "/health/ready": {"GET": ready},
-    "/openapi.json": {"GET": openapi},
-}
 
 
 class App:
@@ -92,7 +64,7 @@ class App:
 
         request = HttpRequest(scope, receive)
         try:
-            await _handler(request)(gateway, request, sending)
+            await handler(request)(gateway, request, sending)
             return
         except ClientDisconnected:
             return
@@ -115,15 +87,3 @@ class App:
             await send({"type": "http.response.body", "body": b""})
         else:
             await send_error(send, found)
-
-
-def _handler(request: HttpRequest) -> Handler:
-    methods = PATHS.get(request.path)
-    if methods is None and request.path.startswith(decisions.PATH):
-        methods = {"GET": decisions.explain}
-    if methods is None:
-        raise HttpError(404, "No such path; GET /openapi.json lists all paths.", "not_found")
-    if request.method not in methods:
-        allow = [(b"allow", ", ".join(methods).encode())]
-        raise HttpError(405, f"This path only allows {', '.join(methods)}.", "method_not_allowed", headers=allow)
-    return methods[request.method]

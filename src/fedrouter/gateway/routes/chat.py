@@ -14,6 +14,7 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
 from fedrouter.gateway.pipeline import route_request
 from fedrouter.gateway.request_context import RequestContext
+from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, chat_schema
 from fedrouter.gateway.upstream.splice import SplicedBody
 from fedrouter.gateway.upstream.stream import UsageTracker, answer_length, answer_text
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
@@ -181,3 +182,14 @@ def _failed(failure: UpstreamsFailed) -> HttpError:
 def _broken(status: str) -> HttpError:
     what = "stopped sending" if status == "timeout" else "broke off"
     return HttpError(502, f"The upstream {what} in the middle of its answer.", status, "upstream_error")
+
+
+ENDPOINT = Endpoint(
+    "/v1/chat/completions",
+    "POST",
+    chat,
+    "A chat completion by the chosen model.",
+    body=chat_schema(("model", "messages")),
+    answer=OBJECT,
+    errors=(502, 504),
+)

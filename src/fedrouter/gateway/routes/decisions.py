@@ -10,6 +10,7 @@ import orjson
 from fedrouter.estimates import utility
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.routes.endpoint import Endpoint
 from fedrouter.gateway.routing.decision import finite
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.store.records import Record
@@ -47,3 +48,15 @@ def _estimates(gateway: Gateway, record: Record) -> list[dict[str, object]] | No
         {"model": name} | {what: finite(values[index]) for what, values in columns.items()}
         for index, name in enumerate(gateway.decider.names)
     ]
+
+
+ENDPOINT = Endpoint(
+    f"{PATH}{{id}}",
+    "GET",
+    explain,
+    "Explain a past decision.",
+    errors=(404,),
+    parameters=(
+        {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"}},
+    ),
+)

@@ -9,6 +9,7 @@ import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 
 MAX_ID = 64
 BODY_LIMIT = 64 << 10
@@ -48,3 +49,22 @@ def _read(raw: bytes) -> tuple[str, float]:
     if not number or not math.isfinite(score) or not 0 <= score <= 1:
         raise HttpError(400, "score: expected a number from 0 to 1.", "invalid_value", param="score")
     return decision, float(score)
+
+
+ENDPOINT = Endpoint(
+    "/v1/feedback",
+    "POST",
+    feedback,
+    "A score for an answer.",
+    body={
+        "type": "object",
+        "required": ["decision_id", "score"],
+        "additionalProperties": False,
+        "properties": {
+            "decision_id": {"type": "string", "pattern": f"^[0-9a-zA-Z]{{1,{MAX_ID}}}$"},
+            "score": {"type": "number", "minimum": 0, "maximum": 1},
+        },
+    },
+    answer=OBJECT,
+    errors=(404,),
+)

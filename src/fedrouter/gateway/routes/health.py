@@ -10,6 +10,7 @@ from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.observe.metrics import CONTENT_TYPE
+from fedrouter.gateway.routes.endpoint import Endpoint
 
 
 async def live(gateway: Gateway, request: HttpRequest, send: Send) -> None:
@@ -40,3 +41,10 @@ async def metrics(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     if not (await gateway.authenticator.authenticate(request)).admin:
         raise HttpError(403, "Metrics need an admin key.", "admin_only", "permission_error")
     await send_response(send, 200, gateway.metrics.exposition(), [(b"content-type", CONTENT_TYPE)])
+
+
+ENDPOINTS = (
+    Endpoint("/metrics", "GET", metrics, "Metrics in Prometheus' text format.", answer=None, errors=(403,)),
+    Endpoint("/health/live", "GET", live, "Liveness.", needs_key=False),
+    Endpoint("/health/ready", "GET", ready, "Readiness.", needs_key=False),
+)

@@ -6,6 +6,7 @@ import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpRequest, Send, send_response
+from fedrouter.gateway.routes.endpoint import Endpoint
 
 
 async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
@@ -17,3 +18,6 @@ async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     names += [(name, "pool") for name in gateway.decider.names]
     listed = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
     await send_response(send, 200, orjson.dumps({"object": "list", "data": listed}))
+
+
+ENDPOINT = Endpoint("/v1/models", "GET", models, "Values for the field model.")

@@ -7,6 +7,7 @@ import orjson
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import JSON, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import route_request
+from fedrouter.gateway.routes.endpoint import Endpoint, chat_schema
 from fedrouter.gateway.routing.reasons import REASONS
 
 
@@ -28,3 +29,29 @@ async def route(gateway: Gateway, request: HttpRequest, send: Send) -> None:
         "ranking": decision.ranking,
     }
     await send_response(send, 200, orjson.dumps(found), [JSON, (b"x-fedrouter-decision-id", decision.id.encode())])
+
+
+_ENTRY = {
+    "type": "object",
+    "required": ["model", "accuracy", "cost", "utility"],
+    "properties": {"model": {"type": "string"}}
+    | {name: {"type": ["number", "null"]} for name in ("accuracy", "cost", "utility")},
+}
+ENDPOINT = Endpoint(
+    "/v1/route",
+    "POST",
+    route,
+    "The decision, without calling a model.",
+    body=chat_schema(("messages",)),  # without a model: auto
+    answer={
+        "type": "object",
+        "required": ["decision_id", "model", "reason", "tradeoff", "ranking"],
+        "properties": {
+            "decision_id": {"type": "string"},
+            "model": {"type": "string"},
+            "reason": {"type": "string"},
+            "tradeoff": {"type": "number"},
+            "ranking": {"type": "array", "items": _ENTRY},
+        },
+    },
+)

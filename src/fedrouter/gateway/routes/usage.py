@@ -12,6 +12,7 @@ import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.routes.endpoint import Endpoint
 from fedrouter.store.records import By
 
 
@@ -48,3 +49,16 @@ def _read(query: bytes) -> tuple[By, float]:
     if not 0 <= at < 1e10:
         raise HttpError(400, "since: expected YYYY-MM-DD or seconds since 1970.", "invalid_value", param="since")
     return cast(By, by), at
+
+
+ENDPOINT = Endpoint(
+    "/v1/usage",
+    "GET",
+    usage,
+    "Tokens, cost and savings.",
+    errors=(400,),
+    parameters=(
+        {"name": "by", "in": "query", "schema": {"enum": ["day", "key", "model"]}},
+        {"name": "since", "in": "query", "schema": {"type": "string", "pattern": "^[0-9]{1,10}$"}},
+    ),
+)
