@@ -34,7 +34,7 @@ def fill(store, made, count=20, **fields):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_evaluations_read_from_an_export_equal_the_rows(store, made, tmp_path, form, monkeypatch):
-    monkeypatch.setattr(fedrouter.store.export, "AT_ONCE", 7)  # several parts
+    monkeypatch.setattr(fedrouter.store.export, "BATCH", 7)  # several parts
     rows = fill(store, made, task="chat")
     done = store.export(tmp_path / f"log.{form}")
     assert (done.rows, done.left_out, done.encoder) == (20, 0, "all-MiniLM-L6-v2")
@@ -52,7 +52,7 @@ def test_evaluations_read_from_an_export_equal_the_rows(store, made, tmp_path, f
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_older_than_a_field_and_newer_ones_are_exported_together(store, made, tmp_path, form, monkeypatch):
-    monkeypatch.setattr(fedrouter.store.export, "AT_ONCE", 2)  # the first part has nothing but old rows
+    monkeypatch.setattr(fedrouter.store.export, "BATCH", 2)  # the first part has nothing but old rows
     records = [made(number, estimated=noted) for number, noted in enumerate((None, None, None, True, False))]
     store.append(records)
     for record in records:
@@ -137,7 +137,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(store, made, tmp_pa
     wide = made(5, embedding=np.ones(9, "<f4").tobytes())
     store.append([wide])
     store.score(wide.id, 1.0, "user")
-    with pytest.raises(BadInput, match=r"another width"):
+    with pytest.raises(BadInput, match=r"does not have the width"):
         store.export(tmp_path / "log.jsonl")
     assert (tmp_path / "log.jsonl").read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

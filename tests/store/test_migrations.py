@@ -101,11 +101,11 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(url):
     engine.dispose()
 
 
-def test_a_database_of_something_else_is_refused(tmp_path):
+def test_a_database_of_another_program_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "photos.db") as other:
         other.execute("CREATE TABLE photos (id)")
     other.close()
-    with pytest.raises(BadInput, match=r"a database of something else"):
+    with pytest.raises(BadInput, match=r"a database of another program"):
         Store.open(f"sqlite:///{tmp_path / 'photos.db'}")
 
 

@@ -1,4 +1,4 @@
-"""The evaluation log: decisions, scores, keys and the current bundle, in SQLite or PostgreSQL."""
+"""The store: the gateway's log of decisions, feedback, API keys and the current bundle, in SQLite or PostgreSQL."""
 
 from fedrouter.store.records import STATUSES, BundleRow, Feedback, Key, Record, UsageRow, new_id
 

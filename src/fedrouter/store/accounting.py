@@ -1,4 +1,4 @@
-"""What requests came to: usage and savings by day, key or model, budgets spent, and retention that keeps the sums."""
+"""Usage accounting: cost and savings by day, key or model, money spent by a key, and retention that keeps the sums."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DAY = 86400
 NOT_ERRORS = ("ok", "client_gone")
 GROUPS = ("day", "key", "model")
 AT_ONCE = 500
-"""Decisions deleted in one transaction, so that a gateway on the same file waits little."""
+"""Number of decisions deleted in one transaction, so that a gateway on the same file does not wait long."""
 
 
 def usage(connection: Connection, by: By, since: float, key: str | None = None) -> list[UsageRow]:
-    """Sums by group, in its order; pruned decisions count in whole days."""
+    """Usage summed by day, key or model, sorted by it; pruned decisions count in whole days."""
     if by not in GROUPS:
         raise BadInput(f"usage: expected by to be one of {', '.join(GROUPS)}, got {by!r}")
     live = _sums(connection.dialect.name).where(DECISIONS.c.time >= since)
@@ -39,7 +39,7 @@ def usage(connection: Connection, by: By, since: float, key: str | None = None) 
 
 
 def spent(connection: Connection, key: str, since: float) -> float:
-    """Dollars the requests of a key have cost, as far as known."""
+    """US dollars that the requests of a key have cost, as far as known."""
     d, s = DECISIONS.c, SUMS.c
     live = connection.execute(select(func.sum(d.cost)).where(d.key == key, d.time >= since)).scalar()
     pruned = connection.execute(select(func.sum(s.cost)).where(s.key == key, s.day >= _day_of(since))).scalar()
@@ -47,9 +47,9 @@ def spent(connection: Connection, key: str, since: float) -> float:
 
 
 def prune_some(connection: Connection, before: float) -> int:
-    """Forget some of the decisions before a time, all their feedback, but not what they came to."""
+    """Delete some of the decisions before a time, with their feedback; their sums are kept. Returns how many."""
     d = DECISIONS.c
-    # SKIP LOCKED: two that prune at once must not count the same decision twice. SQLite has one writer anyway.
+    # SKIP LOCKED: two processes that prune at once must not count a decision twice. SQLite has one writer anyway.
     ids = list(
         connection.execute(
             select(d.id).where(d.time < before).order_by(d.time, d.id).limit(AT_ONCE).with_for_update(skip_locked=True)
@@ -71,7 +71,7 @@ def prune_some(connection: Connection, before: float) -> int:
 def _sums(dialect: str) -> Select[Any]:
     """Decisions summed by day, key and model, in the columns of `SUMS`."""
     d = DECISIONS.c
-    # Dividing gives a number with a fraction; SQLite's cast cuts it off, PostgreSQL's would round.
+    # The quotient has a fraction; SQLite's cast truncates it, PostgreSQL's would round.
     days = d.time / DAY
     day = cast(days if dialect == "sqlite" else func.floor(days), BigInteger)
     model = func.coalesce(d.served, d.chosen)

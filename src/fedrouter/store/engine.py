@@ -1,4 +1,4 @@
-"""From a store's URL to connections: SQLite tuned for a log that survives a killed process, or PostgreSQL."""
+"""Database connections from a store's URL: SQLite, set up to survive a killed process, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from fedrouter.errors import BadInput, FedrouterError, MissingExtra
 
 BUSY_SECONDS = 10.0
-"""How long a writer waits for another process's transaction on the same SQLite file."""
+"""Seconds that a writer waits for another process's transaction on the same SQLite file."""
 EXPECTED = "expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
 
 class StoreFailed(FedrouterError):
-    """The store cannot be read or written now: locked, full, gone. What was being written was not written."""
+    """The store cannot be read or written now: locked, full or unreachable. The transaction was not committed."""
 
 
 def engine_of(url: str, *, create: bool = True) -> tuple[Engine, str]:
-    """An engine, and the store's name for messages (without a password).
+    """A database engine, and the store's URL for messages, without the password.
 
     Parameters
     ----------
-    create : whether a SQLite file that is not there is made; its mode is 0600, for embeddings are private
+    create : whether to create a missing SQLite file; its mode is 0600, because embeddings are private
     """
     try:
         parsed = make_url(url)
@@ -65,7 +65,7 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
         if path.exists():
             raise BadInput(f"store: {path}: not a file")
         if not create:
-            raise BadInput(f"store: {path}: no such file; `fedrouter serve` makes one, --store names another")
+            raise BadInput(f"store: {path}: no such file; `fedrouter serve` creates one, --store names another")
         if not path.parent.is_dir():
             raise BadInput(f"store: {path.parent}: no such folder")
         # SQLite gives its -wal and -shm files the mode of this one.
@@ -74,14 +74,14 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # transactions begin where `begin` below says, not where the driver guesses
+        connection.isolation_level = None  # `begin` below begins transactions, not the driver
         connection.execute(f"PRAGMA synchronous={synchronous}")
-        connection.execute("PRAGMA secure_delete=ON")  # what retention deletes is overwritten
+        connection.execute("PRAGMA secure_delete=ON")  # deleted rows are overwritten
         _to_wal(connection)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A transaction that will write takes the lock first: one that reads and then writes could be refused half-way.
+        # A writing transaction takes the lock first: one that reads and then writes could fail halfway.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -89,7 +89,7 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
 
 
 def _to_wal(connection: Any) -> None:
-    """Write-ahead logging; a switch that meets another process's fails at once instead of waiting, so ask again."""
+    """Turn on write-ahead logging; SQLite fails at once if another process does the same, so this retries."""
     import sqlite3
 
     until = time.monotonic() + BUSY_SECONDS
@@ -104,14 +104,14 @@ def _to_wal(connection: Any) -> None:
 
 
 @contextmanager
-def told(where: str) -> Iterator[None]:
-    """Database errors as ours: no statement, no values, what is wrong and where."""
+def readable_errors(where: str) -> Iterator[None]:
+    """Translate database errors into ours, which say what is wrong and where, without statements or values."""
     try:
         yield
     except (DataError, IntegrityError) as error:
         raise BadInput(f"store: {where}: a value was refused ({type(error.orig).__name__})") from None
     except PoolTimeout:
-        raise StoreFailed(f"store: {where}: no connection came free in time") from None
+        raise StoreFailed(f"store: {where}: no connection became free in time") from None
     except DBAPIError as error:
         raise StoreFailed(f"store: {where}: {_reason(error)}") from None
 
@@ -120,5 +120,5 @@ def _reason(error: DBAPIError) -> str:
     if isinstance(error, DatabaseError) and "not a database" in str(error.orig):
         return "not a SQLite database"
     state = getattr(error.orig, "sqlstate", None)
-    # SQLite's messages never quote values and are short; PostgreSQL's may, so only their first line without details.
+    # SQLite's messages are short and never quote values; PostgreSQL's may in their details, after the first line.
     return f"{str(error.orig).splitlines()[0]}{f' ({state})' if state else ''}"

@@ -1,4 +1,4 @@
-"""From the log to a file to learn from: the evaluation-log form that `simulate` and a federation's client read."""
+"""Export of the log as an evaluation log: a file that `simulate` and a federation's client can learn from."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from fedrouter.store.store import Store
 
 FORMS = (".parquet", ".jsonl", ".csv")
-AT_ONCE = 5000
+BATCH = 5000
 KEPT = ("id", "time", "reason", "chosen", "tradeoff", "propensity", "explored", "scored_by", "estimated")
-"""Columns beside those of an evaluation log: what off-policy estimates need, and how sure the cost is."""
+"""Columns beyond those of an evaluation log: for off-policy evaluation, and whether the cost is an estimate."""
 
 Columns = dict[str, list[Any]]
 Put = Callable[[Columns], None]
@@ -36,7 +36,7 @@ Put = Callable[[Columns], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and how many decisions of the time asked for had nothing to learn from."""
+    """What was written, and how many decisions of the period could not be learned from."""
 
     path: str
     encoder: str
@@ -50,12 +50,12 @@ class Exported:
 def export(
     store: Store, path: Path, since: float | None, until: float | None, encoder: str | None, with_text: bool
 ) -> Exported:
-    """Write the scored rows with a served model, a known cost and an embedding; the file appears whole or not at all.
+    """Write the decisions that have a score, a model that served, a cost and an embedding; the write is atomic.
 
     Parameters
     ----------
-    encoder : whose embeddings to write; to be named where the log has several
-    with_text : also write the prompts, as ``prompt``; only where every row has one
+    encoder : whose embeddings to write; required if the log has embeddings of several encoders
+    with_text : also write the prompts, as ``prompt``; an error if a row has none
     """
     if path.suffix not in FORMS:
         raise BadInput(f"{path}: expected a file ending in {', '.join(FORMS)}")
@@ -69,11 +69,11 @@ def export(
                 continue
             width = width or len(record.embedding or b"")
             if len(record.embedding or b"") != width:
-                raise BadInput(f"decision {record.id}: its embedding has another width than those before it")
+                raise BadInput(f"decision {record.id}: its embedding does not have the width of those before it")
             if with_text and not record.text:
                 raise BadInput(f"decision {record.id} has no text: prompts are stored only where that is configured")
             batch.append(record)
-            if len(batch) == AT_ONCE:
+            if len(batch) == BATCH:
                 put(_columns(batch, encoder, bool(tasks), with_text))
                 written, batch = written + len(batch), []
         put(_columns(batch, encoder, bool(tasks), with_text))
@@ -82,7 +82,7 @@ def export(
 
 
 def _survey(store: Store, since: float | None, until: float | None, encoder: str | None) -> tuple[int, str, int]:
-    """How many decisions there are, the encoder to export, and how many of its rows have a task."""
+    """The number of decisions, the encoder to export, and how many of its rows have a task."""
     d = DECISIONS.c
     when: list[ColumnElement[bool]] = [] if since is None else [d.time >= since]
     when += [] if until is None else [d.time < until]
@@ -98,10 +98,10 @@ def _survey(store: Store, since: float | None, until: float | None, encoder: str
     if not found:
         raise BadInput(
             f"nothing to export: none of {decisions} decisions has a score, a model that served it, its cost and an "
-            "embedding; scores come by POST /v1/feedback or from a judge"
+            "embedding; scores come from POST /v1/feedback or from a judge"
         )
     if encoder is None and len(found) > 1:
-        raise BadInput(f"embeddings of several encoders ({', '.join(tasks)}): say which one with --encoder")
+        raise BadInput(f"embeddings of several encoders ({', '.join(tasks)}): choose one with --encoder")
     encoder = encoder or found[0][0]
     if encoder not in tasks:
         raise BadInput(f"no embeddings of {encoder!r} to export; the log has those of {', '.join(tasks)}")
@@ -186,7 +186,7 @@ def _csv(file: IO[bytes]) -> Iterator[Put]:
 
 
 def _plain(value: Any) -> Any:
-    # A float32 written as the double it equals comes back as the same float32.
+    # A float32 written as the equal double is read back as the same float32.
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 

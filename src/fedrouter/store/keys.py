@@ -1,4 +1,4 @@
-"""API keys at rest: only a hash of each token is kept, so that the store gives nobody a way in."""
+"""API keys in the store: only a hash of each token is kept, so reading the store gives no access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = tuple(KEYS.c[name] for name in FIELDS)
 
 
 def hash_of(token: str) -> str:
-    """A token has 256 random bits, so one round of SHA-256 is enough: there is nothing to guess."""
+    """SHA-256 of a token. It has 256 random bits, so it cannot be guessed and needs no slow hash."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
@@ -30,7 +30,7 @@ def create_key(
     rate_per_minute: int | None = None,
     admin: bool = False,
 ) -> tuple[str, str]:
-    """A new key's id, and its token, which nobody can show again."""
+    """Create a key; returns its id and its token, which cannot be shown again."""
     if not name.strip():
         raise BadInput("key, field 'name': expected a name")
     if daily_budget is not None and not 0 <= daily_budget < math.inf:
@@ -54,7 +54,7 @@ def create_key(
 
 
 def create_first_key(connection: Connection, name: str) -> tuple[str, str] | None:
-    """The operator's key for a store that has none, or None; of several gateways that start at once, one makes it."""
+    """Create the operator's key if the store has no key; only one of several gateways that start at once creates it."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
     if connection.execute(select(func.count()).select_from(KEYS)).scalar():
@@ -63,7 +63,7 @@ def create_first_key(connection: Connection, name: str) -> tuple[str, str] | Non
 
 
 def key_of(connection: Connection, token: str) -> Key | None:
-    """The key a token opens; None for an unknown or a disabled one."""
+    """The key of a token; None if it is unknown or disabled."""
     hashed = hash_of(token)
     row = connection.execute(select(KEYS.c.hash, *COLUMNS).where(KEYS.c.hash == hashed)).one_or_none()
     if row is None or not hmac.compare_digest(row[0], hashed):
@@ -77,5 +77,5 @@ def all_keys(connection: Connection) -> list[Key]:
 
 
 def disable_key(connection: Connection, identity: str) -> bool:
-    """Close a key for good; False if there is none of this id. Its log stays."""
+    """Disable a key permanently; False if there is no key with this id. Its log stays."""
     return bool(connection.execute(update(KEYS).where(KEYS.c.id == identity).values(disabled=True)).rowcount)

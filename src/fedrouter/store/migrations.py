@@ -1,6 +1,6 @@
-"""How a store came to its present shape: numbered steps, each applied once, in order, in one transaction.
+"""Schema migrations of the store: numbered steps, each applied once, in order, in one transaction.
 
-A step that was released is never edited: a file written by it is out there. A new shape is a new step at the end.
+A released step is never edited, because files written by it exist. A schema change is a new step at the end.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from sqlalchemy import Connection, inspect, text
 from fedrouter.errors import BadInput
 
 VERSION_TABLE = "schema_version"
-LOCK = 0x6665_6472  # any number that no other program on the same PostgreSQL server is likely to lock
+LOCK = 0x6665_6472  # an arbitrary number, unlikely to be locked by another program on the same PostgreSQL server
 
-# {number}, {bytes} and {counter} are the words of the dialect for a double, a byte string and a counting key.
+# {number}, {bytes} and {counter} are the dialect's types of a double, a byte string and an automatic key.
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE decisions (
@@ -48,13 +48,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
     (
         "ALTER TABLE decisions ADD COLUMN estimated BOOLEAN",
         "ALTER TABLE keys ADD COLUMN admin BOOLEAN NOT NULL DEFAULT FALSE",
-        # The first key of a store is its operator's; of an old store that is the oldest that still opens.
+        # The first key of a store is its operator's; in an old store that is the oldest enabled one.
         """UPDATE keys SET admin = TRUE
             WHERE id = (SELECT id FROM keys WHERE NOT disabled ORDER BY created, id LIMIT 1)""",
     ),
 )
 VERSION = len(STEPS)
-WORDS = {
+TYPES = {
     "sqlite": {"number": "DOUBLE", "bytes": "BLOB", "counter": "INTEGER PRIMARY KEY AUTOINCREMENT"},
     "postgresql": {
         "number": "DOUBLE PRECISION",
@@ -65,17 +65,17 @@ WORDS = {
 
 
 def version(connection: Connection) -> int:
-    """The version a store was left at; 0 for a database without one."""
+    """The schema version of a store; 0 for a database without one."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return 0
     return int(connection.execute(text(f"SELECT max(version) FROM {VERSION_TABLE}")).scalar() or 0)
 
 
 def migrate(connection: Connection, where: str, to: int = VERSION) -> int:
-    """Bring the store to version ``to`` and give the version it had; to be called inside a writing transaction.
+    """Migrate the store to version ``to`` and return the version it had; call it inside a writing transaction.
 
-    Two processes that start at once take turns: SQLite's writing transaction is a lock already, and PostgreSQL is asked
-    for one.
+    Two processes that start at once take turns: SQLite's writing transaction is a lock, and in PostgreSQL an advisory
+    lock is taken.
     """
     dialect = connection.dialect.name
     if dialect == "postgresql":
@@ -89,10 +89,10 @@ def migrate(connection: Connection, where: str, to: int = VERSION) -> int:
     if before == 0:
         tables = inspect(connection).get_table_names()
         if dialect == "sqlite" and tables:
-            raise BadInput(f"{where}: a database of something else (it has a table {tables[0]!r}); use another --store")
+            raise BadInput(f"{where}: a database of another program (with a table {tables[0]!r}); use another --store")
         connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version BIGINT NOT NULL PRIMARY KEY)"))
     for number in range(before + 1, to + 1):
         for statement in STEPS[number - 1]:
-            connection.execute(text(statement.format(**WORDS[dialect])))
+            connection.execute(text(statement.format(**TYPES[dialect])))
         connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES (:version)"), {"version": number})
     return before

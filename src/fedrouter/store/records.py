@@ -1,4 +1,4 @@
-"""What the evaluation log holds: one record a decision, and what is summed from many of them."""
+"""Rows of the store: decisions, feedback, usage sums, API keys and bundles."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedrouter.errors import BadInput
 STATUSES = ("ok", "upstream_error", "timeout", "client_gone", "refused")
 
 MOST_TOKENS = 10**12
-"""Tokens of one request; more is taken for rubbish from an upstream."""
+"""Most tokens of one request; an upstream that reports more is not believed."""
 
 Scored = Literal["stored", "same", "replaced", "unknown"]
-"""What became of a score: new, known already, in place of an older one, or for a decision nobody knows."""
+"""What happened to a score: new, sent before, replacing an older one, or for an unknown decision."""
 
 By = Literal["day", "key", "model"]
 
@@ -36,9 +36,9 @@ class Record:
     """One request that reached a decision: what was decided, what it cost, how it ended.
 
     `predicted_*` are the router's estimates for `chosen`; `cost` and the tokens are what `served` really used.
-    `estimated` says that the upstream reported no usage and the tokens, and so the costs, are the gateway's own guess
-    from lengths; None where there are no tokens, or the row is older than the field.
-    `propensity` is the probability in (0, 1] with which the policy picked `chosen`: off-policy estimates need it.
+    `estimated` says that the upstream reported no usage, so the gateway estimated the tokens and costs from lengths;
+    None where there are no tokens, or the row is older than the column.
+    `propensity` is the probability in (0, 1] with which the policy chose `chosen`, for off-policy evaluation.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Record:
     estimated: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what would poison a sum or break the store; names the field, never what the request said."""
+        """Refuse values that would corrupt a sum or fail in the database; an error names the field, not the request."""
         if not 0 < self.propensity <= 1:
             raise BadInput(f"record, field 'propensity': expected a number in (0, 1], got {self.propensity}")
         if self.score is not None and not 0 <= self.score <= 1:
@@ -92,16 +92,16 @@ class Record:
             raise BadInput(f"record, field 'status': expected one of {', '.join(STATUSES)}, got {self.status!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the text and the embedding, which are private."""
+        """All fields except the text and the embedding, which are private."""
         return {name: value for name, value in vars(self).items() if name not in ("text", "embedding")}
 
 
 @dataclass(frozen=True)
 class UsageRow:
-    """What the requests of one day, key or model came to.
+    """Usage of one day, key or model.
 
-    `cost` sums what is known; `baseline_cost` and `saved` count only requests where both costs are known, so that a
-    request without a baseline is not taken for a loss. The two means are over requests with both those costs known.
+    `cost` sums the known costs; `baseline_cost` and `saved` count only requests where both costs are known, so that a
+    request without a baseline does not count as a loss. The two means are over requests where both costs are known.
     """
 
     group: str
@@ -123,7 +123,7 @@ class UsageRow:
 
 @dataclass(frozen=True)
 class Feedback:
-    """One score that was sent for a decision; every one is kept, also those that others took the place of."""
+    """One score that was sent for a decision; all are kept, also those that were replaced."""
 
     decision: str
     score: float
@@ -133,9 +133,9 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Key:
-    """An API key as it is known after its making: never the token itself.
+    """An API key, without its token.
 
-    One of the operator's own, ``admin``, may see what all keys did and score their decisions.
+    An ``admin`` key can see and score the decisions of all keys.
     """
 
     id: str
@@ -152,7 +152,7 @@ class Key:
 
 @dataclass(frozen=True)
 class BundleRow:
-    """A bundle that was made current for every gateway on the store, and when."""
+    """A bundle that was made the current one of every gateway on the store, and when."""
 
     place: int
     digest: str

@@ -1,4 +1,4 @@
-"""Scores of decisions: which of several stands, and a history that keeps them all."""
+"""Scores of decisions: which of several counts, and a history of all of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fedrouter.store.records import Feedback, Scored
 from fedrouter.store.tables import DECISIONS, FEEDBACK
 
 JUDGE = "judge"
-"""Sources whose name begins so are judges; their score gives way to anybody else's."""
+"""Sources whose name begins with this are judges; any other source's score replaces theirs."""
 
 _d, _f = DECISIONS.c, FEEDBACK.c
-# Built once: putting a statement together takes longer than running it.
+# Built once: building a statement takes longer than running it.
 STANDING = select(_d.key, _d.score, _d.scored_by, _d.scored_at).where(_d.id == bindparam("decision")).with_for_update()
 SENT = (
     select(_f.score, _f.at)
@@ -28,6 +28,7 @@ STAND = (
 
 
 def check(score: float, by: str) -> None:
+    """Refuse a score outside [0, 1] or without a source."""
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise BadInput("feedback, field 'score': expected a number in [0, 1]")
     if not by:
@@ -37,11 +38,11 @@ def check(score: float, by: str) -> None:
 def put_score(
     connection: Connection, decision: str, score: float, by: str, at: float, key: str | None = None
 ) -> Scored:
-    """Take a score in; once is enough, and sending it again changes nothing.
+    """Store a score; sending it again changes nothing.
 
-    A source's later score takes the place of its earlier one; a judge's never that of another source. One that comes
-    late, with an `at` before that of the score that stands, is kept in the history and changes nothing else. With a
-    `key`, another key's decision is as unknown as one that is not there.
+    A source's later score replaces its earlier one; a judge's never replaces another source's. A score that arrives
+    late, with an `at` before that of the current score, is only added to the history. With a `key`, decisions of
+    other keys are unknown.
     """
     row = connection.execute(STANDING, {"decision": decision}).one_or_none()
     if row is None or key not in (None, row.key):
@@ -50,7 +51,7 @@ def put_score(
     if sent and (sent[0].score == score or any(old.score == score and old.at == at for old in sent)):
         return "same"
     connection.execute(KEEP, {"decision": decision, "score": score, "by": by, "at": at})
-    if row.scored_by is not None and not _takes_over(by, at, row.scored_by, row.scored_at):
+    if row.scored_by is not None and not _replaces(by, at, row.scored_by, row.scored_at):
         return "stored"
     connection.execute(STAND, {"decision": decision, "new_score": score, "new_source": by, "new_time": at})
     return "stored" if row.scored_by is None else "replaced"
@@ -62,6 +63,6 @@ def history(connection: Connection, decision: str) -> list[Feedback]:
     return [Feedback(*row) for row in connection.execute(wanted)]
 
 
-def _takes_over(by: str, at: float, stands_by: str, stands_since: float) -> bool:
-    judged = stands_by.startswith(JUDGE)
-    return judged if judged != by.startswith(JUDGE) else at >= stands_since
+def _replaces(by: str, at: float, current_source: str, current_time: float) -> bool:
+    judged = current_source.startswith(JUDGE)
+    return judged if judged != by.startswith(JUDGE) else at >= current_time

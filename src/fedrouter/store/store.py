@@ -1,4 +1,4 @@
-"""The store: one object in front of the log, its scores, its sums, the keys and the current bundle; thread-safe."""
+"""The store as one thread-safe object: the log, its feedback and sums, API keys, and the current bundle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from sqlalchemy import Connection, Engine, select, tuple_
 
 from fedrouter.store import accounting, keys, scores, switches
-from fedrouter.store.engine import engine_of, told
+from fedrouter.store.engine import engine_of, readable_errors
 from fedrouter.store.migrations import VERSION, migrate, version
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
 from fedrouter.store.tables import DECISIONS
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 NAMES = tuple(column.name for column in DECISIONS.columns)
 FREE = tuple(NAMES.index(name) for name in ("session", "text", "task"))
-"""Columns that hold what a client wrote, which need not be storable text."""
+"""Columns that hold what a client wrote, which may be text that a database refuses."""
 VALUES = attrgetter(*NAMES)
 PAGE = 500
-"""Rows read in one short transaction: a long one would keep SQLite from tidying its write-ahead log."""
+"""Rows read in one short transaction: a long one would keep SQLite from truncating its write-ahead log."""
 
 
 class Store:
-    """An open evaluation log; make one with `Store.open`."""
+    """An open store; create one with `Store.open`."""
 
     def __init__(self, engine: Engine, where: str) -> None:
         self.where = where
         self._engine = engine
         self._writes = engine.execution_options(writes=True)
         columns = ", ".join(f'"{name}"' for name in NAMES)
-        mark = "?" if engine.dialect.name == "sqlite" else "%s"
+        parameter = "?" if engine.dialect.name == "sqlite" else "%s"
         self._insert = f"INSERT INTO decisions ({columns}) VALUES "
-        self._values = f"({', '.join([mark] * len(NAMES))})"
+        self._values = f"({', '.join([parameter] * len(NAMES))})"
 
     @classmethod
     def open(cls, url: str, *, create: bool = True) -> Self:
-        """Open the store at a URL and bring it to the present version.
+        """Open the store at a URL and migrate it to the current schema version.
 
         Parameters
         ----------
         url : ``sqlite:///PATH`` (with ``?synchronous=FULL`` to survive power loss too) or ``postgresql://…``
-        create : whether to make a SQLite file that is not there
+        create : whether to create a missing SQLite file
         """
         engine, where = engine_of(url, create=create)
         store = cls(engine, where)
@@ -73,27 +73,27 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with told(self.where), self._engine.connect() as connection:
+        with readable_errors(self.where), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction: all of it is committed when the block ends, or none."""
-        with told(self.where), self._writes.begin() as connection:
+        """One transaction, which is committed when the block ends, or rolled back by an error."""
+        with readable_errors(self.where), self._writes.begin() as connection:
             yield connection
 
     # The log
 
     def append(self, records: Sequence[Record]) -> None:
-        """Add records in one transaction; one whose id is there already is left as it is."""
+        """Add records in one transaction; a record whose id exists is skipped."""
         with self.writing() as connection:
             self.insert(connection, records)
 
     def insert(self, connection: Connection, records: Sequence[Record]) -> None:
         """Add records inside a transaction of the caller.
 
-        Many rows go in one statement: a thread that gives up the interpreter for each row waits each time to get it
-        back from a busy event loop. Sizes are powers of two so that few statements need preparing.
+        Many rows share one statement: a thread that releases the interpreter lock for each row waits each time to get
+        it back from a busy event loop. Batch sizes are powers of two, so that few statements have to be prepared.
         """
         start = 0
         while start < len(records):
@@ -101,9 +101,9 @@ class Store:
             values: list[object] = []
             for record in records[start : start + size]:
                 row = list(VALUES(record))
-                for place in FREE:
-                    if row[place] is not None:
-                        row[place] = _storable(row[place])
+                for index in FREE:
+                    if row[index] is not None:
+                        row[index] = _storable(row[index])
                 values += row
             statement = self._insert + ", ".join([self._values] * size) + " ON CONFLICT (id) DO NOTHING"
             connection.exec_driver_sql(statement, tuple(values))
@@ -150,7 +150,7 @@ class Store:
             return [Record(*row) for row in connection.execute(wanted)]
 
     def score(self, decision_id: str, score: float, by: str, at: float | None = None) -> Scored:
-        """Score a decision; see `scores.put_score` for which of several scores stands."""
+        """Score a decision; see `scores.put_score` for which of several scores counts."""
         scores.check(score, by)
         with self.writing() as connection:
             return scores.put_score(connection, decision_id, score, by, time.time() if at is None else at)
@@ -161,7 +161,7 @@ class Store:
             return scores.history(connection, decision_id)
 
     def prune(self, before: float) -> int:
-        """Forget decisions before a time; their sums stay in `usage` and `spent`. Gives how many."""
+        """Delete decisions before a time; their sums stay in `usage` and `spent`. Returns how many were deleted."""
         total = 0
         while True:
             with self.writing() as connection:
@@ -178,7 +178,7 @@ class Store:
         encoder: str | None = None,
         with_text: bool = False,
     ) -> Exported:
-        """Write what can be learned from as an evaluation log; see `export.export`."""
+        """Write the decisions that can be learned from as an evaluation log; see `export.export`."""
         from fedrouter.store.export import export
 
         return export(self, Path(path), since, until, encoder, with_text)
@@ -186,12 +186,12 @@ class Store:
     # Money
 
     def usage(self, by: By = "day", since: float = 0.0, key: str | None = None) -> list[UsageRow]:
-        """What requests came to by day (UTC), key or model; those of one key, or of all."""
+        """Usage by day (UTC), key or model; of one key, or of all."""
         with self.reading() as connection:
             return accounting.usage(connection, by, since, key)
 
     def spent(self, key: str, since: float) -> float:
-        """Dollars a key has spent since a time."""
+        """US dollars that a key has spent since a time."""
         with self.reading() as connection:
             return accounting.spent(connection, key, since)
 
@@ -204,17 +204,17 @@ class Store:
         rate_per_minute: int | None = None,
         admin: bool = False,
     ) -> tuple[str, str]:
-        """A new key: its id, and its token, which is shown this once."""
+        """Create a key; returns its id and its token, which cannot be shown again."""
         with self.writing() as connection:
             return keys.create_key(connection, name, daily_budget, rate_per_minute, admin)
 
     def create_first_key(self, name: str) -> tuple[str, str] | None:
-        """The operator's key if the store has none yet; one of several gateways that start at once gets it."""
+        """Create the operator's key if the store has no key; of several gateways that start at once, one gets it."""
         with self.writing() as connection:
             return keys.create_first_key(connection, name)
 
     def key_of(self, token: str) -> Key | None:
-        """The enabled key a token opens."""
+        """The enabled key that a token belongs to."""
         with self.reading() as connection:
             return keys.key_of(connection, token)
 
@@ -229,7 +229,7 @@ class Store:
     # Bundles
 
     def set_current(self, digest: str, path: str) -> BundleRow:
-        """Make a bundle the one that every gateway on this store serves."""
+        """Make a bundle the current one of every gateway on this store."""
         with self.writing() as connection:
             return switches.switch_to(connection, digest, path)
 
@@ -238,16 +238,16 @@ class Store:
             return next(iter(switches.switches(connection)), None)
 
     def previous(self) -> BundleRow | None:
-        """The bundle that `roll_back` would go back to."""
+        """The bundle that `roll_back` would return to."""
         with self.reading() as connection:
             return next(iter(switches.switches(connection)[1:]), None)
 
     def roll_back(self) -> BundleRow:
-        """Go back to the bundle before the current one."""
+        """Return to the bundle before the current one."""
         with self.writing() as connection:
             return switches.roll_back(connection)
 
 
 def _storable(words: str) -> str:
-    """Text as both databases take it: JSON can spell half a character or a NUL, which they refuse."""
+    """Text that both databases accept: JSON can hold lone surrogates and NUL, which they refuse."""
     return words.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,4 +1,4 @@
-"""Which bundle every gateway on a store serves: a list of switches, the newest of them that was not withdrawn."""
+"""The current bundle of the gateways on a store: the newest switch that was not withdrawn by a rollback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedrouter.store.tables import BUNDLES
 
 
 def switches(connection: Connection, most: int = 2) -> list[BundleRow]:
-    """The switches in force, newest first: the current bundle, and those a rollback goes back to."""
+    """The switches in force, newest first: the current bundle, then those that rollbacks return to."""
     b = BUNDLES.c
     found = connection.execute(
         select(b.place, b.digest, b.path, b.at).where(b.withdrawn.is_(None)).order_by(b.place.desc()).limit(most)
@@ -21,7 +21,7 @@ def switches(connection: Connection, most: int = 2) -> list[BundleRow]:
 
 
 def switch_to(connection: Connection, digest: str, path: str) -> BundleRow:
-    """Make a bundle current; one that is current already stays, so gateways that start alike add nothing."""
+    """Make a bundle current; nothing is added if it already is, as when several gateways start."""
     _take_turns(connection)
     now = switches(connection, 1)
     if not now or (now[0].digest, now[0].path) != (digest, path):
@@ -31,11 +31,11 @@ def switch_to(connection: Connection, digest: str, path: str) -> BundleRow:
 
 
 def roll_back(connection: Connection) -> BundleRow:
-    """Withdraw the current bundle and give the one that is current now; again, and it goes back one more."""
+    """Withdraw the current bundle and return the one before it; repeated calls go further back."""
     _take_turns(connection)
     found = switches(connection)
     if len(found) < 2:
-        raise BadInput("rollback: the store knows no earlier bundle to go back to")
+        raise BadInput("rollback: the store has no earlier bundle to return to")
     connection.execute(update(BUNDLES).where(BUNDLES.c.place == found[0].place).values(withdrawn=time.time()))
     return found[1]
 

@@ -1,4 +1,4 @@
-"""The tables of the store, as queries see them; `migrations.py` makes them."""
+"""Table definitions of the store for queries; `migrations.py` creates the tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fedrouter.errors import MissingExtra
 try:
     from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, LargeBinary, MetaData, Table, Text
 except ImportError:
-    raise MissingExtra("the evaluation log", "serve") from None
+    raise MissingExtra("The evaluation log", "serve") from None
 
 METADATA = MetaData()
 
@@ -82,7 +82,7 @@ BUNDLES = Table(
     Column("withdrawn", Double),
 )
 
-# What pruned decisions came to, so that retention does not forget money spent.
+# Sums of pruned decisions, so that retention does not lose money spent.
 SUMS = Table(
     "sums",
     METADATA,

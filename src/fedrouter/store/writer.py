@@ -1,4 +1,7 @@
-"""Group commit for an event loop: what has queued up goes into one transaction, and only then is it acknowledged."""
+"""Group commit for an event loop: queued writes share one transaction and are acknowledged once it is committed.
+
+Our own, because no library queues writes of an event loop for one thread with back pressure and per-write errors.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ class _Waiting:
 
 
 class Writer:
-    """Writes for one event loop on one thread of its own; made inside the running loop.
+    """Writes to the store on a thread of its own, for the event loop in which it is created.
 
     Parameters
     ----------
-    most_waiting : records that may wait to be written; who comes after that waits to be let in
-    most_at_once : records in one transaction
+    most_waiting : records that may be queued; further callers wait until there is room
+    most_at_once : most records in one transaction
     """
 
     def __init__(self, store: Store, *, most_waiting: int = 4096, most_at_once: int = 256) -> None:
@@ -48,34 +51,34 @@ class Writer:
         self._most_at_once = most_at_once
         self._gathered: list[_Waiting] = []
         self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
-        self._open = 0  # calls that were begun and are not answered
+        self._open = 0  # calls that have not returned
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        # A daemon: a process that ends without `close` ends, and loses only what nobody was told was written.
+        # A daemon: a process may exit without `close`, and loses only writes that were not acknowledged.
         self._thread = threading.Thread(target=self._run, name="fedrouter-store", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Calls that are not answered yet."""
+        """Number of calls that have not returned."""
         return self._open
 
     async def put(self, record: Record) -> None:
-        """Add a record; returns once it is committed. Cancelled, the record is written all the same."""
+        """Add a record; returns once it is committed. It is written even if the call is cancelled."""
         await self._send(record)
 
     async def score(
         self, decision_id: str, score: float, by: str, at: float | None = None, key: str | None = None
     ) -> Scored:
-        """Score a decision, like `Store.score`, if it is one of ``key``; returns once that is committed."""
+        """Score a decision, like `Store.score`, if it belongs to ``key``; returns once that is committed."""
         scores.check(score, by)
         found = await self._send(_Score(decision_id, score, by, time.time() if at is None else at, key))
         assert found is not None
         return found
 
     async def close(self) -> None:
-        """Write what was begun, then stop; the store stays open."""
+        """Finish all writes, then stop; the store stays open."""
         self._closed = True
         await self._idle.wait()
         self._queue.put(None)
@@ -90,14 +93,14 @@ class Writer:
         try:
             await self._slots.acquire()
         except asyncio.CancelledError:
-            # The client is gone, yet the request was served: it must be in the log.
+            # The client disconnected, but the request was served, so it must be in the log.
             self._gather(_Waiting(what, done, slot=False))
             raise
         self._gather(_Waiting(what, done, slot=True))
         return await done
 
     def _gather(self, waiting: _Waiting) -> None:
-        """Pass on what comes in one turn of the loop together: the thread wakes once, and commits once."""
+        """Collect the writes of one iteration of the event loop: the thread wakes once and commits once."""
         self._gathered.append(waiting)
         if len(self._gathered) == 1:
             self._loop.call_soon(self._pass_on)
@@ -107,7 +110,7 @@ class Writer:
         self._queue.put(gathered)
 
     def _settle(self, batch: list[_Waiting], outcomes: Sequence[Scored | Exception | None]) -> None:
-        """Answer the callers; on the loop's thread."""
+        """Resolve the callers' futures; runs on the loop's thread."""
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if waiting.slot:
                 self._slots.release()
@@ -129,11 +132,11 @@ class Writer:
             for start in range(0, len(batch), self._most_at_once):
                 part = batch[start : start + self._most_at_once]
                 outcomes = self._commit([each.what for each in part])
-                with contextlib.suppress(RuntimeError):  # the loop was closed first; nobody is left to hear
+                with contextlib.suppress(RuntimeError):  # the loop was closed first; no caller is left
                     self._loop.call_soon_threadsafe(self._settle, part, outcomes)
 
     def _commit(self, batch: list[Record | _Score]) -> Sequence[Scored | Exception | None]:
-        """What became of each; one that the database refuses does not take the others down with it."""
+        """The outcome of each write; one that the database refuses does not fail the others."""
         try:
             with self._store.writing() as connection:
                 self._store.insert(connection, [each for each in batch if isinstance(each, Record)])
@@ -143,7 +146,7 @@ class Writer:
                     else None
                     for each in batch
                 ]
-        except StoreFailed as error:  # the store, not what was written
+        except StoreFailed as error:  # the store failed, not a single write
             return [error] * len(batch)
         except Exception as error:
             return [error] if len(batch) == 1 else [self._commit([each])[0] for each in batch]
