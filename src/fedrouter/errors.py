@@ -1,12 +1,12 @@
-"""The errors fedrouter raises on purpose; each message says what was wrong, where, and what to do."""
+"""Exceptions for users; each message says what was wrong, where, and what to do."""
 
 
 class FedrouterError(Exception):
-    """Anything a user can put right; the command line prints the message alone, without a traceback."""
+    """Base class of errors that a user can fix; the command line prints the message without a traceback."""
 
 
 class BadInput(FedrouterError):
-    """A file, row, field or setting that was refused at the door."""
+    """An invalid file, row, field or setting."""
 
 
 class MissingExtra(FedrouterError):
@@ -17,12 +17,12 @@ class MissingExtra(FedrouterError):
 
 
 class BadBundle(FedrouterError):
-    """A saved router that is truncated, edited, or does not fit what it is used with."""
+    """A saved router that is truncated, edited, or incompatible with what it is used with."""
 
 
 class BadMessage(FedrouterError):
-    """A payload between server and client that breaks the rules of its type."""
+    """A message between server and client that is invalid for its type."""
 
 
 class Refused(FedrouterError):
-    """Something a client will not do, because it would show what is its own."""
+    """A request that a client refuses because the reply would disclose private data."""

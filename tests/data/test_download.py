@@ -88,14 +88,14 @@ def test_a_file_that_is_there_and_right_is_not_fetched_again(server, tmp_path):
 
 def test_a_file_that_is_there_and_wrong_is_named_and_left_alone(server, tmp_path):
     (tmp_path / "table.pkl").write_bytes(b"mine")
-    with pytest.raises(FedrouterError, match=rf"table\.pkl is there, but its sha256 is [0-9a-f]{{64}} and not {SHA}"):
+    with pytest.raises(FedrouterError, match=rf"table\.pkl exists, but its sha256 is [0-9a-f]{{64}} and not {SHA}"):
         fetch(BENCH, FILE, tmp_path)
     assert (tmp_path / "table.pkl").read_bytes() == b"mine"
 
 
 def test_a_download_goes_on_where_it_was_cut_short(server, tmp_path):
     server.stop_after = 3_000_000
-    with pytest.raises(FedrouterError, match=r"ended after 3,000,000 of 5,120,000 bytes.*goes on from there"):
+    with pytest.raises(FedrouterError, match=r"ended after 3,000,000 of 5,120,000 bytes.*the same command resumes it"):
         fetch(BENCH, FILE, tmp_path)
     assert not (tmp_path / "table.pkl").exists()
     server.stop_after = None
@@ -200,13 +200,13 @@ def test_nothing_unverified_is_pieced_together(server, tmp_path):
 )
 def test_only_https_leaves_this_machine(monkeypatch, tmp_path, mirror):
     monkeypatch.setenv(MIRROR, mirror)
-    with pytest.raises(BadInput, match="expected an https address"):
+    with pytest.raises(BadInput, match="expected an https URL"):
         fetch(BENCH, FILE, tmp_path)
 
 
 def test_a_redirect_may_not_leave_https_either(server, tmp_path):
     server.redirect = "http://example.org/table.pkl"
-    with pytest.raises(BadInput, match=r"http://example\.org/table\.pkl: expected an https address"):
+    with pytest.raises(BadInput, match=r"http://example\.org/table\.pkl: expected an https URL"):
         fetch(BENCH, FILE, tmp_path)
     server.redirect = None
     assert fetch(BENCH, FILE, tmp_path).verified
@@ -224,7 +224,7 @@ def test_every_published_address_is_https_and_every_checksum_is_one():
 def test_a_benchmark_whose_address_nobody_knows_says_whom_to_ask(monkeypatch, tmp_path):
     monkeypatch.delenv(MIRROR, raising=False)
     prox = benchmark("proxrouter")
-    with pytest.raises(FedrouterError, match=r"no public address.*2510\.09852"):
+    with pytest.raises(FedrouterError, match=r"no public URL.*2510\.09852"):
         fetch(prox, prox.files[0], tmp_path)
     (tmp_path / "proxrouter.parquet").write_bytes(b"given by hand")
     assert not fetch(prox, prox.files[0], tmp_path, unverified=True).fetched

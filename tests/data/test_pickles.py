@@ -314,10 +314,10 @@ def test_a_pickle_cannot_set_attributes_of_a_class_it_names(tmp_path, name):
 
     set_args = b"(N}X\x04\x00\x00\x00argsK\x01stb."
     (tmp_path / "t.pkl").write_bytes(b"\x80\x04c" + name + b"\n" + set_args)
-    before = {kind: dict(vars(made)) for kind, made in pickles._STAND_INS.items()}
+    before = {kind: dict(vars(made)) for kind, made in pickles.PLACEHOLDERS.items()}
     with pytest.raises(BadInput):
         read_pickled_frame(tmp_path / "t.pkl")
-    assert {kind: dict(vars(made)) for kind, made in pickles._STAND_INS.items()} == before
+    assert {kind: dict(vars(made)) for kind, made in pickles.PLACEHOLDERS.items()} == before
 
 
 # Files that are not such a pickle

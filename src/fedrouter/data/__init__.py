@@ -1,1 +1,1 @@
-"""Data: readers of benchmark tables and evaluation logs, the simulated world, partitions over clients."""
+"""Data: readers of benchmark tables and evaluation logs, the simulated world, and partitions over clients."""

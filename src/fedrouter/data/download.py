@@ -1,4 +1,4 @@
-"""Fetches a published file: streamed beside its place, resumed where it stopped, checked, then moved in one step."""
+"""Download of a published file: resumable, verified by SHA-256, and moved into place in one step."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.files import move_into_place
 
 MIRROR = "FEDROUTER_DATA_MIRROR"
-"""A base address to use instead of the published ones: files are looked for at <base>/<benchmark>/<file>."""
+"""Environment variable with a base URL of a mirror, which has files at <base>/<benchmark>/<file>."""
 TIMEOUT = 30.0
-"""Seconds without a byte before a connection is given up."""
+"""Seconds without data after which a connection is closed."""
 PIECE = 1 << 20
 Watch = Callable[[str, int, int | None], None]
-"""Told a file's name, how many bytes are there, and of how many if that is known."""
+"""Progress callback: called with a file's name, the bytes downloaded, and the total if it is known."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that is in its place; `verified` says that it was compared with a checksum."""
+    """A file in its final location: whether its checksum was verified, and whether it was downloaded now."""
 
     path: Path
     size: int
@@ -47,34 +47,34 @@ def fetch(
     unverified: bool = False,
     watch: Watch | None = None,
 ) -> Fetched:
-    """Bring one file into `folder`, unless it is there already.
+    """Download one file into `folder`, unless it is already there.
 
     Parameters
     ----------
-    sha256 : what the file must hash to; by default what the table of benchmarks says
-    unverified : take a file of which nobody knows the checksum
+    sha256 : the expected checksum; by default the one of the table of benchmarks
+    unverified : accept a file whose checksum is not known
     """
     wanted = sha256 or file.sha256
     target = folder / file.name
     url = "" if target.exists() else _address(benchmark, file, target)
     if wanted is None and not unverified:
         raise BadInput(
-            f"{benchmark.name}: no checksum is known for {file.name}. Give the one you trust with --sha256 "
-            f"{file.name}=HEX, or take the file as it comes with --unverified"
+            f"{benchmark.name}: no checksum is known for {file.name}. Give one that you trust with --sha256 "
+            f"{file.name}=HEX, or accept the file unverified with --unverified"
         )
     if not url:
         return _already_there(target, wanted)
     folder.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    size = file.size if wanted == file.sha256 else None  # another checksum is of another version
+    size = file.size if wanted == file.sha256 else None  # another checksum belongs to another version
     try:
         _stream(url, part, resume=wanted is not None, size=size, watch=watch)
     except FedrouterError:
         raise
     except (OSError, http.client.HTTPException) as error:
-        kept = f" What has come is kept, and the same command goes on from there ({part})."
+        kept = f" The part that was downloaded is kept, and the same command resumes it ({part})."
         raise FedrouterError(
-            f"{url} cannot be fetched: {_reason(error)}.{kept if wanted is not None and part.exists() else ''}\n"
+            f"{url} cannot be downloaded: {_reason(error)}.{kept if wanted is not None and part.exists() else ''}\n"
             + by_hand(url, target, wanted)
         ) from None
     got = _digest(part)
@@ -82,20 +82,20 @@ def fetch(
         part.unlink()
         raise FedrouterError(
             f"{url}: refused, its sha256 is {got} and not {wanted}. Nothing was left in {folder}; run the command "
-            "again to fetch it anew, and do not trust that copy if it happens again"
+            "again to download it again, and do not trust that source if it happens again"
         )
     move_into_place(part, target)
     return Fetched(target, target.stat().st_size, got, wanted is not None, True)
 
 
 def by_hand(url: str, target: Path, sha256: str | None) -> str:
-    """What to do where this machine reaches no network."""
+    """Instructions for a download by hand, for a machine without network access."""
     lines = [
-        "By hand, on a machine that reaches it:",
+        "By hand, on a machine with access:",
         f"  1. download   {url}",
         f"  2. copy it to {target}",
         *([f"  3. it must have sha256 {sha256}"] if sha256 else []),
-        f"Then run the same command again: it checks what lies there. A mirror is used with {MIRROR}=https://…",
+        f"Then run the same command again, which verifies the file. To use a mirror, set {MIRROR}=https://…",
     ]
     return "\n".join(lines)
 
@@ -104,7 +104,7 @@ def _already_there(target: Path, wanted: str | None) -> Fetched:
     got = _digest(target)
     if wanted is not None and got != wanted:
         raise FedrouterError(
-            f"{target} is there, but its sha256 is {got} and not {wanted}. It was left alone; move it away and run "
+            f"{target} exists, but its sha256 is {got} and not {wanted}. It was not changed; move it away and run "
             "the command again"
         )
     return Fetched(target, target.stat().st_size, got, wanted is not None, False)
@@ -115,19 +115,19 @@ def _address(benchmark: Published, file: PublishedFile, target: Path) -> str:
     url = f"{mirror.rstrip('/')}/{benchmark.name}/{file.name}" if mirror else file.url
     if url is None:
         raise FedrouterError(
-            f"{benchmark.name}: no public address of its file is known. Ask its authors ({benchmark.page}), bring it "
-            f"into RouterBench's layout if it has another, and put it at {target}; or set {MIRROR} to a mirror that "
+            f"{benchmark.name}: no public URL of its file is known. Ask its authors ({benchmark.page}), convert it "
+            f"to RouterBench's layout if it has another, and put it at {target}; or set {MIRROR} to a mirror that "
             f"has it at /{benchmark.name}/{file.name}"
         )
     return _allowed(url)
 
 
 def _allowed(url: str) -> str:
-    """https, or anything on this machine itself."""
+    """Allow https, and http to this machine."""
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and _loopback(parts.hostname)):
         return url
-    raise BadInput(f"{url}: expected an https address")
+    raise BadInput(f"{url}: expected an https URL")
 
 
 def _loopback(host: str | None) -> bool:
@@ -140,7 +140,7 @@ def _loopback(host: str | None) -> bool:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only to where a first request could have gone."""
+    """Follows a redirect only to a URL that is allowed for a first request."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         try:
@@ -152,28 +152,28 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _stream(url: str, part: Path, *, resume: bool, size: int | None, watch: Watch | None) -> None:
-    """Append what is missing to `part`, which stays when the connection breaks.
+    """Append what is missing to `part`, which is kept if the connection breaks.
 
-    Without a checksum nothing would notice halves of two versions, so then it starts anew.
+    Without a checksum, parts of two versions could be mixed unnoticed, so then it starts from the beginning.
     """
     have = part.stat().st_size if resume and part.exists() else 0
     if size is not None and have >= size:
-        return  # complete, or wrong: the checksum tells
+        return  # complete or wrong, which the checksum decides
     request = urllib.request.Request(url, headers={"User-Agent": "fedrouter", "Accept-Encoding": "identity"})
     if have:
         request.add_header("Range", f"bytes={have}-")
-    # A proxy has nothing to do with a server on this machine.
+    # No proxy for a server on this machine.
     proxies = [urllib.request.ProxyHandler({})] if _loopback(urlsplit(url).hostname) else []
     try:
         answer = urllib.request.build_opener(_Redirects, *proxies).open(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         if have and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # there is no more than what came before: the checksum tells
+            return  # already complete, which the checksum decides
         raise
     with answer:
         if have and answer.status != http.client.PARTIAL_CONTENT:
-            have = 0  # a server that knows no ranges sends all of it
+            have = 0  # a server without support for ranges sends the whole file
         length = answer.headers.get("Content-Length", "")
         total = have + int(length) if length.isdigit() else size
         with part.open("ab" if have else "wb") as stream:
@@ -181,7 +181,7 @@ def _stream(url: str, part: Path, *, resume: bool, size: int | None, watch: Watc
                 stream.write(piece)
                 have += len(piece)
                 if size is not None and have > size:
-                    break  # more than it may have: the checksum refuses it
+                    break  # too long, so the checksum will refuse it
                 if watch is not None:
                     watch(part.name.removesuffix(".part"), have, total)
     if total is not None and have < total:

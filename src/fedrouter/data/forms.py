@@ -1,4 +1,4 @@
-"""One data file as columns, whatever its form: parquet, CSV, JSON lines, or RouterBench's pickle."""
+"""One data file as columns: parquet, CSV, JSON lines, or RouterBench's pickle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS = {
 
 
 class DataFile:
-    """Columns of one file, read when asked for; rows are counted from 1 in messages, headers not included."""
+    """Columns of one file, read on demand; error messages count rows from 1, without the header."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,13 +52,13 @@ class DataFile:
         return int(self._table.num_rows if self.form != "parquet" else self._table.metadata.num_rows)
 
     def error(self, problem: str, *, row: int | None = None, column: str | None = None) -> BadInput:
-        """An error that names the file, and the row (from 0 here, from 1 there) and column where there is one."""
-        places = [] if row is None else [f"row {row + 1}"]
-        places += [] if column is None else [f"column {column!r}"]
-        return BadInput(": ".join([str(self.path), *([", ".join(places)] if places else []), problem]))
+        """An error that names the file, the row (given from 0, shown from 1) and the column."""
+        parts = [] if row is None else [f"row {row + 1}"]
+        parts += [] if column is None else [f"column {column!r}"]
+        return BadInput(": ".join([str(self.path), *([", ".join(parts)] if parts else []), problem]))
 
     def members(self, name: str) -> tuple[str, ...]:
-        """The fields of a column whose cells are records; none for a plain column."""
+        """The fields of a column of structs; empty for a plain column."""
         import pyarrow as pa
 
         schema = self._table.schema_arrow if self.form == "parquet" else self._table.schema
@@ -66,7 +66,7 @@ class DataFile:
         return tuple(field.name for field in kind) if pa.types.is_struct(kind) else ()
 
     def numbers(self, name: str, member: str | None = None) -> Floats:
-        """A column of numbers, or a numeric field of a column of records; NaN where a cell is empty."""
+        """A column of numbers, or a numeric field of a column of structs; NaN where a cell is empty."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -90,7 +90,7 @@ class DataFile:
         return tuple(str(value) for value in values)
 
     def vectors(self, name: str) -> Embeddings:
-        """A column of embeddings, ``(n, d)``: lists of numbers, or in CSV the same written as JSON."""
+        """A column of embeddings, ``(n, d)``: lists of numbers, in CSV written as JSON."""
         import pyarrow as pa
 
         column = self._column(name).combine_chunks()
@@ -119,14 +119,14 @@ class DataFile:
         if name not in self.names:
             raise self.error(f"no column {name!r}; the file has {shown(self.names)}")
         if self.form == "parquet":
-            # Of a column of records only the field asked for is read: the answers beside it are most of the file.
+            # Of a column of structs only the wanted field is read: the answers beside it are most of the file.
             column = self._table.read([name if member is None else f"{name}.{member}"]).column(0)
         else:
             column = self._table.column(name)
         if member is None:
             return column
-        place = column.type.get_field_index(member)
-        return column.flatten()[place]  # empty where the whole record is
+        index = column.type.get_field_index(member)
+        return column.flatten()[index]  # null where the whole struct is
 
     def _open(self) -> Any:
         """A pyarrow Table, or for parquet a file whose columns are read one by one."""
@@ -139,21 +139,21 @@ class DataFile:
             if self.form == "parquet":
                 return pyarrow.parquet.ParquetFile(self.path)
             if self.form == "csv":
-                one_thread = pyarrow.csv.ReadOptions(use_threads=False)  # only then does an error name its row
+                one_thread = pyarrow.csv.ReadOptions(use_threads=False)  # errors name the row only on one thread
                 lines = pyarrow.csv.ParseOptions(newlines_in_values=True)
                 return pyarrow.csv.read_csv(self.path, read_options=one_thread, parse_options=lines)
             if self.form == "jsonl":
                 block = pyarrow.json.ReadOptions(block_size=1 << 26)
                 return pyarrow.json.read_json(self.path, read_options=block)
         except pa.ArrowException as error:
-            raise BadInput(f"{self.path}: not readable as {self.form} ({told(error)})") from None
+            raise BadInput(f"{self.path}: not readable as {self.form} ({arrow_reason(error)})") from None
         frame = read_pickled_frame(self.path)
         wanted = [str(name) for name in frame.columns if not str(name).endswith("|model_response")]
         return pa.table({name: _arrow(frame[name].tolist()) for name in wanted})
 
 
 def _arrow(values: list[Any]) -> Any:
-    """A pickled column in arrow: numbers where every cell is one (NaN too), or else text."""
+    """A pickled column in arrow: numbers if every cell is a number or NaN, or else text."""
     import pyarrow as pa
 
     if all(value is None or isinstance(value, int | float) for value in values):
@@ -162,12 +162,12 @@ def _arrow(values: list[Any]) -> Any:
 
 
 def shown(names: Sequence[str], most: int = 12) -> str:
-    """Names for a message, cut short."""
+    """Names for a message, the first ``most`` of them."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def told(error: Exception) -> str:
-    """What an arrow error says, and of which row, without the cells that it may quote."""
+def arrow_reason(error: Exception) -> str:
+    """The reason and the row of an arrow error, without the cell values that it may quote."""
     text = str(error)
     row = re.search(r"Row #(\d+): (Expected \d+ columns, got \d+)", text)  # counts the header
     if row:

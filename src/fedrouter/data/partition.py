@@ -1,4 +1,4 @@
-"""The paper's protocol: one benchmark split over clients who differ in what they ask and whom they ask.
+"""The paper's partition of a benchmark over clients that differ in their queries and in the models they use.
 
 Sections "Federated simulation protocol", "Query Heterogeneity", "Model Heterogeneity".
 """
@@ -18,7 +18,7 @@ TRAIN_SHARE = 0.75
 
 @dataclass(frozen=True)
 class ClientData:
-    """One simulated client: training rows with one model a query, test rows with every model."""
+    """One simulated client: training rows with one model per query, test rows with every model."""
 
     name: str
     train: Evaluations
@@ -32,11 +32,11 @@ def partition(
     model_alpha: float | None = 0.45,
     seed: int = 0,
 ) -> list[ClientData]:
-    """Split a benchmark over clients.
+    """Partition a benchmark over clients.
 
     Parameters
     ----------
-    alpha : concentration of the Dirichlet over clients drawn for each task; small means specialised clients
+    alpha : concentration of the Dirichlet over clients drawn for each task; small values give specialized clients
     model_alpha : concentration of each client's Dirichlet over models; None for uniform logging
     """
     if clients < 1:
@@ -49,8 +49,8 @@ def partition(
     known = evaluations.grid().known
     width = len(str(clients))
     split = []
-    for place in range(clients):
-        queries = draw.permutation(np.flatnonzero(owner == place))
+    for index in range(clients):
+        queries = draw.permutation(np.flatnonzero(owner == index))
         cut = round(TRAIN_SHARE * len(queries))
         preference = (
             np.full(len(evaluations.pool), 1 / len(evaluations.pool))
@@ -61,7 +61,7 @@ def partition(
         asked = _one_model_each(known[train], preference, draw)
         split.append(
             ClientData(
-                f"client-{place + 1:0{width}d}",
+                f"client-{index + 1:0{width}d}",
                 _only(evaluations, train, asked),
                 evaluations.of_queries(test),
             )
@@ -70,7 +70,7 @@ def partition(
 
 
 def _owners(evaluations: Evaluations, clients: int, alpha: float, draw: np.random.Generator) -> Integers:
-    """The client of each query: every task's queries are dealt out by a Dirichlet of their own."""
+    """The client of each query: the shares of each task's queries are drawn from a Dirichlet."""
     task = np.array(evaluations.task if evaluations.task is not None else [""] * evaluations.queries)
     owner = np.empty(evaluations.queries, np.int64)
     for label in np.unique(task):
@@ -86,14 +86,14 @@ def _one_model_each(
     known: npt.NDArray[np.bool_], preference: npt.NDArray[np.float64], draw: np.random.Generator
 ) -> Integers:
     """For each query one of the models that answered it, drawn by the client's preference."""
-    weights = known * np.maximum(preference, 1e-12)  # a Dirichlet of small concentration may round to zero
+    weights = known * np.maximum(preference, 1e-12)  # with a small concentration, a share may round to zero
     edges = np.cumsum(weights, axis=1)
-    ticket = draw.random(len(known))[:, None] * edges[:, -1:]
-    return np.asarray((ticket >= edges).sum(axis=1))
+    uniform = draw.random(len(known))[:, None] * edges[:, -1:]
+    return np.asarray((uniform >= edges).sum(axis=1))
 
 
 def _only(evaluations: Evaluations, queries: Integers, asked: Integers) -> Evaluations:
-    """The evaluations of these queries by the one model asked for each."""
+    """The evaluations of these queries with the one model drawn for each."""
     wanted = np.full(evaluations.queries, -1, np.int64)
     wanted[queries] = asked
     return evaluations.take(np.flatnonzero(evaluations.model == wanted[evaluations.query]))

@@ -1,9 +1,9 @@
-"""Reads RouterBench's published table, which is a pickle: a program that could do anything, so it is not run.
+"""Safe reader of RouterBench's published table, which is a pickle and could execute code; nothing of it is executed.
 
-Handing out the real numpy and pandas names would not be safe: `numpy.ndarray` over chosen bytes, or a
-`numpy.dtype` given a chosen state, forges object pointers, and BUILD can overwrite attributes of a class. So
-each allowed name yields an inert stand-in that only notes the call, and the table is rebuilt from those notes
-with checked, public calls. That also makes it the same table whichever pandas wrote it or reads it.
+Resolving the real numpy and pandas names would not be safe: `numpy.ndarray` over chosen bytes, or a `numpy.dtype`
+given a chosen state, forges object pointers, and BUILD can overwrite attributes of a class. So each allowed name
+resolves to an inert placeholder that only records the call, and the table is rebuilt from those records with checked,
+public calls. The result does not depend on the version of pandas that wrote or reads the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-# Every name a table of numbers and text needs, as pandas 1.5 to 3.1 spell it, and the note it becomes.
+# Every name that a table of numbers and text needs, as in pandas 1.5 to 3.1, and the kind of its placeholder.
 _ALLOWED: Final = {
     ("pandas.core.frame", "DataFrame"): "frame",
     ("pandas", "DataFrame"): "frame",
@@ -55,13 +55,13 @@ _CELLS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class _Note:
-    """One call the pickle asked for: its arguments and, after BUILD, its state."""
+    """One call in the pickle: its arguments and, after BUILD, its state."""
 
     __slots__ = ("args", "state")
     args: tuple[Any, ...]
     state: Any
 
-    def __new__(cls, *args: object) -> Self:  # not __init__, which the NEWOBJ opcode passes by
+    def __new__(cls, *args: object) -> Self:  # not __init__, which the NEWOBJ opcode does not call
         note = super().__new__(cls)
         note.args, note.state = args, None
         return note
@@ -70,7 +70,7 @@ class _Note:
         self.state = state
 
 
-_STAND_INS: Final = {kind: type(kind, (_Note,), {"__slots__": ()}) for kind in _ALLOWED.values()}
+PLACEHOLDERS: Final = {kind: type(kind, (_Note,), {"__slots__": ()}) for kind in _ALLOWED.values()}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -78,7 +78,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type[_Note]:
         if (module, name) in _ALLOWED:
-            return _STAND_INS[_ALLOWED[module, name]]
+            return PLACEHOLDERS[_ALLOWED[module, name]]
         asked = "".join(c if c.isprintable() else "?" for c in f"{module}.{name}")[:100]
         raise BadInput(
             f"{self.source}: refused: the pickle asks for {asked}, which a table of numbers and text does "
@@ -107,12 +107,12 @@ def read_pickled_frame(path: Path) -> pd.DataFrame:
         raise BadInput(f"{path}: expected a pickled pandas DataFrame, found: {type(root).__name__}")
     try:
         return _frame(root)
-    except Exception as fault:  # notes that do not fit together can too
+    except Exception as fault:  # so can calls that do not fit together
         raise BadInput(f"{path}: expected a DataFrame of numbers and text: {fault!r}") from fault
 
 
 def _is(value: object, kind: str) -> bool:
-    return isinstance(value, _STAND_INS[kind])
+    return isinstance(value, PLACEHOLDERS[kind])
 
 
 def _frame(note: Any) -> pd.DataFrame:
@@ -123,12 +123,12 @@ def _frame(note: Any) -> pd.DataFrame:
     columns, index = (_labels(axis) for axis in axes)
     found: dict[int, pd.Series[Any]] = {}
     for block in blocks:
-        values, place, _ = block.args
-        spots = range(*slice(*place.args).indices(len(columns))) if _is(place, "span") else _array(place)
+        values, position, _ = block.args
+        spots = range(*slice(*position.args).indices(len(columns))) if _is(position, "span") else _array(position)
         for spot, row in zip(spots, np.atleast_2d(_array(values)), strict=True):
             if len(row) != len(index):
                 raise ValueError(f"a column of {len(row)} values in a table of {len(index)} rows")
-            found[int(spot)] = pd.Series(row, dtype=row.dtype)  # said, or pandas 3 would convert text
+            found[int(spot)] = pd.Series(row, dtype=row.dtype)  # explicit, because pandas 3 would convert text
     if found.keys() != set(range(len(columns))):
         raise ValueError(f"values for {len(found)} of {len(columns)} columns")
     frame = pd.DataFrame({spot: found[spot] for spot in sorted(found)}, index=range(len(index)))
@@ -142,7 +142,7 @@ def _labels(note: Any) -> pd.Index[Any]:
     kind, given = note.args
     if type(given["name"]) not in _CELLS:
         raise ValueError("an index whose name is not plain text")
-    if kind is _STAND_INS["counted"]:
+    if kind is PLACEHOLDERS["counted"]:
         return pd.RangeIndex(given["start"], given["stop"], given["step"], name=given["name"])
     values = _array(given["data"])
     labels: pd.Index[Any] = pd.Index(values, dtype=values.dtype, name=given["name"])
@@ -166,7 +166,7 @@ def _array(note: Any) -> np.ndarray[Any, Any]:
 
 
 def _code(note: Any) -> str:
-    code, order = note.args[0], note.state[1]  # the rest of the state can only agree or lie
+    code, order = note.args[0], note.state[1]  # the rest of the state is redundant
     if code not in _NUMBERS or order not in ("<", "|"):
         raise ValueError(f"values of type {order}{code}")
     return f"{order}{code}"
@@ -186,7 +186,7 @@ def _objects(cells: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def _arrow_cells(note: Any) -> list[str | None]:
-    """Arrow's text layout, read by hand: pyarrow may be absent, and would trust the offsets it is given."""
+    """Parse arrow's text layout ourselves: pyarrow would trust the offsets in the file."""
     import numpy as np
 
     def bare(raw: Any) -> Any:
@@ -196,7 +196,7 @@ def _arrow_cells(note: Any) -> list[str | None]:
     valid, ends, text = map(bare, buffers)
     width = {"string": "<i4", "large_string": "<i8"}[kind.args[0]]
     bounds = np.frombuffer(ends, width)[start : start + length + 1]
-    if (np.diff(bounds) < 0).any():  # overlapping cells would blow a small file up
+    if (np.diff(bounds) < 0).any():  # overlapping cells would make a small file huge in memory
         raise ValueError("text offsets that run backwards")
     cells: list[str | None] = [bytes(text[a:b]).decode() for a, b in pairwise(bounds.tolist())]
     if valid is not None:

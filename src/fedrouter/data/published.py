@@ -1,4 +1,4 @@
-"""The published benchmarks: where their files are, what they must hash to, and under what license they stand."""
+"""The published benchmarks: URLs, checksums and licenses of their files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPROUT: Final = "https://huggingface.co/datasets/CARROT-LLM-Routing/SPROUT/reso
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One file; None for what could not be established."""
+    """One file; None for what is not known."""
 
     name: str
     url: str | None = None
@@ -25,7 +25,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Published:
-    """One benchmark: `reads` is what to hand to ``--data`` once its files are there ('' for the folder itself)."""
+    """One benchmark; `reads` is the path for ``--data`` inside the folder of its files ('' for the folder itself)."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class Published:
     reads: str = ""
 
 
-_NO_LICENCE = "none stated on its page; ask its authors before you pass it on"
+_NO_LICENSE = "none stated on its page; ask its authors before you redistribute it"
 
 # The checksums and sizes of RouterBench are those of its Git LFS pointers on the hub.
 BENCHMARKS: Final = {
@@ -45,7 +45,7 @@ BENCHMARKS: Final = {
             "routerbench",
             "RouterBench, 0-shot: 36,497 queries, 11 models, 86 tasks",
             "https://huggingface.co/datasets/withmartian/routerbench",
-            _NO_LICENCE,
+            _NO_LICENSE,
             (
                 PublishedFile(
                     "routerbench_0shot.pkl",
@@ -60,7 +60,7 @@ BENCHMARKS: Final = {
             "routerbench-5shot",
             "RouterBench, 5-shot: the same models, prompts with five worked examples",
             "https://huggingface.co/datasets/withmartian/routerbench",
-            _NO_LICENCE,
+            _NO_LICENSE,
             (
                 PublishedFile(
                     "routerbench_5shot.pkl",
@@ -75,7 +75,7 @@ BENCHMARKS: Final = {
             "sprout",
             "SPROUT: 44,241 queries, 13 models, 20 tasks, graded scores",
             "https://huggingface.co/datasets/CARROT-LLM-Routing/SPROUT",
-            _NO_LICENCE,
+            _NO_LICENSE,
             tuple(
                 PublishedFile(name, f"{_SPROUT}/{name}")
                 for name in (
@@ -100,6 +100,7 @@ BENCHMARKS: Final = {
 
 
 def benchmark(name: str) -> Published:
+    """The benchmark of a name; an unknown name is an error that lists the known ones."""
     try:
         return BENCHMARKS[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""From a data file to evaluations, whichever of the accepted layouts it has."""
+"""Read a data file into evaluations: RouterBench's table, SPROUT's table, or an evaluation log."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedrouter.pool import ModelPool
 
 EMBEDDING = "_embedding"
 Texts = Callable[[Source, str], tuple[str, ...]]
-"""The texts of a column, as a layout writes them."""
+"""Reads the texts of a column, as a layout stores them."""
 
 
 class TableLayout(Protocol):
-    """How a table with one row a query says what each model did; `routerbench` and `sprout` are such modules."""
+    """The layout of a table with one row per query; the modules `routerbench` and `sprout` implement it."""
 
     @property
     def TASK(self) -> str: ...
@@ -43,7 +43,7 @@ TABLES: tuple[TableLayout, ...] = (routerbench, sprout)
 
 @dataclass(frozen=True)
 class Dataset:
-    """Evaluations, who embedded their queries, and the fingerprint of the file they came from."""
+    """Evaluations, the encoder of their embeddings, and the digest of the file they came from."""
 
     name: str
     evaluations: Evaluations
@@ -59,9 +59,9 @@ def read(
 
     Parameters
     ----------
-    encoder : whose embeddings to use; by default the ones the file has, or the offline encoder's if it has none
-    pool : the models to count in; a log may then name no other, and a table's other columns are left out
-    watch : told the progress of encoding, where the file has text but no embeddings
+    encoder : whose embeddings to use; by default those in the file, or the offline encoder's if it has none
+    pool : the models to use; a log may then name no other, and a table's other columns are ignored
+    watch : called with the progress of encoding, where the file has text but no embeddings
     """
     source = Source(path)
     layout = next((layout for layout in TABLES if layout.fits(source)), None)
@@ -71,7 +71,7 @@ def read(
         evaluations, identity = _read_log(source, encoder, pool, watch)
     else:
         raise source.error(
-            f"wrong columns ({shown(source.names)}): expected a table with 'prompt', 'eval_name', a column a model "
+            f"wrong columns ({shown(source.names)}): expected a table with 'prompt', 'eval_name', a column per model "
             f"and '<model>{routerbench.COST}', or a log with 'model', 'accuracy', 'cost' and 'prompt' or 'embedding'"
         )
     return Dataset(source.path.name, evaluations, identity, source.digest())
@@ -80,15 +80,15 @@ def read(
 def _read_table(
     source: Source, layout: TableLayout, encoder: str | None, pool: ModelPool | None, watch: Watch | None
 ) -> tuple[Evaluations, EncoderIdentity]:
-    """One row a query; an empty cell is a model that was not asked."""
+    """One row per query; an empty cell is a model that was not asked."""
     table_pool = layout.pool(source)
     if pool is not None and not set(pool.names) & set(table_pool.names):
         raise source.error(f"no column of the pool's models ({', '.join(pool.names)})")
     task = source.words(layout.TASK)
     shape = (source.rows, len(table_pool))
     accuracy, cost = np.empty(shape), np.empty(shape)
-    for place, model in enumerate(table_pool.names):
-        accuracy[:, place], cost[:, place] = layout.cells(source, model)
+    for index, model in enumerate(table_pool.names):
+        accuracy[:, index], cost[:, index] = layout.cells(source, model)
     embeddings, identity = _embeddings(source, layout.texts, encoder, watch)
     text = layout.texts(source, "prompt") if "prompt" in source.names else None
     evaluations = Evaluations.from_grid(
@@ -100,7 +100,7 @@ def _read_table(
 def _read_log(
     source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
 ) -> tuple[Evaluations, EncoderIdentity]:
-    """One row an evaluation; rows with the same query name, else the same text or embedding, are one query."""
+    """One row per evaluation; rows with the same query name, or else the same text or embedding, are one query."""
     names = source.words("model")
     models = pool or ModelPool(sorted(set(names)))
     accuracy, cost = source.numbers("accuracy"), source.numbers("cost")
@@ -112,7 +112,7 @@ def _read_log(
         except BadInput as error:
             raise source.error(str(error)) from None
 
-    # Encoding may take minutes, so a bad row is named before it.
+    # Encoding may take minutes, so bad rows are reported before it.
     checked(nothing, np.zeros(len(names), np.int64))
     embeddings, identity = _embeddings(source, Source.words, encoder, watch)
     embeddings = _finite(source, embeddings)
@@ -129,8 +129,8 @@ def _queries(source: Source, embeddings: Embeddings) -> tuple[Integers, Integers
     """The first row of each distinct query, and the query of each row."""
     named = next((name for name in ("query", "prompt") if name in source.names), None)
     keys: Any = source.words(named) if named else [vector.tobytes() for vector in embeddings]
-    places: dict[Any, int] = {}
-    query = np.array([places.setdefault(key, len(places)) for key in keys])
+    indices: dict[Any, int] = {}
+    query = np.array([indices.setdefault(key, len(indices)) for key in keys])
     _, first = np.unique(query, return_index=True)
     return first, query
 
@@ -138,14 +138,14 @@ def _queries(source: Source, embeddings: Embeddings) -> tuple[Integers, Integers
 def _embeddings(
     source: Source, texts: Texts, encoder: str | None, watch: Watch | None
 ) -> tuple[Embeddings, EncoderIdentity]:
-    """The embeddings of the encoder asked for: a column of the file, or else its text encoded now."""
+    """The embeddings of the wanted encoder: a column of the file, or else its text encoded now."""
     columns = {name.removesuffix(EMBEDDING).lower(): name for name in source.names if name.endswith(EMBEDDING)}
     if encoder is None:
         known = [name for name in KNOWN if column_stem(name) in columns]
         encoder = known[0] if known else next(iter(columns), None)
     column = columns.get(column_stem(encoder)) if encoder else None
     if column is None and "embedding" in source.names:
-        # A log may hold one embedding and leave its encoder to whoever reads it.
+        # A log may have one column of embeddings without the name of an encoder.
         column, encoder = "embedding", encoder or "unnamed"
     if column is not None and encoder is not None:
         vectors = source.vectors(column)

@@ -1,4 +1,4 @@
-"""RouterBench's layout: one row a query, a column a model with its accuracy, and ``<model>|total_cost``."""
+"""RouterBench's layout: one row per query, a column of accuracy per model, and ``<model>|total_cost``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrouter.pool import ModelPool
 TASK = "eval_name"
 COST = "|total_cost"
 ORACLE = "oracle_model_to_route_to"
-"""A column only the published tables have."""
+"""A column that only the published tables have."""
 
 
 def fits(source: Source) -> bool:
@@ -33,7 +33,7 @@ def cells(source: Source, model: str) -> tuple[Floats, Floats]:
     """A model's accuracy and cost, both empty or both in range."""
     accuracy, cost = source.numbers(model), source.numbers(model + COST)
     if ORACLE in source.names:
-        # The published 5-shot table has answers that nobody graded; without a grade there is no evaluation.
+        # The published 5-shot table has ungraded answers; without a grade there is no evaluation.
         cost = np.where(np.isnan(accuracy), np.nan, cost)
     unknown = np.isnan(accuracy) & np.isnan(cost)
     for column, values, fits, expected in (
@@ -49,12 +49,12 @@ def cells(source: Source, model: str) -> tuple[Floats, Floats]:
 
 
 def texts(source: Source, column: str) -> tuple[str, ...]:
-    """A column of text with RouterBench's lists of turns written out."""
-    return tuple(_written_out(text) for text in source.words(column))
+    """A column of text, with RouterBench's lists of turns joined."""
+    return tuple(_joined_turns(text) for text in source.words(column))
 
 
-def _written_out(text: str) -> str:
-    """RouterBench stores a prompt as a Python list of its turns; as such its line breaks would be backslashes."""
+def _joined_turns(text: str) -> str:
+    """RouterBench stores a prompt as the source code of a Python list of its turns, with escaped line breaks."""
     if not (text.startswith("[") and text.endswith("]")):
         return text
     try:

@@ -1,8 +1,8 @@
 """The simulated world: real text embeddings, fictional models, drawn accuracy and cost.
 
-For `make demo` and for tests, so that both run anywhere. Prompts come from templates of our own
-(``scripts/make_simulated_prompts.py``) with their all-MiniLM-L6-v2 embeddings; everything about the models is made up.
-Numbers measured here show that the software works, not how well routing works on real models.
+For `make demo` and for tests, so that both need no data. Prompts are generated from templates
+(``scripts/make_simulated_prompts.py``) and have all-MiniLM-L6-v2 embeddings; the models are fictional. Results show
+that the software works, not how well routing works on real models.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NAME = "simulated world"
 CODE = ("python_code", "sql", "debugging")
 NUMBERS = ("arithmetic", "word_problems")
 GRADED = ("creative_writing", "summarization", "translation")
-"""Tasks whose answers are good to a degree; elsewhere an answer is right or wrong."""
+"""Tasks with graded answers; in the others an answer is right or wrong."""
 
 
 @dataclass(frozen=True)
 class Character:
-    """A fictional model: what it charges, how able and wordy it is, and where it shines or fails.
+    """A fictional model: its prices, skill and verbosity, and the tasks at which it is better or worse.
 
     ``skill`` is compared with a prompt's difficulty, both around [0, 1]; ``at`` adds to it by task.
     """
@@ -42,7 +42,7 @@ def _on(tasks: tuple[str, ...], gain: float) -> dict[str, float]:
     return dict.fromkeys(tasks, gain)
 
 
-# Prices are dollars per million tokens. Specialists are cheap for what they do well: that is what makes routing pay.
+# Prices are US dollars per million tokens. Specialists are cheap for their quality, so that routing is worthwhile.
 CAST = (
     Character(Model("atlas-max", 10.0, 30.0, 200_000), 0.74, 1.3, _on(("sql",), -0.10)),
     Character(Model("atlas-mini", 0.6, 1.8, 128_000), 0.46, 1.0, {}),
@@ -80,7 +80,7 @@ ANSWER_TOKENS = {
 
 
 def simulated_world(seed: int = 0) -> Dataset:
-    """Every prompt asked of every fictional model; another seed draws other answers to the same prompts."""
+    """Every prompt answered by every fictional model; another seed draws other answers to the same prompts."""
     with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
         source, digest = Source(path), file_digest(path)
         prompts, tasks = source.words("prompt"), source.words("task")
@@ -95,7 +95,7 @@ def simulated_world(seed: int = 0) -> Dataset:
 
 
 def _accuracy(tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator) -> Floats:
-    """Chance of a right answer: a logistic curve in skill minus difficulty; graded tasks keep the degree."""
+    """Accuracy: a draw from a logistic function of skill minus difficulty; in graded tasks its noisy value."""
     skill = np.array([[character.skill + character.at.get(task, 0.0) for character in CAST] for task in tasks])
     chance = 1 / (1 + np.exp(-6.0 * (skill - difficulty[:, None] + 0.10)))
     right = (draw.random(chance.shape) < chance).astype(np.float64)
@@ -104,7 +104,7 @@ def _accuracy(tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Genera
 
 
 def _cost(prompts: tuple[str, ...], tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator) -> Floats:
-    """Dollars for the prompt's tokens (four characters each) and for an answer of random length."""
+    """US dollars for the prompt's tokens, of four characters each, and for an answer of random length."""
     asked = np.array([len(prompt) / 4 for prompt in prompts])[:, None]
     usual = np.array([ANSWER_TOKENS[task] for task in tasks]) * (0.6 + 0.8 * difficulty)
     words = np.array([character.words for character in CAST])

@@ -14,7 +14,7 @@ __all__ = ["Source", "file_digest", "shown"]
 
 
 class Source:
-    """Columns of one file or of several alike; an error names the file and the row in that file."""
+    """Columns of one file, or of several with the same columns; an error names the file and the row in it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -33,7 +33,7 @@ class Source:
         return sum(file.rows for file in self._files)
 
     def error(self, problem: str, *, row: int | None = None, column: str | None = None) -> BadInput:
-        """An error that names the file, the row (from 0 over all files here, from 1 in that file there), the column."""
+        """An error that names the file, the row (given from 0 over all files, shown from 1 in its own) and the column."""
         if row is None:
             return BadInput(f"{self.path}: {f'column {column!r}: ' if column else ''}{problem}")
         for file in self._files:
@@ -43,11 +43,11 @@ class Source:
         return file.error(problem, row=row, column=column)
 
     def members(self, name: str) -> tuple[str, ...]:
-        """The fields of a column whose cells are records; none for a plain column."""
+        """The fields of a column of structs; empty for a plain column."""
         return self._files[0].members(name)
 
     def numbers(self, name: str, member: str | None = None) -> Floats:
-        """A column of numbers, or a numeric field of a column of records; NaN where a cell is empty."""
+        """A column of numbers, or a numeric field of a column of structs; NaN where a cell is empty."""
         return np.concatenate([file.numbers(name, member) for file in self._files])
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Source:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def digest(self) -> str:
-        """A fingerprint of the file, or of the shards in their order."""
+        """SHA-256 of the file, or of the names and digests of the shards in order."""
         if self.path.is_file():
             return file_digest(self.path)
         import hashlib

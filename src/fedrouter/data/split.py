@@ -1,4 +1,4 @@
-"""The paper's split as files: each client's private log, each one's own test, and the union of the tests."""
+"""The paper's partition as files: a log and a test set for each client, and the union of the test sets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNLABELLED = "unlabelled"
-"""The task of every query of data that has no tasks; a table must name one."""
+"""The task label in tables made from data without tasks."""
 
 
 @dataclass(frozen=True)
 class WrittenClient:
-    """A client's files; None where it has nothing to put in one."""
+    """A client's files; None for a file that would be empty."""
 
     name: str
     train: int
@@ -36,7 +36,7 @@ class WrittenClient:
 def write_split(
     clients: Sequence[ClientData], encoder: EncoderIdentity, folder: Path
 ) -> tuple[list[WrittenClient], Path]:
-    """Write every client's ``NAME.parquet`` and ``NAME-test.parquet``, and ``test.parquet`` with all the tests."""
+    """Write every client's ``NAME.parquet`` and ``NAME-test.parquet``, and ``test.parquet`` with all test sets."""
     written = []
     for client in clients:
         log = own_test = None
@@ -50,7 +50,7 @@ def write_split(
 
 
 def write_log(path: Path, evaluations: Evaluations, encoder: EncoderIdentity) -> Path:
-    """One row an evaluation, in the order of queries; `query` keeps apart two queries of the same text."""
+    """Write a log: one row per evaluation, sorted by query; `query` distinguishes two queries with the same text."""
     order = np.argsort(evaluations.query, kind="stable")
     query = evaluations.query[order]
     columns: dict[str, Any] = {"query": query}
@@ -68,15 +68,15 @@ def write_log(path: Path, evaluations: Evaluations, encoder: EncoderIdentity) ->
 
 
 def write_table(path: Path, evaluations: Evaluations, encoder: EncoderIdentity) -> Path:
-    """RouterBench's layout: one row a query, two columns a model, empty where the model was not asked."""
+    """Write RouterBench's layout: one row per query, two columns per model, empty where the model was not asked."""
     grid = evaluations.grid()
     columns: dict[str, Any] = {}
     if evaluations.text is not None:
         columns["prompt"] = evaluations.text
     columns[TASK] = evaluations.task or [UNLABELLED] * evaluations.queries
     for values, suffix in ((grid.accuracy, ""), (grid.cost, COST)):
-        for place, model in enumerate(evaluations.pool.names):
-            columns[model + suffix] = values[:, place]
+        for index, model in enumerate(evaluations.pool.names):
+            columns[model + suffix] = values[:, index]
     return _write(path, columns, evaluations, np.arange(evaluations.queries), encoder)
 
 

@@ -1,6 +1,6 @@
-"""SPROUT's layout: one row a query, and a column a model whose cells are records of score and token counts.
+"""SPROUT's layout: one row per query, and per model a column of structs with score and token counts.
 
-It is published with CARROT (arXiv 2502.03261) as five parquet shards, without prices, so an answer's cost is its
+It is published with CARROT (arXiv 2502.03261) as five parquet shards without costs, so the cost of an answer is its
 tokens at list price.
 """
 
@@ -15,7 +15,7 @@ from fedrouter.evaluations import Floats
 from fedrouter.pool import Model, ModelPool
 
 TASK = "dataset"
-SCORE, ASKED, ANSWERED = FIELDS = ("score", "num_input_tokens", "num_output_tokens")
+SCORE, INPUT, OUTPUT = FIELDS = ("score", "num_input_tokens", "num_output_tokens")
 
 PRICES: Final = {
     "aws-claude-3-5-sonnet-v1": (3.0, 15.0),
@@ -33,10 +33,10 @@ PRICES: Final = {
     "wxai-llama-3-405b-instruct": (3.5, 3.5),
     "wxai-mixtral-8x7b-instruct-v01": (0.6, 0.6),
 }
-"""US dollars per million tokens, in and out, as CARROT's own router counts them (somerstep/CARROT, carrot.py).
+"""US dollars per million tokens, input and output, as in CARROT's own router (somerstep/CARROT, carrot.py).
 
-o3-mini is of the larger SPROUT-o3mini, at the price in that project's notebook on it. A later file of the project
-(carrot/constants.py) has Titan at 0.8 and 3.2 instead; the rest agree.
+o3-mini occurs only in the larger SPROUT-o3mini; its price is from that project's notebook. A later file of the project
+(carrot/constants.py) has Titan at 0.8 and 3.2; the others agree.
 """
 
 
@@ -45,7 +45,7 @@ def fits(source: Source) -> bool:
 
 
 def pool(source: Source) -> ModelPool:
-    """The models of the table with their prices; one without a price is an error, not free."""
+    """The models of the table with their prices; a model without a price is an error."""
     models = []
     for name in source.names:
         members = source.members(name)
@@ -56,8 +56,8 @@ def pool(source: Source) -> ModelPool:
             raise source.error(f"its cells have no {', '.join(missing)}, only {', '.join(members)}", column=name)
         if name not in PRICES:
             raise source.error(
-                "no price is known for this model (fedrouter.data.sprout.PRICES); leave the column out, or bring the "
-                "table into RouterBench's layout with a cost of your own",
+                "no price is known for this model (fedrouter.data.sprout.PRICES); remove the column, or convert the "
+                "table to RouterBench's layout with your own costs",
                 column=name,
             )
         models.append(Model(name, *PRICES[name]))
@@ -69,7 +69,7 @@ def cells(source: Source, model: str) -> tuple[Floats, Floats]:
     accuracy = source.numbers(model, SCORE)
     scored = ~np.isnan(accuracy)
     cost = np.zeros_like(accuracy)
-    for field, price in zip((ASKED, ANSWERED), PRICES[model], strict=True):
+    for field, price in zip((INPUT, OUTPUT), PRICES[model], strict=True):
         tokens = source.numbers(model, field)
         _refuse(
             source, scored & ~((tokens >= 0) & np.isfinite(tokens)), f"{model}.{field}", "a number of tokens", tokens
