@@ -1,4 +1,4 @@
-"""`fedrouter data`: the published benchmarks, and the paper's split of a data set into clients' files."""
+"""`fedrouter data`: download a published benchmark, or split a data set into one file per client."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import typer
 from fedrouter.cli.output import Json, Voice, bars
 from fedrouter.errors import BadInput
 
-app = typer.Typer(help="Fetch a published benchmark, or split a data set into clients' files.", no_args_is_help=True)
+app = typer.Typer(help="Download a published benchmark, or split a data set into clients' files.", no_args_is_help=True)
 
 
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="routerbench, routerbench-5shot, sprout or proxrouter.")],
-    to: Annotated[Path, typer.Option("--to", help="Folder for the files.")] = Path("data"),
+    to: Annotated[Path, typer.Option("--to", help="Folder to download to.")] = Path("data"),
     sha256: Annotated[
         list[str] | None,
-        typer.Option("--sha256", help="HEX, or FILE=HEX: a checksum you trust, where none is known or for a mirror."),
+        typer.Option("--sha256", help="Expected checksum as HEX or FILE=HEX, where none is known."),
     ] = None,
     unverified: Annotated[
-        bool, typer.Option("--unverified", help="Take files whose checksum nobody knows, and say what they hash to.")
+        bool, typer.Option("--unverified", help="Accept files without a known checksum, and print their SHA-256.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Download a benchmark, resuming what was begun and checking what came."""
+    """Download a benchmark; an interrupted download is resumed, and checksums are verified."""
     from fedrouter.data.download import fetch
     from fedrouter.data.published import benchmark
 
     voice = Voice(as_json)
     wanted = benchmark(name)
     trusted = _checksums(sha256 or [], [file.name for file in wanted.files])
-    voice.say(f"{wanted.title}\n{wanted.page}\nLicence: {wanted.license}.\n")
+    voice.say(f"{wanted.title}\n{wanted.page}\nLicense: {wanted.license}.\n")
     with bars() as shown:
         done = [
             fetch(
@@ -47,8 +47,8 @@ def get(
             for file in wanted.files
         ]
     for result in done:
-        came = "fetched" if result.fetched else "already there"
-        state = "checksum is right" if result.verified else "[yellow]not verified[/]"
+        came = "downloaded" if result.fetched else "already there"
+        state = "checksum verified" if result.verified else "[yellow]not verified[/]"
         voice.say(f"{result.path}: {came}, {result.size:,} bytes, {state}")
         if not result.verified:
             voice.say(f"  sha256 {result.sha256}")
@@ -78,18 +78,20 @@ def get(
 def split(
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, or an evaluation log.")],
     out: Annotated[Path, typer.Option("--out", help="New folder for the clients' files.")],
-    clients: Annotated[int, typer.Option("--clients", help="How many clients share the data.")] = 10,
-    alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialised clients.")] = 0.6,
+    clients: Annotated[int, typer.Option("--clients", help="Number of clients.")] = 10,
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="Dirichlet concentration over tasks; small: specialized clients.")
+    ] = 0.6,
     model_alpha: Annotated[
-        str, typer.Option("--model-alpha", help="Dirichlet over models a client asks, or 'uniform'.")
+        str, typer.Option("--model-alpha", help="Dirichlet concentration over the models a client uses, or 'uniform'.")
     ] = "0.45",
     encoder: Annotated[
-        str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
+        str | None, typer.Option("--encoder", help="Encoder of the embeddings; default: the one in the file.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a split exactly.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """The paper's split as files: a log and a test for each client, and all tests together."""
+    """Write the paper's split as files: a log and a test set for each client, and the union of the test sets."""
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
     from fedrouter.data.split import write_split
@@ -109,8 +111,8 @@ def split(
     )
     empty = [client.name for client in written if client.log is None]
     if empty:
-        voice.warn(f"no log for {', '.join(empty)}: this split gives them no training queries")
-    voice.say(f"\nLogs and tests are in {out}, all tests together in {test}")
+        voice.warn(f"no log for {', '.join(empty)}: this split has no training queries for them")
+    voice.say(f"\nLogs and test sets are in {out}, the union of the test sets in {test}")
     log = next((client.log for client in written if client.log), out / "LOG")
     voice.next(
         f"fedrouter coverage --data {log}",
@@ -142,7 +144,7 @@ def split(
 
 
 def _checksums(given: list[str], files: list[str]) -> dict[str, str]:
-    """Checksums by file name; one without a name is for the only file."""
+    """Checksums by file name; one without a name belongs to the only file."""
     found = {}
     for text in given:
         file, _, checksum = text.rpartition("=")

@@ -1,4 +1,4 @@
-"""The command `fedrouter`."""
+"""The command `fedrouter`: all commands and groups, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ for name, group in (
 @app.callback(invoke_without_command=True)
 def common(
     context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:
     if version:
         import fedrouter
@@ -74,7 +74,7 @@ def common(
 
 
 def main() -> None:
-    """Run a command; what a user can put right is one line on stderr and exit status 2."""
+    """Run a command; an error that a user can fix is one line on stderr and exit status 2."""
     try:
         app()
     except FedrouterError as error:

@@ -1,4 +1,4 @@
-"""How commands speak: one JSON document on stdout for machines, tables and bars for people, errors in one line."""
+"""Output of commands: text, tables and progress bars for people, one JSON document on stdout for programs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a saved router.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 
 
 class Voice:
-    """Talks to a person, or with ``--json`` to a machine on stdout and to a person on stderr."""
+    """Prints for a person on stdout; with ``--json``, for a person on stderr and one JSON document on stdout."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
@@ -40,7 +40,7 @@ class Voice:
         self.console.print(table)
 
     def next(self, *commands: str) -> None:
-        """What to do now."""
+        """Suggest the next commands."""
         self.say("\n[bold]Next[/]")
         for command in commands:
             self.console.print(f"  {command}", soft_wrap=True, markup=False)
@@ -52,7 +52,7 @@ class Voice:
 
 
 class Bars:
-    """Progress bars by name; a bar appears when it is first moved."""
+    """Progress bars by name; a bar appears with its first update."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -66,7 +66,7 @@ class Bars:
 
 @contextmanager
 def bars() -> Iterator[Bars]:
-    """Bars on stderr, if that is a terminal."""
+    """Progress bars on stderr, if it is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:

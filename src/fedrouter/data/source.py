@@ -33,7 +33,7 @@ class Source:
         return sum(file.rows for file in self._files)
 
     def error(self, problem: str, *, row: int | None = None, column: str | None = None) -> BadInput:
-        """An error that names the file, the row (given from 0 over all files, shown from 1 in its own) and the column."""
+        """An error that names the file, the row (from 0 over all files, shown from 1 in its own) and the column."""
         if row is None:
             return BadInput(f"{self.path}: {f'column {column!r}: ' if column else ''}{problem}")
         for file in self._files:

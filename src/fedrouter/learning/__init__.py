@@ -1,1 +1,1 @@
-"""Learning from the log: exploration, judging a router on old traffic, folding scored requests in, judges."""
+"""Learning from the gateway's log: exploration, off-policy evaluation, incremental learning, judges."""

@@ -1,1 +1,1 @@
-"""Pictures and pages: what a run looks like to a person."""
+"""Reports: plots and self-contained HTML pages."""

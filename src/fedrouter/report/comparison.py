@@ -1,4 +1,4 @@
-"""The report of one run of the protocol: two figures, the page, and the same numbers as JSON."""
+"""The report of one run of the protocol: two figures, an HTML page, and the same numbers as JSON."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def _cells(whole: Areas, own: Areas | None) -> list[str]:
 
 HEADER = ["router", "auc", "auc_common", "own auc", "own auc_common", "top acc.", f"$ per {PER:,} queries"]
 SHORT = [0, 1, 2, 3, 5, 6]
-"""The columns that fit a terminal."""
+"""Indices of the columns that fit a terminal."""
 
 
 def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> Path:
-    """Figures as PNG and SVG, and ``report.html`` that holds everything."""
+    """Write the figures as PNG and SVG, and ``report.html`` with everything."""
     note = SIMULATED if dataset.simulated else f"{dataset.name}, seed {seed}"
     frontiers = draw_frontiers(comparison, note)
     shares = draw_shares(

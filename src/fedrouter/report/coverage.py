@@ -1,4 +1,4 @@
-"""The coverage report in words and tables: what a log covers, what that is worth, what joining would add."""
+"""The coverage report: what a log covers, how precise its estimates are, and what joining a federation would add."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TASKS = 3
-FLATTERS = {
-    True: "These rows helped to train the bundle: it has seen the answers it is judged on here, which flatters it.",
-    None: "Whether these rows helped to train the bundle is not known here (--client NAME checks). If they did, it has "
-    "seen the answers it is judged on, which flatters it.",
+OPTIMISTIC = {
+    True: "The bundle was trained on these rows too, so its errors here are optimistic.",
+    None: "Whether the bundle was trained on these rows is not known (--client NAME checks). If it was, its errors are "
+    "optimistic.",
 }
-EVENLY = (
-    "Assumed, not measured: partners with as many rows as you, and all rows spread evenly over your regions and "
-    "models. It is the best case: partners who ask as you do leave your empty cells empty."
+ASSUMPTION = (
+    "Assumed, not measured: each partner has as many rows as you, and all rows are spread evenly over your regions and "
+    "models. This is the best case: partners with the same queries and models as you leave your empty cells empty."
 )
 
 
 def headline(found: Mapping[str, Any]) -> str:
-    """What the log covers, in a sentence."""
+    """What the log covers, in one sentence."""
     return (
         f"{found['cells_total']:,} (region, model) cells: {found['empty']:.0%} have no row, {found['few']:.0%} fewer "
         f"than {FEW}, {found['enough']:.0%} {FEW} or more."
@@ -37,11 +37,11 @@ def headline(found: Mapping[str, Any]) -> str:
 
 
 def precision(found: Mapping[str, Any]) -> str:
-    """What the rows are worth."""
+    """How precise the estimates from the rows are."""
     return (
         f"Half of the cells that have rows have at most {found['median_filled']:g}: their accuracy is known to "
-        f"± {found['median_standard_error']:.2f} (standard error), or for sure, at 95%, to "
-        f"± {found['median_half_width']:.2f} (Hoeffding; above 0.5 that says nothing). The smallest has "
+        f"± {found['median_standard_error']:.2f} (standard error), or with a guarantee of 95% to "
+        f"± {found['median_half_width']:.2f} (Hoeffding; no information above 0.5). The smallest has "
         f"{found['n_min']:,} (the paper's n_min). Queries lie {found['distance']:.2f} from their region's centre."
     )
 
@@ -50,11 +50,11 @@ MODEL_HEADER = ["model", "rows", "regions", f"≥ {FEW} rows", "std. error"]
 
 
 def model_rows(own: Coverage) -> list[list[str]]:
-    """By model: its rows, the regions with any and with enough of them, the median standard error in those with any."""
+    """Per model: rows, regions with any and with enough of them, median standard error in regions with any."""
     table = []
-    for place, name in enumerate(own.pool.names):
-        count = own.count[:, place]
-        error = own.error[:, place][count > 0]
+    for index, name in enumerate(own.pool.names):
+        count = own.count[:, index]
+        error = own.error[:, index][count > 0]
         table.append(
             [
                 name,
@@ -76,13 +76,13 @@ def joining_rows(found: Mapping[str, Any]) -> list[list[str]]:
         ["without a row", f"{before['empty']:.0%}", f"{after['empty']:.0%}"],
         [f"fewer than {FEW} rows", f"{before['few']:.0%}", f"{after['few']:.0%}"],
         [f"{FEW} rows or more", f"{before['enough']:.0%}", f"{after['enough']:.0%}"],
-        ["rows of a cell, median", f"{before['median_rows']:g}", f"{after['median_rows']:g}"],
+        ["rows per cell, median", f"{before['median_rows']:g}", f"{after['median_rows']:g}"],
         ["n_min", f"{before['n_min']:,}", f"{after['n_min']:,}"],
         ["concentration term", f"{before['concentration']:.2f}", f"{after['concentration']:.2f}"],
     ]
 
 
-PARTNER_HEADER = ["partners", "rows a cell", "± of its accuracy", "concentration term"]
+PARTNER_HEADER = ["partners", "rows per cell", "± of its accuracy", "concentration term"]
 
 
 def partner_rows(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -120,15 +120,15 @@ def error_rows(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """The errors in a sentence; squared, because absolute errors reward exaggeration."""
+    """The errors in one sentence; squared, because absolute errors reward overconfidence."""
     squared, gain = found["accuracy_squared"], found["gain_squared"]
     half = gain["half_width"]
     if half is None or abs(gain["mean"]) <= half:
-        outcome = "no difference that these rows could show"
+        outcome = "no difference that these rows could detect"
     else:
-        outcome = "the federation's router is better" if gain["mean"] > 0 else "a router of your own is better"
+        outcome = "the federation's router is better" if gain["mean"] > 0 else "your own router is better"
     also = (
-        f" On {found['only_federated']:,} rows a router of your own has nothing to say and the federation's has."
+        f" On {found['only_federated']:,} rows only the federation's router has an estimate."
         if found["only_federated"]
         else ""
     )
@@ -139,7 +139,7 @@ def verdict(found: Mapping[str, Any]) -> str:
 
 
 def write_page(document: Mapping[str, Any], own: Coverage, figure: Figure, command: str, out: Path) -> Path:
-    """``coverage.html``, which needs nothing else."""
+    """Write ``coverage.html``, a self-contained page."""
     page = Page(f"Coverage of {document['data']}")
     page.text(headline(document), "lead")
     page.text(precision(document))
@@ -148,7 +148,7 @@ def write_page(document: Mapping[str, Any], own: Coverage, figure: Figure, comma
     page.figure(
         inline(figure),
         f"Rows of each (region, model) cell. Regions are {document['regions_from']}. Orange: no row, so nothing is "
-        "known about that model on such queries.",
+        "known about that model for such queries.",
     )
     page.heading("Models")
     page.table(MODEL_HEADER, model_rows(own))
@@ -162,41 +162,42 @@ def write_page(document: Mapping[str, Any], own: Coverage, figure: Figure, comma
         ["region", "queries", "mean distance to centre", "tasks"],
         [
             [
-                str(place + 1),
-                f"{int(own.queries[place]):,}",
-                f"{own.distance[place]:.2f}" if own.queries[place] else "",
-                ", ".join(f"{task} {many / own.queries[place]:.0%}" for task, many in own.tasks[place][:MOST_TASKS]),
+                str(index + 1),
+                f"{int(own.queries[index]):,}",
+                f"{own.distance[index]:.2f}" if own.queries[index] else "",
+                ", ".join(f"{task} {count / own.queries[index]:.0%}" for task, count in own.tasks[index][:MOST_TASKS]),
             ]
-            for place in range(len(own.count))
+            for index in range(len(own.count))
         ],
     )
-    page.heading("What joining would bring")
+    page.heading("What joining would add")
     if document["joining"] is not None:
         page.table(JOINING_HEADER, joining_rows(document["joining"]))
     for sentence in document["joining_told"]:
         page.text(sentence)
     if document["partners"] is not None:
         page.table(PARTNER_HEADER, partner_rows(document["partners"]))
-        page.text(EVENLY, "soft")
+        page.text(ASSUMPTION, "soft")
     if document["errors"] is not None and document["errors"]["rows"]:
         page.heading("Errors on your own rows")
         page.text(verdict(document["errors"]))
         page.table(ERROR_HEADER, error_rows(document["errors"]))
         page.text(
-            "Mean absolute errors. 'Alone' is a router of the bundle's family learned from your log and judged on rows "
-            "it was not trained on. Of answers that are right or wrong, an absolute error prefers a router that "
-            "exaggerates, so the sentence above goes by squares. " + FLATTERS.get(document["took_part"], ""),
+            "Mean absolute errors. 'Alone' is a router of the bundle's family learned from your log and evaluated on "
+            "rows it was not trained on. For answers that are right or wrong, an absolute error favors an "
+            "overconfident router, so the sentence above uses squared errors. "
+            + OPTIMISTIC.get(document["took_part"], ""),
             "soft",
         )
     page.heading("How to read it")
     page.text(
-        "± is Hoeffding's half-width of a cell's mean accuracy at 95%: it assumes nothing about answers and is wide. "
-        "The standard error is what one would expect. The concentration term is the paper's for all cells at once, at "
-        "λ = 0: the accuracy a router may lose because its smallest non-empty cell has so few rows. It looks at that "
-        "cell alone, so it can rise when an empty cell gets its first row. No text of a query is on this page.",
+        "± is Hoeffding's 95% half-width of a cell's mean accuracy; it assumes nothing about answers, so it is wide. "
+        "The standard error is the typical error. The concentration term is the paper's for all cells at once, at "
+        "λ = 0: the accuracy that a router may lose because its smallest non-empty cell has few rows. It depends on "
+        "that cell alone, so it can rise when an empty cell gets its first row. This page contains no text of queries.",
         "soft",
     )
-    page.heading("Make it again")
+    page.heading("Reproduce this")
     page.code(command)
     path = out / "coverage.html"
     path.write_text(page.html())

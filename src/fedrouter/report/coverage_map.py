@@ -1,4 +1,4 @@
-"""The map of coverage: how many rows each (region, model) cell has, every count printed."""
+"""The coverage map: a heat map of the number of rows in each (region, model) cell."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LETTERS = 22
-"""Of a task label."""
+"""Longest task label."""
 EMPTY = "#F6D5A8"
-"""Cells without a row: a pale orange among blues, told apart by every reader."""
+"""Color of cells without a row: a pale orange among blues, distinguishable to every reader."""
 
 
 def draw(own: Coverage, joining: Joining | None = None, note: str = "") -> Figure:
-    """Rows of each (region, model) cell, of the log and beside it of the federation."""
+    """Draw the rows of each (region, model) cell, in the log and in the federation."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
@@ -30,10 +30,10 @@ def draw(own: Coverage, joining: Joining | None = None, note: str = "") -> Figur
     if joining is not None:
         maps.append(("The federation", joining.federated))
     regions, models = own.count.shape
-    # From a half, so that a single row is not the color of the paper.
+    # From 0.5, so that a single row is not white.
     scale = LogNorm(0.5, max(2, *(int(count.max()) for _, count in maps)))
     longest = max(map(len, own.pool.names))
-    labels = [region_label(own, place) for place in range(regions)]
+    labels = [region_label(own, region) for region in range(regions)]
     width = 0.4 + 0.075 * max(map(len, labels)) + len(maps) * (0.42 * models + 0.3)
     height = 1.1 + 0.27 * regions + 0.06 * longest
     with look.style():
@@ -58,8 +58,8 @@ def _map(panel: Axes, title: str, count: Integers, models: Sequence[str], scale:
         rows = int(count[row, column])
         dark = rows > 0 and scale(rows) > 0.6
         shade = "white" if dark else "black"
-        mark = panel.text(column, row, f"{rows:,}", ha="center", va="center", fontsize=7, color=shade)
-        mark.set_in_layout(False)  # it lies inside its cell, and measuring hundreds takes seconds
+        text = panel.text(column, row, f"{rows:,}", ha="center", va="center", fontsize=7, color=shade)
+        text.set_in_layout(False)  # it is inside its cell, and measuring hundreds takes seconds
     panel.set_title(f"{title}: {int(count.sum()):,} rows")
     panel.set_xticks(range(len(models)), models, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
     panel.set_xticks(np.arange(-0.5, len(models)), minor=True)
@@ -71,9 +71,9 @@ def _map(panel: Axes, title: str, count: Integers, models: Sequence[str], scale:
         side.set_visible(False)
 
 
-def region_label(own: Coverage, place: int) -> str:
-    """A region's number and its most frequent task, where the log has tasks."""
-    if not own.tasks[place]:
-        return str(place + 1)
-    task, _ = own.tasks[place][0]
-    return f"{task if len(task) <= MOST_LETTERS else task[: MOST_LETTERS - 1] + '…'}  {place + 1}"
+def region_label(own: Coverage, region: int) -> str:
+    """A region's most frequent task, if the log has tasks, and its number."""
+    if not own.tasks[region]:
+        return str(region + 1)
+    task, _ = own.tasks[region][0]
+    return f"{task if len(task) <= MOST_LETTERS else task[: MOST_LETTERS - 1] + '…'}  {region + 1}"

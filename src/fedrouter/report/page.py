@@ -1,4 +1,4 @@
-"""A run as one self-contained HTML file: no script, no font, no picture from anywhere else."""
+"""A self-contained HTML page: no scripts, and no fonts or images from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 
 
 class Page:
-    """A page put together from top to bottom; every text is escaped."""
+    """A page built from top to bottom; all text is escaped."""
 
     def __init__(self, title: str) -> None:
         self._title = escape(title)
@@ -24,13 +24,13 @@ class Page:
         self._parts.append(f"<pre>{escape(text)}</pre>")
 
     def figure(self, svg: str, caption: str) -> None:
-        """A figure that :func:`fedrouter.report.style.inline` made."""
+        """Add an SVG figure made by :func:`fedrouter.report.style.inline`."""
         self._parts.append(
             f'<figure style="margin:0">{svg}<figcaption class="soft">{escape(caption)}</figcaption></figure>'
         )
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> None:
-        """The first column holds words, the others numbers; ``best`` is the row to make stand out."""
+        """Add a table: the first column holds text, the others numbers; ``best`` is the row to highlight."""
         head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
         body = "".join(
             f"<tr{' class=best' if number == best else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"

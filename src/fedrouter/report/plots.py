@@ -23,7 +23,7 @@ PER = 1000
 
 
 def curve(frontier: Frontier) -> tuple[Floats, Floats]:
-    """Cost and accuracy of a frontier, by cost."""
+    """Cost and accuracy of a frontier, sorted by cost."""
     order = np.argsort(frontier.cost, kind="stable")
     return frontier.cost[order] * PER, frontier.accuracy[order]
 
@@ -83,7 +83,7 @@ def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
 
 
 def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
-    """One router on one test set, among the single models it chooses from and under the oracle."""
+    """One router on one test set, with the single models and the oracle."""
     from matplotlib.figure import Figure
 
     with look.style():

@@ -62,7 +62,7 @@ class Written:
 
 
 def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Path) -> Written:
-    """``OUT/<name>/``: every sheet as PNG and SVG, every point as CSV, the rest as JSON."""
+    """Write ``OUT/<name>/``: every sheet as PNG and SVG, every point as CSV, the rest as JSON."""
     folder = out / experiment.name
     folder.mkdir(exist_ok=True)
     figures = []
@@ -107,7 +107,7 @@ def write_points(path: Path, points: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple[Path, Path]:
-    """``claims.md`` and ``claims.html``: each claim, where it is made, what was measured, and the verdict."""
+    """Write ``claims.md`` and ``claims.html``: each claim, its section, what was measured, and the verdict."""
     claims = unique([claim for result in results for claim in result.claims])
     markdown, html = out / "claims.md", out / "claims.html"
     markdown.write_text(_markdown(claims, origin))
@@ -116,7 +116,7 @@ def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple
 
 
 def counted(claims: Sequence[Claim]) -> str:
-    """How many claims have each verdict."""
+    """The number of claims with each verdict."""
     verdicts = [claim.verdict for claim in claims]
     return (
         f"{len(claims)} claims: {verdicts.count(HOLDS)} hold, {verdicts.count(FAILS)} do not, "
@@ -145,7 +145,7 @@ def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
         "",
         f"    {origin.command}",
         "",
-        "How claims are judged:",
+        "How verdicts are decided:",
         "",
         *(f"- {rule}" for rule in RULES),
         "",
@@ -153,7 +153,7 @@ def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
         "|---|---|---|---|---|",
     ]
     for claim in claims:
-        verdict = f"{MARKS[claim.verdict]} {claim.verdict}"
+        verdict = f"{SIGNS[claim.verdict]} {claim.verdict}"
         cells = (f"`{claim.name}`", verdict, claim.text, claim.section, claim.measured)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join([*lines, ""])
@@ -188,7 +188,7 @@ class ClaimsPage(Page):
     """A page with claims; a verdict is shown redundantly as word, mark and color."""
 
     def claims(self, claims: Sequence[Claim]) -> None:
-        """Everything about each claim."""
+        """Add a table with everything about each claim."""
         body = "".join(
             f"<tr><td {TEXT}>{escape(claim.text)}<br><code>{escape(claim.name)}</code></td>"
             f"<td {TEXT}>{_verdict(claim.verdict)}</td>"
@@ -212,5 +212,5 @@ def _verdict(verdict: str) -> str:
     ink, ground = COLORS[verdict]
     return (
         f'<span style="color:{ink};background:{ground};padding:.1rem .5rem;border-radius:.3rem;font-weight:600;'
-        f'white-space:nowrap">{MARKS[verdict]} {escape(verdict)}</span>'
+        f'white-space:nowrap">{SIGNS[verdict]} {escape(verdict)}</span>'
     )

@@ -1,8 +1,8 @@
-"""Draws every sheet of the experiments in one style.
+"""Draw the figures ("sheets") of the experiments in one style.
 
-A sheet is drawn at the size it has in print, with no letter below eight points: up to three columns of panels fill
-the width of a page, four or five that of a page on its side. The same kind of line looks the same on every sheet, and
-no two kinds that meet in a panel differ by color alone.
+A sheet has its size in print, with no text below eight points: up to three columns of panels fill the width of a page,
+four or five that of a page in landscape. A kind of line looks the same on every sheet, and two kinds in one panel never
+differ by color alone.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ KINDS: Mapping[str, Look] = {
     "six": Look(look.ORANGE, (0, (9, 1.6)), 1.6, "P"),
 }
 WIDTHS = {1: 5.2, 2: 7.2, 3: 7.2, 4: 9.4, 5: 10.0}
-"""Inches across, by number of columns."""
+"""Width in inches, by number of columns."""
 RATIO = 0.78
 """Height of a panel over its width."""
 SMALL = 2.39
-"""Inches across below which a panel is small: taller for its width, the legend below the lines."""
+"""Width in inches below which a panel is small: relatively taller, with the legend below the lines."""
 SIZES: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -66,17 +66,17 @@ SIZES: dict[Any, Any] = {
     "axes.titlepad": 4,
 }
 MARKED = 14
-"""Lines of at most so many points show each of them."""
+"""Most points of a line for which each point has a marker."""
 DOTS = 600.0
-"""Ink of a cloud: a dot's area in square points, times dots, over the panel's width in inches squared."""
+"""Total ink of a scatter plot: area of a dot in square points, times dots, over the squared width in inches."""
 BUBBLE = 430.0
-"""Area in square points of a share of one: such bubbles side by side just touch."""
+"""Area in square points of a share of one: two such bubbles side by side just touch."""
 MANY = 400
-"""Clouds of more points are one picture inside an SVG: a shape for each would make it too large to open."""
+"""Most points that are drawn as shapes in an SVG; more are one raster image, or the file would be too large."""
 
 
 def draw(sheet: Sheet, note: str = "") -> Figure:
-    """The sheet as a figure; ``note`` says above it what was measured on."""
+    """Draw a sheet; ``note`` is written above it and names the data."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -84,30 +84,28 @@ def draw(sheet: Sheet, note: str = "") -> Figure:
     rows = -(-len(sheet.panels) // columns)
     width = WIDTHS[min(columns, max(WIDTHS))]
     if any(isinstance(panel, Bubbles) for panel in sheet.panels):
-        width = max(width, WIDTHS[2])  # the names of rows take their part
+        width = max(width, WIDTHS[2])  # the row names need space
     height = max(_height(panel, width / columns) for panel in sheet.panels)
     with look.style(), matplotlib.rc_context(SIZES):
         figure = Figure(figsize=(width, rows * height + 0.25 * bool(note)), layout="constrained")
-        places = list(
-            figure.subplots(rows, columns, squeeze=False, sharey="row" if _comparable(sheet) else "none").flat
-        )
-        for axes, panel in zip(places, sheet.panels, strict=False):
+        grid = list(figure.subplots(rows, columns, squeeze=False, sharey="row" if _comparable(sheet) else "none").flat)
+        for axes, panel in zip(grid, sheet.panels, strict=False):
             if isinstance(panel, Bubbles):
                 _bubbles(axes, panel)
             else:
                 _panel(axes, panel, width / columns)
-        for axes in places[len(sheet.panels) :]:
+        for axes in grid[len(sheet.panels) :]:
             axes.set_axis_off()
-        _share_labels(figure, sheet.panels, places, columns)
+        _share_labels(figure, sheet.panels, grid)
         if note:
             figure.suptitle(note, fontsize=8, color="#555555", x=0.01, ha="left")
-        figure.draw_without_rendering()  # ticks and layout are made when first drawn: here, with these sizes
+        figure.draw_without_rendering()  # ticks and layout are computed at the first drawing, so draw with these sizes
         figure.set_layout_engine("none")
     return figure
 
 
 def _comparable(sheet: Sheet) -> bool:
-    """Whether panels side by side should share their scale: frontiers on one test set, not on many clients' own."""
+    """Whether panels side by side share their scale: frontiers on one test set, not on each client's own."""
     return sheet.columns <= 3 and all(
         isinstance(panel, Panel) and panel.axes and panel.y_label == ACCURACY_LABEL for panel in sheet.panels
     )
@@ -147,7 +145,7 @@ def _panel(axes: Axes, panel: Panel, width: float) -> None:
 
 
 def _log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Plain numbers at powers of ten; on a short axis also between them, where there is room."""
+    """Label powers of ten with plain numbers; on a short axis also values between them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     decades = np.log10(high / low)
@@ -158,7 +156,7 @@ def _log_ticks(axis: Axis, low: float, high: float) -> None:
 
 
 def _dots(axes: Axes, line: Line, size: float) -> None:
-    """A cloud of points; what is not everyone stands out."""
+    """A scatter plot; points of a kind other than "everyone" are larger."""
     kind = KINDS[line.kind]
     x, y = np.asarray(line.x, np.float64), np.asarray(line.y, np.float64)
     axes.scatter(
@@ -174,9 +172,9 @@ def _dots(axes: Axes, line: Line, size: float) -> None:
 
 
 def _line(axes: Axes, line: Line, alone: bool) -> None:
-    """A line and its band; one of a thin kind is thin only among others of its kind, and else lies on top.
+    """A line and its band; a line of a thin kind is drawn thicker and on top if it is the only one of its kind.
 
-    A router that does not route has all its points in one place: that is marked, or nothing would be seen.
+    A router that always chooses one model has all its points in one spot, which gets a marker to be visible.
     """
     kind = KINDS[line.kind]
     x, y = np.asarray(line.x, np.float64), np.asarray(line.y, np.float64)
@@ -196,7 +194,7 @@ def _line(axes: Axes, line: Line, alone: bool) -> None:
 
 
 def _legend(axes: Axes, panel: Panel, small: bool) -> None:
-    """Where the lines leave room; beside a cloud; and below the lines of a small panel, which leave none."""
+    """Add a legend: where the lines leave room, beside a scatter plot, or below the lines of a small panel."""
     from matplotlib.collections import PathCollection
 
     handles, labels = axes.get_legend_handles_labels()
@@ -229,7 +227,7 @@ def _legend(axes: Axes, panel: Panel, small: bool) -> None:
 
 
 def _bubbles(axes: Axes, table: Bubbles) -> None:
-    """Areas are proportional to shares; the row on top is the first."""
+    """A bubble chart: areas are proportional to shares, with the first row on top."""
     shares = np.asarray(table.shares, np.float64)
     row, column = np.nonzero(shares > 0)
     axes.scatter(column, row, s=BUBBLE * shares[row, column], color=look.BLUE, alpha=0.75, linewidths=0)
@@ -243,8 +241,8 @@ def _bubbles(axes: Axes, table: Bubbles) -> None:
     axes.legend(title="share", loc="center left", bbox_to_anchor=(1.0, 0.5), labelspacing=1.0, title_fontsize=8)
 
 
-def _share_labels(figure: Figure, panels: Sequence[Panel | Bubbles], places: Sequence[Axes], columns: int) -> None:
-    """Labels that all panels share are written once; others at each panel."""
+def _share_labels(figure: Figure, panels: Sequence[Panel | Bubbles], grid: Sequence[Axes]) -> None:
+    """Write axis labels that all panels share once, and others at each panel."""
     drawn = [panel for panel in panels if isinstance(panel, Panel) and panel.axes]
     for get, put_one, put_all in (
         ("x_label", "set_xlabel", figure.supxlabel),
@@ -254,6 +252,6 @@ def _share_labels(figure: Figure, panels: Sequence[Panel | Bubbles], places: Seq
         if len(labels) == 1 and len(drawn) > 1 and len(drawn) == len(panels):
             put_all(labels.pop(), fontsize=8)
             continue
-        for axes, panel in zip(places, panels, strict=False):
+        for axes, panel in zip(grid, panels, strict=False):
             if isinstance(panel, Panel) and panel.axes:
                 getattr(axes, put_one)(getattr(panel, get))

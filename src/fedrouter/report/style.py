@@ -1,4 +1,4 @@
-"""One look for every figure: legible in print, safe for color-blind readers, the same bytes every time."""
+"""The style of all figures: legible in print, safe for color-blind readers, and reproducible to the byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrouter.errors import MissingExtra
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette; black last, for what must stand out from everything.
+# The palette of Okabe and Ito.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, BLACK = (
     "#0072B2",
     "#E69F00",
@@ -51,7 +51,7 @@ SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw with these settings; needs the [plots] extra."""
+    """Apply the settings while drawing; needs the [plots] extra."""
     try:
         import matplotlib
     except ImportError:
@@ -62,7 +62,7 @@ def style() -> Iterator[None]:
 
 
 def write(figure: Figure, stem: Path) -> list[Path]:
-    """The figure as PNG and SVG."""
+    """Write the figure as PNG and SVG."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     with style():
         figure.savefig(paths[0], metadata={"Software": None})
@@ -71,7 +71,7 @@ def write(figure: Figure, stem: Path) -> list[Path]:
 
 
 def inline(figure: Figure) -> str:
-    """The figure as an SVG element to put into a page."""
+    """The figure as an SVG element for a page."""
     sink = BytesIO()
     with style():
         figure.savefig(sink, format="svg", metadata={"Date": None, "Creator": None})

@@ -1,1 +1,1 @@
-"""Commands of the gateway's operator."""
+"""Commands for operators of a gateway: serve, learn, log, usage, key, bundle."""

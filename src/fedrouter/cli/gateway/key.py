@@ -1,4 +1,4 @@
-"""`fedrouter key`: API keys of the gateway; a token is shown once, when it is made."""
+"""`fedrouter key`: API keys of the gateway; a token is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ app = typer.Typer(help="Create, list or disable the gateway's API keys.", no_arg
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is for.")],
     daily_budget: Annotated[
-        float | None, typer.Option("--daily-budget", min=0, help="US dollars a day (UTC); default: no limit.")
+        float | None, typer.Option("--daily-budget", min=0, help="US dollars per day (UTC); default: no limit.")
     ] = None,
-    rate: Annotated[int | None, typer.Option("--rate", min=1, help="Requests a minute; default: no limit.")] = None,
+    rate: Annotated[int | None, typer.Option("--rate", min=1, help="Requests per minute; default: no limit.")] = None,
     admin: Annotated[
-        bool, typer.Option("--admin", help="May see and score what all keys did, and read /metrics.")
+        bool,
+        typer.Option("--admin", help="Can see and score the decisions of all keys, and read /metrics."),
     ] = False,
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Make a key and show its token, this once."""
+    """Create a key and show its token, once."""
     voice = Voice(as_json)
     with open_store(store, config, create=True) as log:
         identity, token = log.create_key(name, daily_budget, rate, admin)
-    voice.say(f"{identity} ({plain(name)}). The token is shown only now; the store keeps a hash of it.\n")
+    voice.say(f"{identity} ({plain(name)}). The token is shown only now; the store keeps its hash.\n")
     if not as_json:
         voice.console.print(f"  {token}", soft_wrap=True, markup=False)
     made = {"id": identity, "name": name, "token": token, "admin": admin}
@@ -40,12 +41,12 @@ def create(
 
 @app.command("list")
 def list_keys(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
-    """The keys there are, never their tokens."""
+    """List the keys, without their tokens."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         keys = log.all_keys()
     voice.table(
-        ["id", "name", "created (UTC)", "$ a day", "a minute", "admin", "state"],
+        ["id", "name", "created (UTC)", "$ per day", "per minute", "admin", "state"],
         [
             [
                 key.id,
@@ -69,7 +70,7 @@ def disable(
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Close a key for good; its log stays."""
+    """Disable a key permanently; its log stays."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         if not log.disable_key(identity):

@@ -1,4 +1,4 @@
-"""`fedrouter log`: look at the evaluation log, export it to learn from, forget what is old."""
+"""`fedrouter log`: show the evaluation log, export it for learning, delete old decisions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ app = typer.Typer(help="Show, export or prune the gateway's evaluation log.", no
 
 @app.command()
 def show(
-    decision: Annotated[str | None, typer.Argument(metavar="[ID]", help="One decision, with its scores.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many of the newest.")] = 20,
-    key: Annotated[str | None, typer.Option("--key", help="Only requests of this key's id.")] = None,
+    decision: Annotated[str | None, typer.Argument(metavar="[ID]", help="Decision to show with its scores.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of decisions to show.")] = 20,
+    key: Annotated[str | None, typer.Option("--key", help="Show only requests of the key with this id.")] = None,
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """The newest decisions, or one of them."""
+    """Show the newest decisions, or one decision."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         if decision is None:
@@ -51,7 +51,7 @@ def show(
             ],
         )
         if not records:
-            voice.say("No decision yet.")
+            voice.say("No decisions yet.")
         voice.result({"decisions": [record.to_json() for record in records]})
         return
     assert found is not None
@@ -73,37 +73,37 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="File to write: .parquet, .jsonl or .csv.")],
     since: Since = None,
     until: Until = None,
-    encoder: Annotated[str | None, typer.Option("--encoder", help="Whose embeddings, if there are several.")] = None,
-    with_text: Annotated[bool, typer.Option("--with-text", help="Also the prompts, where they were stored.")] = False,
+    encoder: Annotated[str | None, typer.Option("--encoder", help="Encoder, if the log has several.")] = None,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Include the prompts, if they were stored.")] = False,
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Write the scored requests as an evaluation log that simulate, client join and federation read."""
+    """Export the scored requests as an evaluation log for simulate, client join and federation client."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         done = log.export(out, moment(since, "--since"), moment(until, "--until"), encoder, with_text)
     voice.say(f"{done.path}: {done.rows:,} evaluations with embeddings of {done.encoder}")
     if done.left_out:
-        voice.say(f"{done.left_out:,} decisions left out: no score, no model that served, no cost or no embedding")
+        voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
     voice.next(f"fedrouter coverage --data {out}", f"fedrouter client join BUNDLE --client NAME={out} --out joined")
     voice.result(done.to_json())
 
 
 @app.command()
 def prune(
-    before: Annotated[str, typer.Option("--before", metavar="TIME", help="A date (UTC), or a span back: 90d.")],
+    before: Annotated[str, typer.Option("--before", metavar="TIME", help="A date (UTC), or an age such as 90d.")],
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Forget decisions, prompts, embeddings and scores before a time; what they cost stays counted."""
+    """Delete decisions, prompts, embeddings and scores before a time; usage still counts them."""
     voice = Voice(as_json)
     at = moment(before, "--before")
     assert at is not None
     with open_store(store, config) as log:
         gone = log.prune(at)
-    voice.say(f"{gone:,} decisions before {shown_time(at)} UTC forgotten; usage still counts them")
+    voice.say(f"{gone:,} decisions before {shown_time(at)} UTC deleted; usage still counts them")
     voice.result({"pruned": gone, "before": at})
 
 

@@ -1,4 +1,4 @@
-"""Which store a command means, and how a person names a time."""
+"""Options that commands on a store share: the store itself, and points in time."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ SPANS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", help=f"sqlite:///PATH or postgresql://…; default: the config's, or {DEFAULT}."),
+    typer.Option("--store", help=f"sqlite:///PATH or postgresql://…; default: the one in --config, or {DEFAULT}."),
 ]
-ConfigPath = Annotated[Path | None, typer.Option("--config", help="The gateway's gateway.yaml, for its store.")]
+ConfigPath = Annotated[Path | None, typer.Option("--config", help="Gateway config file (YAML), to use its store.")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="A date (2026-01-31, UTC) or a span back (7d, 12h).")
+    str | None, typer.Option("--since", metavar="TIME", help="Start: a date (2026-01-31, UTC) or an age (7d, 12h).")
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Likewise; not included.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="End, exclusive; like --since.")]
 
 
 def open_store(store: str | None, config: Path | None, *, create: bool = False) -> Store:
-    """The store named by --store, else by the config, else the default one."""
+    """Open the store of --store, or else of --config, or else the default."""
     from fedrouter.store.store import Store
 
     return Store.open(store or (_configured(config) if config else DEFAULT), create=create)
 
 
 def moment(text: str | None, option: str) -> float | None:
-    """Seconds since the epoch for a date and time, UTC unless it says otherwise, or for a span back from now."""
+    """Seconds since the epoch of a date and time, by default in UTC, or of an age such as 7d."""
     if text is None:
         return None
     span = re.fullmatch(r"(\d{1,6})([mhdw])", text)
@@ -48,7 +48,7 @@ def moment(text: str | None, option: str) -> float | None:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise BadInput(f"{option}: expected a date like 2026-01-31 or a span like 30d, 12h, got {text!r}") from None
+        raise BadInput(f"{option}: expected a date like 2026-01-31 or an age like 30d, 12h, got {text!r}") from None
 
 
 def shown_time(at: float) -> str:
@@ -56,12 +56,14 @@ def shown_time(at: float) -> str:
 
 
 def plain(text: object) -> str:
-    """What a client or a user wrote, fit for a terminal: no control characters, no markup."""
-    return escape("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in str(text)))
+    """Text of a client or user made safe for a terminal: no control characters, no markup."""
+    return escape(
+        "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(text))
+    )
 
 
 def _configured(path: Path) -> str:
-    # Only the store is read: this must work where the upstreams' keys are not in the environment.
+    # Only the store is read, because the API keys of upstreams may not be in the environment.
     try:
         import yaml
     except ImportError:

@@ -1,4 +1,4 @@
-"""`fedrouter usage`: what requests cost, and what routing saved against the baseline model."""
+"""`fedrouter usage`: cost of requests, and savings against the baseline model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedrouter.cli.output import Json, Voice
 
 
 class By(StrEnum):
-    """What usage is summed by."""
+    """How usage is grouped."""
 
     day = "day"
     key = "key"
@@ -20,13 +20,13 @@ class By(StrEnum):
 
 
 def usage(
-    by: Annotated[By, typer.Option("--by", help="Sum by day (UTC), API key, or model.")] = By.day,
+    by: Annotated[By, typer.Option("--by", help="Group by day (UTC), API key or model.")] = By.day,
     since: Since = None,
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Requests, tokens, cost, and savings against the baseline model."""
+    """Show requests, tokens, cost, and savings against the baseline model."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         rows = log.usage(by.value, moment(since, "--since") or 0.0)
@@ -57,5 +57,5 @@ def usage(
     if rows:
         voice.say(f"\n{total['requests']:,} requests, ${total['cost']:.4f}, saved ${total['saved']:.4f}")
     else:
-        voice.say("No request yet.")
+        voice.say("No requests yet.")
     voice.result({"by": by.value, "rows": [row.to_json() for row in rows], "total": total})

@@ -171,10 +171,10 @@ def _say(voice: Voice, found: dict[str, Any], own: Coverage) -> None:
         voice.say(escape(sentence))
     if found["partners"] is not None:
         voice.table(report.PARTNER_HEADER, report.partner_rows(found["partners"]))
-        voice.say(report.EVENLY)
+        voice.say(report.ASSUMPTION)
     if found["errors"] is not None and found["errors"]["rows"]:
         voice.say(f"\n{report.verdict(found['errors'])}")
-        if found["took_part"] in report.FLATTERS:
-            voice.say(report.FLATTERS[found["took_part"]])
+        if found["took_part"] in report.OPTIMISTIC:
+            voice.say(report.OPTIMISTIC[found["took_part"]])
     for warning in found["warnings"]:
         voice.warn(escape(warning))
