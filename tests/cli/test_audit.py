@@ -3,13 +3,11 @@
 import json
 import sqlite3
 import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cli import command
 from conftest import drawn_evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
@@ -19,18 +17,15 @@ from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 
-COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "audit"]
 MODELS = ("model-0", "model-1", "model-2")
 
 
 def run(*arguments):
-    return subprocess.run(COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=120)
+    return command.run("audit", *arguments)
 
 
 def answer(*arguments):
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return command.answer("audit", *arguments)
 
 
 @pytest.fixture

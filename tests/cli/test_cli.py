@@ -1,8 +1,6 @@
-"""The commands as a user runs them: real processes, real files, JSON on stdout and nothing else there."""
+"""The commands as a user runs them: real files, JSON on stdout and nothing else there."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-COMMAND = [str(Path(sys.executable).with_name("fedrouter"))]
+from cli.command import answer, answer_process, run, run_process
+
 AREAS = {"auc", "auc_common", "max_accuracy", "min_cost", "max_cost"}
-
-
-def run(*arguments, cwd=None):
-    return subprocess.run(COMMAND + [str(a) for a in arguments], capture_output=True, text=True, cwd=cwd, timeout=300)
-
-
-def answer(*arguments):
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +72,8 @@ def test_simulate_writes_figures_and_a_page_that_needs_nothing_else(simulated):
 def test_the_same_seed_writes_the_same_bundle(simulated, table, tmp_path):
     _, document = simulated
     out = tmp_path / "again"
-    again = answer("simulate", "--data", table, "--router", "mlp", "--clients", 4, "--rounds", 2, "--out", out)
+    options = ("--data", table, "--router", "mlp", "--clients", 4, "--rounds", 2, "--out", out)
+    again = answer_process("simulate", *options)
     for name in ("bundle.json", "router.safetensors"):
         first, second = (Path(one["bundles"]["mlp"]) / name for one in (document, again))
         assert first.read_bytes() == second.read_bytes()
@@ -93,7 +83,7 @@ def test_the_same_seed_writes_the_same_bundle(simulated, table, tmp_path):
 
 @pytest.mark.slow
 def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
-    done = run("demo", "--out", tmp_path / "demo", "--json")
+    done = run_process("demo", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["simulated"] is True
@@ -143,7 +133,7 @@ def test_route_ranks_every_model_by_the_rule(simulated):
 
 
 def test_auto_is_the_default_and_the_paper_has_two_families(table, tmp_path):
-    default = answer("simulate", "--data", table, "--clients", 3, "--out", tmp_path / "default")
+    default = answer("simulate", "--data", table, "--clients", 2, "--out", tmp_path / "default")
     assert list(default["results"]["federated"]) == ["auto"]
     assert json.loads((Path(default["bundle"]) / "bundle.json").read_text())["family"] == "auto"
     paper = answer(
@@ -162,7 +152,7 @@ def test_auto_is_the_default_and_the_paper_has_two_families(table, tmp_path):
     )
     assert list(paper["results"]["federated"]) == ["kmeans", "mlp"]
     assert paper["settings"]["federated"]["kmeans"]["paper"] is True
-    assert paper["settings"]["federated"]["mlp"]["held_out"] == 0
+    assert paper["settings"]["federated"]["mlp"]["validation_fraction"] == 0
 
 
 def test_explain_shows_a_table_to_a_person(simulated):
@@ -205,7 +195,7 @@ def test_bad_input_is_one_line_and_no_traceback(simulated, table, tmp_path, argu
 
 
 def test_with_json_an_error_is_a_document_too(tmp_path):
-    done = run("simulate", "--data", tmp_path / "nowhere.csv", "--out", tmp_path / "out", "--json")
+    done = run_process("simulate", "--data", tmp_path / "nowhere.csv", "--out", tmp_path / "out", "--json")
     assert done.returncode == 2
     assert "no such file" in json.loads(done.stdout)["error"]
 
@@ -226,7 +216,7 @@ def test_a_folder_with_something_in_it_is_never_overwritten_unless_a_run_made_it
 
 
 def test_the_version_and_help_are_there():
-    assert run("--version").stdout.strip().count(".") == 2
-    help_text = run("--help").stdout
+    assert run_process("--version").stdout.strip().count(".") == 2
+    help_text = run_process("--help").stdout
     for command in ("demo", "simulate", "evaluate", "calibrate", "route"):
         assert command in help_text

@@ -1,9 +1,6 @@
-"""`fedrouter data` as a user runs it: real processes, a real server, real files."""
+"""`fedrouter data` as a user runs it: a real server, real files."""
 
 import hashlib
-import json
-import os
-import subprocess
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from cli.test_cli import COMMAND
+from cli import command
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.data.split import write_table
@@ -25,15 +22,12 @@ SHARDS = (
 )
 
 
-def run(*arguments, **settings):
-    command = [*COMMAND, "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **settings})
+def run(*arguments, **environment):
+    return command.run("data", *arguments, **environment)
 
 
-def answer(*arguments, **settings):
-    done = run(*arguments, "--json", **settings)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def answer(*arguments, **environment):
+    return command.answer("data", *arguments, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +82,7 @@ def test_get_checks_against_checksums_that_are_given(mirror, tmp_path):
         (("get", "routerbnech"), "no benchmark 'routerbnech': expected routerbench, routerbench-5shot, sprout"),
         (("get", "sprout", "--sha256", "ab" * 32), "--sha256: expected FILE=HEX with one of train-00000"),
         (("get", "routerbench", "--sha256", "12"), "--sha256 for routerbench_0shot.pkl: expected 64 hex"),
-        (("get", "routerbench"), "cannot be fetched: the server answers 404"),
+        (("get", "routerbench"), "cannot be downloaded: the server answers 404"),
         (("get", "routerbench"), "must have sha256 ba4f77f19517610a707c374e99322d7750c30fc4ae7ff5527888595a1e65d36d"),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ pytest.importorskip("flwr")
 
 from typer.testing import CliRunner
 
-from cli.test_cli import run
+from cli.command import run
 from fedrouter.cli.federation.manage import app
 from fedrouter.errors import FedrouterError
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from cli.test_cli import answer, run
+from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
 from fedrouter.learning.traffic import evaluations_of

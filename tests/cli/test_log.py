@@ -1,28 +1,16 @@
-"""`fedrouter log`, `usage` and `key` as a user runs them: real processes on a real store."""
+"""`fedrouter log`, `usage` and `key` as a user runs them: on a real store."""
 
 import dataclasses
 import json
 import re
-import subprocess
 import time
 
 import pytest
 
-from cli.test_cli import COMMAND
+from cli.command import answer, run
 from fedrouter.data.read import read
 from fedrouter.store import Record, new_id
 from fedrouter.store.store import Store
-
-
-def run(*arguments, cwd=None):
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
-
-
-def answer(*arguments, cwd=None):
-    done = run(*arguments, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from cli import command
 from fedrouter.cli.reproduce import NAMES
 from fedrouter.experiments.registry import EXPERIMENTS
 
-COMMAND = [str(Path(sys.executable).with_name("fedrouter")), "reproduce"]
-
 
 def run(*arguments):
-    return subprocess.run(COMMAND + [str(a) for a in arguments], capture_output=True, text=True, timeout=300)
+    return command.run_process("reproduce", *arguments)
 
 
 def answer(*arguments, status=0):
-    done = run(*arguments, "--json")
-    assert done.returncode == status, done.stderr
-    return json.loads(done.stdout)
+    return command.answer_process("reproduce", *arguments, status=status)
 
 
 def write_table(path, world, short_row=None):

@@ -51,8 +51,7 @@ def draw(own: Coverage, joining: Joining | None = None, note: str = "") -> Figur
 def _map(panel: Axes, title: str, count: Integers, models: Sequence[str], scale: Any) -> None:
     from matplotlib import colormaps
 
-    shades = colormaps["Blues"].copy()
-    shades.set_bad(EMPTY)
+    shades = colormaps["Blues"].with_extremes(bad=EMPTY)
     panel.imshow(np.where(count > 0, count, np.nan), cmap=shades, norm=scale, aspect="auto")
     for row, column in np.ndindex(*count.shape):
         rows = int(count[row, column])
