@@ -156,9 +156,14 @@ def test_with_a_bundle_the_federations_cells_stand_beside_ones_own(log, bundles,
 
 @pytest.mark.parametrize(
     ("named", "said"),
-    [(["--client", "client-2"], "The bundle was trained on these rows too"), ([], "is not known (--client NAME checks)")],
+    [
+        (["--client", "client-2"], "The bundle was trained on these rows too"),
+        ([], "is not known (--client NAME checks)"),
+    ],
 )
-def test_a_client_who_may_have_taken_part_is_warned_that_the_comparison_is_optimistic(log, bundles, tmp_path, named, said):
+def test_a_client_who_may_have_taken_part_is_warned_that_the_comparison_is_optimistic(
+    log, bundles, tmp_path, named, said
+):
     done = run("--data", log, "--bundle", bundles / "kmeans", *named, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout

@@ -32,7 +32,7 @@ COLORS = {HOLDS: ("#00664b", "#e0f3ec"), FAILS: ("#8f3f00", "#fdeee4"), UNTESTAB
 """Text and background color of each verdict, both legible in gray print."""
 ON_SCREEN = 1.35
 """Scale of a figure on a page in relation to print."""
-MARKS = {HOLDS: "✓", FAILS: "✗", UNTESTABLE: "–"}
+SIGNS = {HOLDS: "✓", FAILS: "✗", UNTESTABLE: "–"}
 
 
 @dataclass(frozen=True)
