@@ -72,7 +72,7 @@ def personal_page(documents: dict[str, dict]) -> str:
         "# Personal routers at α = 0.03",
         "",
         f"Mean over clients of `auc` / `auc_common` on their own tests, then over {SEEDS} seeds, of routers in the "
-        "paper's form ([how](../growth.md#a-router-of-ones-own)). Local networks train for 20 epochs, as in the paper; "
+        "paper's form ([how](../growth.md#a-personal-router)). Local networks train for 20 epochs, as in the paper; "
         "those inside a personal router with our weights are stopped early.",
         "",
         "    make bench-claims",

@@ -1,0 +1,89 @@
+"""What a user does with a family of another package, in one process: run in an environment that has the package.
+
+Arguments: a table of answers, and a folder for everything that is made. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+from typer.testing import CliRunner
+
+from fedrouter.bundle import load
+from fedrouter.cli.main import app
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.gateway.client import GatewayClient
+from fedrouter.gateway.demo import demo_config
+from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
+from fedrouter.testing.families import FAMILY_CHECKS
+
+QUESTION = "Write a SQL query that counts orders by month."
+
+
+def command(*arguments: object) -> dict:
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def served(bundle: Path, folder: Path) -> dict:
+    """One routed chat completion from a gateway that serves the bundle, over simulated upstreams."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    upstreams = SimulatedServer(Cast())
+    asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result(60)
+    try:
+        with GatewayClient(bundle, upstreams=demo_config(folder, upstreams.url)) as client:
+            answer = client.chat.completions.create(model="auto", messages=[{"role": "user", "content": QUESTION}])
+        return {"model": answer.fedrouter.model, "reason": answer.fedrouter.reason, "choices": len(answer.choices)}
+    finally:
+        asyncio.run_coroutine_threadsafe(upstreams.stop(), loop).result(60)
+        loop.call_soon_threadsafe(loop.stop)
+
+
+def main(table: Path, out: Path) -> None:
+    simulated = command(
+        "simulate", "--data", table, "--router", "median", "--clients", 3, "--seed", 1, "--out", out / "simulate"
+    )
+    bundle = Path(simulated["bundle"])
+    where = ("--data", table, "--seeds", 1, "--jobs", 1, "--out", out / "reproduce")
+    reproduced = command("reproduce", "global", "--router", "median", *where)
+    router = load(bundle).router
+    blend = FAMILIES["auto"].settings(candidates=("query_blind", "median"))
+    assert isinstance(blend, AutoSettings)
+    contract = {}
+    for check in FAMILY_CHECKS:
+        try:
+            check(FAMILIES["median"])
+        except Exception as error:
+            contract[check.__name__] = repr(error)
+    print(
+        json.dumps(
+            {
+                "families": list(FAMILIES),
+                "verbs": list(VERBS),
+                "help": CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "400"}).output,
+                "simulated": simulated["results"]["federated"],
+                "bundle": str(bundle),
+                "reproduced": reproduced["experiments"]["global"]["summary"],
+                "claims": [claim["name"] for claim in reproduced["claims"]],
+                "family": router.family,
+                "estimates": bool(np.isfinite(router.estimate(np.zeros(router.dimension)).accuracy).all()),
+                "routed": command("route", bundle, QUESTION, "--tradeoff", 100),
+                "served": served(bundle, out),
+                "contract": contract,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
