@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-PENDING = {"architecture", "security"}
+PENDING = {"security"}
 PAGES = [
     PROJECT / "README.md",
     PROJECT / "CONTRIBUTING.md",
