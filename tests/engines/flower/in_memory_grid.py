@@ -18,11 +18,11 @@ def altered(message, content=None, error=None, **metadata):
 
 
 class InMemoryGrid(Grid):
-    """``clients`` by node id; ``mishaps`` by node id, each a function of the reply that gives what arrives."""
+    """``clients`` by node id; ``failures`` by node id, each a function of the reply that gives what arrives."""
 
-    def __init__(self, clients, **mishaps):
-        self.clients, self.mishaps, self.messages, self.asked, self.pushes = clients, {}, {}, [], 0
-        self.mishaps = {int(name.removeprefix("node")): mishap for name, mishap in mishaps.items()}
+    def __init__(self, clients, **failures):
+        self.clients, self.failures, self.messages, self.asked, self.pushes = clients, {}, {}, [], 0
+        self.failures = {int(name.removeprefix("node")): failure for name, failure in failures.items()}
 
     def set_run(self, run): ...
 
@@ -60,5 +60,5 @@ class InMemoryGrid(Grid):
                 found.append(altered(message, error=error, src_node_id=1, reply_to_message_id=message_id))
                 continue
             reply = reply_to(message, lambda node=node: self.clients[node])
-            found += self.mishaps.get(node, lambda reply: [reply])(reply)
+            found += self.failures.get(node, lambda reply: [reply])(reply)
         return found

@@ -39,12 +39,12 @@ def clients():
     return {name: Client(name, drawn_evaluations(queries=120, seed=len(name))) for name in NODES}
 
 
-def over_flower(timeout=5.0, members=NODES, also=None, **mishaps):
+def over_flower(timeout=5.0, members=NODES, also=None, **failures):
     """A federation over a grid in memory, and what it reported."""
-    told = []
-    grid = InMemoryGrid({NODES[name]: client for name, client in clients().items()} | (also or {}), **mishaps)
-    report = lambda *words: told.append(words)  # noqa: E731
-    return FlowerFederation(grid, members, timeout, report, pause=0.01), told
+    dropped = []
+    grid = InMemoryGrid({NODES[name]: client for name, client in clients().items()} | (also or {}), **failures)
+    report = lambda *report: dropped.append(report)  # noqa: E731
+    return FlowerFederation(grid, members, timeout, report, pause=0.01), dropped
 
 
 def make_engine(clients):
@@ -98,16 +98,16 @@ def swapped(reply, **parts):
 
 
 def another(array):
-    def mishap(reply):
+    def failure(reply):
         return swapped(reply, arrays=ArrayRecord({**dict(reply.content["arrays"]), "count": array}))
 
-    return mishap
+    return failure
 
 
 PICKLED = Array("object", (1,), "numpy.ndarray", b"\x80\x04\x95")
 TORCHED = Array("float32", (1,), "torch.Tensor", b"12")
 HUGE = Array(np.zeros(10**6))
-MISHAPS = {
+FAILURES = {
     "silence": (lambda reply: [], "no answer within 0.2 s"),
     "an error of the client's": (
         lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "BadInput"))],
@@ -144,44 +144,44 @@ MISHAPS = {
 }
 
 
-@pytest.mark.parametrize("name", MISHAPS)
-def test_a_mishap_costs_that_clients_contribution_and_nothing_else(name):
-    mishap, reason = MISHAPS[name]
-    federation, told = over_flower(timeout=0.2, node12=mishap)
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_costs_that_clients_contribution_and_nothing_else(name):
+    failure, reason = FAILURES[name]
+    federation, dropped = over_flower(timeout=0.2, node12=failure)
     replies = federation.ask("cost_scale", REQUEST)
     assert list(replies) == ["alpha", "gamma"]
     honest = LocalFederation(clients().values()).ask("cost_scale", REQUEST)
     assert all(replies[each].total == honest[each].total for each in replies)
-    assert [words[:2] for words in told] == [("beta", "cost_scale")]
-    assert reason in told[0][2]
-    assert PROMPT not in told[0][2]
+    assert [each[:2] for each in dropped] == [("beta", "cost_scale")]
+    assert reason in dropped[0][2]
+    assert PROMPT not in dropped[0][2]
 
 
 def test_an_answer_that_comes_twice_counts_once():
-    federation, told = over_flower(node12=lambda reply: [reply, reply])
+    federation, dropped = over_flower(node12=lambda reply: [reply, reply])
     assert len(federation.ask("cost_scale", REQUEST)) == 3
-    assert told == []
+    assert dropped == []
 
 
 def test_a_node_that_is_gone_is_named_though_the_superlink_answers_in_its_own_name():
-    federation, told = over_flower(members={**NODES, "delta": 14})
+    federation, dropped = over_flower(members={**NODES, "delta": 14})
     assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "beta", "gamma"]
-    assert told == [("delta", "cost_scale", "not connected")]
+    assert dropped == [("delta", "cost_scale", "not connected")]
 
 
 def test_a_client_that_is_no_longer_on_the_roster_is_one_that_does_not_answer():
-    federation, told = over_flower()
+    federation, dropped = over_flower()
     assert list(federation.ask("cost_scale", REQUEST, ["beta", "zeta"])) == ["beta"]
-    assert told == [("zeta", "cost_scale", "not on the roster")]
+    assert dropped == [("zeta", "cost_scale", "not on the roster")]
 
 
 def test_a_reply_that_cannot_even_be_fetched_keeps_no_other_away():
     def broken(reply):
         raise ValueError(PROMPT)
 
-    federation, told = over_flower(node11=broken)
+    federation, dropped = over_flower(node11=broken)
     assert list(federation.ask("cost_scale", REQUEST)) == ["beta", "gamma"]
-    assert told == [("alpha", "cost_scale", "unreadable reply (ValueError)")]
+    assert dropped == [("alpha", "cost_scale", "unreadable reply (ValueError)")]
 
 
 def test_an_error_inside_a_client_tells_its_kind_and_never_its_text():
@@ -202,11 +202,11 @@ def test_an_error_inside_a_client_tells_its_kind_and_never_its_text():
         careless = Careless("beta", drawn_evaluations())
         careless.error = error
         arrived = []
-        federation, told = over_flower(
+        federation, dropped = over_flower(
             also={12: careless}, node12=lambda reply, into=arrived: into.append(reply) or [reply]
         )
         assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "gamma"]
-        assert told == [("beta", "cost_scale", f"refused: {word}")]
+        assert dropped == [("beta", "cost_scale", f"refused: {word}")]
         assert PROMPT not in repr(arrived[0])
         assert PROMPT.encode() not in arrived[0].deflate()
 
