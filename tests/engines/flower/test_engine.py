@@ -1,5 +1,7 @@
 """The Flower engine: the same answers as in one process, and whatever a client does costs that client alone."""
 
+from functools import cached_property
+
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
@@ -15,6 +17,9 @@ from fedrouter.engines.flower.records import from_records, to_records
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.message import Message
+from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
@@ -66,6 +71,22 @@ def test_a_request_is_written_and_pushed_once_for_all_clients(monkeypatch):
     federation.ask("cost_scale", REQUEST)
     assert written == [REQUEST]
     assert federation._grid.pushes == 1
+
+
+def test_a_request_is_packed_once_and_a_reply_once_from_client_to_server(monkeypatch, tmp_path):
+    """Through journal, records, size limits and validation."""
+    packed, pack = [], Message.__dict__["_packed"].func
+    counted = cached_property(lambda message: packed.append(type(message).__name__) or pack(message))
+    counted.__set_name__(Message, "_packed")
+    monkeypatch.setattr(Message, "_packed", counted)
+    journals = {name: Journal(tmp_path / name) for name in NODES}
+    rows = drawn_evaluations(queries=120)
+    grid = InMemoryGrid({node: Client(name, rows, memory=journals[name]) for name, node in NODES.items()})
+    federation = Checked(FlowerFederation(grid, NODES, 5.0, lambda *report: pytest.fail(str(report)), pause=0.01))
+    assert len(federation.ask("cost_scale", CostScaleRequest(POOL.names))) == 3
+    assert sorted(packed) == ["CostScaleRequest", *["LogCostSums"] * 3]
+    for journal in journals.values():
+        journal.close()
 
 
 def test_if_nothing_can_be_pushed_every_client_is_reported():

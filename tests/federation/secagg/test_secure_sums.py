@@ -416,8 +416,8 @@ def test_of_each_peer_one_secret_is_revealed_and_never_the_other():
     ("survivors", "why"),
     [
         (NAMES[:4], r"4 clients are left, the threshold is 5"),
-        (NAMES[1:], r"not those who began"),
-        ([*NAMES[:5], "stranger"], r"not those who began"),
+        (NAMES[1:], r"not among those that began"),
+        ([*NAMES[:5], "stranger"], r"not among those that began"),
     ],
 )
 def test_nothing_is_revealed_for_too_few_survivors_or_others(survivors, why):

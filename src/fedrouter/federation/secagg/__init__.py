@@ -1,1 +1,1 @@
-"""Secure aggregation: the protocol, its two sides, its cryptography."""
+"""Secure aggregation (Bonawitz et al., 2017): both sides of the protocol, its cryptography, and vectors of sums."""

@@ -1,27 +1,27 @@
-"""A client's side of secure aggregation, and the rules by which it keeps its own sums hidden from the coordinator.
+"""The client side of secure aggregation, and the rules that keep a client's own sums hidden from the coordinator.
 
-Bonawitz et al. (2017). A client adds to its vector one mask for every peer, agreed with that peer, which the peer
-subtracts from its own; and a mask of its own. Both secrets are shared out among the peers: the masking key so that the
-masks towards a client that drops out can be taken off the others' vectors, the seed of its own mask so that the mask
-can be taken off its vector once it is part of the total. Whoever got both could read the client's vector; so for every
-peer a client reveals one or the other, once.
+The protocol is that of Bonawitz et al. (2017). A client adds two kinds of masks to its vector: one for every peer,
+agreed with that peer, which the peer subtracts from its own vector; and one of its own. It splits both secrets among
+the peers: the masking key, so that the masks for a client that drops out can be removed from the other vectors, and
+the seed of its own mask, so that this mask can be removed once its vector is part of the total. Both secrets of a
+client together would reveal its vector, so for every peer a client reveals a share of one or of the other, once.
 
-The rules, whatever the coordinator says:
+The rules, whatever the coordinator sends:
 
-- Keys are fresh for each session, and every step is taken once: one masked vector, one reveal. A client has one session
-  at a time; a new one ends the one before, and each step forgets the secrets it was the last to need.
-- At least three clients, and a threshold above two thirds of them. A client reveals one of two secrets for each peer,
-  so with a threshold above half a coordinator that tells clients different survivors cannot get both secrets of one;
-  above two thirds not even with the help of a third of the clients. And the total it can then unmask has more than half
-  of the clients in it (exactly the threshold at least, with the signed agreement below).
-- Nothing is revealed unless the threshold are said to have survived, this client among them.
-- Who takes part, by which keys, and what is asked enter every mask. Where clients are told different things, their
-  masks do not cancel.
+- Keys are new for each session, and every step happens once: one masked vector, one reveal. A client has one session
+  at a time; a new one ends the previous one, and secrets are deleted as soon as no later step needs them.
+- At least three clients take part, with a threshold above two thirds of them. With a threshold above half, a
+  coordinator that names different survivors to different clients cannot get both secrets of one client; above two
+  thirds, not even with the help of a third of the clients. The total that it can unmask then covers more than half of
+  the clients (at least the threshold, with the signed agreement below).
+- Nothing is revealed unless at least the threshold of clients is reported to have survived, this client among them.
+- The list of clients, their keys and the request enter every mask. If clients receive different ones, their masks do
+  not cancel.
 
-With an identity (:mod:`~fedrouter.federation.secagg.identity`) the peers' keys must be signed by long-term keys on the
-client's roster, and before anything is revealed the threshold of clients must have signed that they were told the same
-survivors. **Without one the coordinator is trusted not to invent peers**: it could play all of them itself, and what is
-left is a protection against one that follows the protocol and reads along.
+With an identity (:mod:`~fedrouter.federation.secagg.identity`) the peers' keys must be signed with long-term keys on
+the client's roster, and before anything is revealed, at least the threshold of clients must have signed the same list
+of survivors. **Without one the coordinator is trusted not to invent peers**: it could impersonate all of them. The
+protocol then protects against a coordinator that follows it and only reads along.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
 from fedrouter.federation.verbs.verb import SecureSum
 
 LEAST_CLIENTS = 3
-"""With two, each could subtract its own from the total."""
+"""With two, each could subtract its own sums from the total."""
 OPEN_SESSION = "secure session"
 
 
@@ -89,7 +89,7 @@ class SecureAggregationClient:
         return cls(client.name, client.answer_hidden, client.memory, client.identity)
 
     def keys(self, request: KeysRequest) -> PublicKeys:
-        """Step 1: fresh keys, the public halves signed if there is something to sign with."""
+        """Step 1: make new keys; the public keys are signed if this client has an identity."""
         (sealing, sealing_public), (masking, masking_public) = new_key(), new_key()
         signature = b""
         if self._identity:
@@ -98,7 +98,7 @@ class SecureAggregationClient:
         return PublicKeys(as_bytes(sealing_public), as_bytes(masking_public), as_bytes(signature))
 
     def shares(self, request: SharesRequest) -> SealedShares:
-        """Step 2: one share of each secret for every client, this one too, sealed so that only it can read it."""
+        """Step 2: split both secrets into a share for every client, this one included, each encrypted for it alone."""
         own = self._take(request.session, "keys")
         self._admit(request, own)
         names = sorted(request.sealing)
@@ -117,7 +117,7 @@ class SecureAggregationClient:
         return SealedShares(np.stack([as_bytes(part) for part in sealed]))
 
     def _admit(self, request: SharesRequest, own: Mapping[str, bytes]) -> None:
-        """Refuse a company in which one's own sums would not be hidden."""
+        """Refuse a group of clients in which this client's sums would not be hidden."""
         size = len(request.sealing)
         if size < LEAST_CLIENTS:
             raise self._refuse(f"{size} clients take part: expected at least {LEAST_CLIENTS}")
@@ -136,7 +136,7 @@ class SecureAggregationClient:
                 raise self._refuse(f"the keys of {name!r} are not signed by a client of that name on the roster")
 
     def masked(self, request: MaskedRequest) -> MaskedVector:
-        """Step 3: the shares held for others are kept, and the own sums leave under masks."""
+        """Step 3: keep the shares of the other clients, and send the own sums under masks."""
         known = self._take(request.session, "shares")
         names, threshold, context = json.loads(known["names"]), json.loads(known["threshold"]), known["context"]
         senders = sorted(request.sealed)
@@ -146,11 +146,11 @@ class SecureAggregationClient:
             raise self._refuse(f"{request.verb!r} does not ask for sums")
         sealing, masking = private_key(known["sealing"]), private_key(known["masking"])
         held = {}
-        place = names.index(self._name)
+        index = names.index(self._name)
         for peer in senders:
             if len(request.sealed[peer]) != len(names):
                 raise BadMessage("sealed shares of another number of clients")
-            secret, sealed = shared_secret(sealing, known[f"sealing/{peer}"]), request.sealed[peer][place].tobytes()
+            secret, sealed = shared_secret(sealing, known[f"sealing/{peer}"]), request.sealed[peer][index].tobytes()
             held[f"held/{peer}"] = unseal(secret, context, peer, self._name, sealed)
             if len(held[f"held/{peer}"]) != SEED_SHARE + KEY_SHARE:
                 raise BadMessage("sealed shares of another length")
@@ -168,7 +168,7 @@ class SecureAggregationClient:
         return MaskedVector(vector)
 
     def agree(self, request: AgreeRequest) -> Agreement:
-        """Sign whom one was told to have survived, once."""
+        """Between steps 3 and 4: sign the list of survivors that this client received, once."""
         if not self._identity:
             raise self._refuse("it has no key to sign with")
         known = self._take(request.session, "masked")
@@ -178,7 +178,7 @@ class SecureAggregationClient:
         return Agreement(as_bytes(self._identity.sign(*what)))
 
     def unmask(self, request: UnmaskRequest) -> RevealedShares:
-        """Step 4: of each peer one share, that of its seed if it survived, that of its masking key if not."""
+        """Step 4: reveal one share of each peer: of its seed if it survived, of its masking key if not."""
         known = self._take(request.session, "agreed" if self._identity else "masked")
         senders, threshold = json.loads(known["senders"]), json.loads(known["threshold"])
         self._enough(request.survivors, senders, threshold)
@@ -186,9 +186,9 @@ class SecureAggregationClient:
             what = _signed_survivors(known["context"], sorted(request.survivors))
             given = [(name, part.tobytes()) for name, part in request.signatures.items() if name in senders]
             valid = [name for name, signature in given if self._identity.signed(name, signature, *what)]
-            # Each signs once, so of two different sets of survivors only one can have so many names under it.
+            # Each client signs once, so at most one list of survivors can have this many signatures.
             if len(valid) < threshold:
-                raise self._refuse("too few have signed that they were told the same survivors")
+                raise self._refuse("too few have signed the same list of survivors")
         shares = {name: as_bytes(known[f"held/{name}"]) for name in senders}
         return RevealedShares(
             {name: shares[name][:SEED_SHARE] for name in senders if name in request.survivors},
@@ -196,22 +196,22 @@ class SecureAggregationClient:
         )
 
     def _enough(self, left: Any, before: Any, threshold: int) -> None:
-        """Refuse if fewer than the threshold are left, or others than were there before, or not oneself."""
+        """Refuse if fewer clients than the threshold are left, or other ones than before, or without this client."""
         if len(left) < threshold:
             raise self._refuse(f"{len(left)} clients are left, the threshold is {threshold}")
         if self._name not in left or not set(left) <= set(before):
-            raise self._refuse("those said to be left are not those who began")
+            raise self._refuse("the clients said to be left are not among those that began")
 
     def _remember(self, session: str, step: str, content: Mapping[str, bytes]) -> None:
         whole = {**content, "session": session.encode(), "step": step.encode()}
         self._memory.remember(OPEN_SESSION, {name: as_bytes(part) for name, part in whole.items()})
 
     def _take(self, session: str, step: str) -> dict[str, bytes]:
-        """What a step needs to go on from the one before, taken out of memory: no step can be done over."""
+        """Take the state that the previous step left out of memory, so that no step can be repeated."""
         found = self._memory.take(OPEN_SESSION) or {}
         known = {name: array.tobytes() for name, array in found.items()}
         if (known.get("session"), known.get("step")) != (session.encode(), step.encode()):
-            if found:  # another session's, which goes on
+            if found:  # of another session, which continues
                 self._memory.remember(OPEN_SESSION, found)
             raise self._refuse("no session is open at this step")
         return {name: part for name, part in known.items() if name not in ("session", "step")}

@@ -1,11 +1,14 @@
-"""The coordinator's side of secure aggregation: it gets the total of the clients' sums, and of no client its own.
+"""The coordinator side of secure aggregation: computes the total of the clients' sums without seeing any of them.
 
-Bonawitz et al. (2017); the clients' side, with the rules that make it so, is
-:mod:`~fedrouter.federation.secagg.client`. A question costs four steps over the federation instead of one (five where
-clients sign what they were told), and clients may drop out at each, as long as the threshold remains.
+The protocol is that of Bonawitz et al. (2017); the rules that clients enforce are in
+:mod:`~fedrouter.federation.secagg.client`. A request takes four steps over the federation instead of one (five if
+clients sign the list of survivors), and clients may drop out at each step as long as the threshold remains.
 
-What it cannot do: vectors are only seen in their total, so one that is rubbish cannot be told from the others. A total
-that no evaluations have is refused; a poisoned one that looks plausible is not.
+The protocol is implemented here because Flower's (SecAgg+) rounds values and trusts the coordinator's list of keys,
+and we know of no maintained package that adds integers exactly modulo 2^64.
+
+Limits: the coordinator sees only the total, so it cannot tell an invalid vector from the others. A total that no
+evaluations could have is refused; a poisoned one that is plausible is not.
 """
 
 from __future__ import annotations
@@ -45,22 +48,22 @@ EVERYONE = "everyone"
 
 
 class TooFewLeft(FedrouterError):
-    """So many clients dropped out of a secure aggregation that nothing can be unmasked."""
+    """Fewer clients than the threshold are left in a secure aggregation, so nothing can be unmasked."""
 
 
 class Secure:
-    """A federation that answers a question for sums with one reply, their total, under the name ``everyone``.
+    """A federation that answers a request for sums with one reply, the total, under the name ``everyone``.
 
-    More than ``threshold`` of the clients asked must see a question through, else :class:`TooFewLeft`. Clients refuse
-    two thirds or less. What is no sum, such as centroids, is asked as it is. ``answered`` are those whose sums are in
-    the last total.
+    More than the fraction ``threshold`` of the clients asked must complete a request, otherwise :class:`TooFewLeft` is
+    raised. Clients refuse two thirds or less. Requests for anything but sums, such as centroids, are passed on as they
+    are. ``answered`` holds the names of the clients whose sums are in the last total.
     """
 
     def __init__(self, federation: Federation, threshold: float = 2 / 3) -> None:
         if not 2 / 3 <= threshold < 1:
-            raise BadInput(f"threshold: expected a share from 2/3 to below 1, got {threshold}")
+            raise BadInput(f"threshold: expected a fraction from 2/3 to below 1, got {threshold}")
         self._federation = federation
-        self._share = threshold
+        self._fraction = threshold
         self.answered: tuple[str, ...] = ()
 
     def clients(self) -> Sequence[str]:
@@ -76,7 +79,7 @@ class Secure:
                 f"{verb}: secure aggregation needs at least {LEAST_CLIENTS} clients, {len(asked)} would be asked; "
                 "enroll more, or let more of them take part in a round"
             )
-        session = _Session(self._federation, verb, payload, int(self._share * len(asked) + 1e-9) + 1)
+        session = _Session(self._federation, verb, payload, int(self._fraction * len(asked) + 1e-9) + 1)
         vector, self.answered = session.run(asked)
         total = sums.unflatten(payload, vector, len(self.answered))
         wrong = fault(verb, payload, total)
@@ -86,7 +89,7 @@ class Secure:
 
 
 class _Session:
-    """One question, from keys to total."""
+    """One request, from keys to total."""
 
     def __init__(self, federation: Federation, verb: str, payload: Request[Any], threshold: int) -> None:
         self._federation = federation
@@ -96,7 +99,7 @@ class _Session:
         self._id = secrets.token_hex(16)
 
     def run(self, asked: Sequence[str]) -> tuple[Vector, tuple[str, ...]]:
-        """The sum ``(m,)`` of the vectors of those who saw it through, and who they are."""
+        """The sum ``(m,)`` of the vectors of the clients that completed the request, and their names."""
         keys = self._step("keys", KeysRequest(self._id), asked)
         sealing = {name: reply.sealing for name, reply in keys.items()}
         masking = {name: reply.masking for name, reply in keys.items()}
@@ -143,12 +146,12 @@ class _Session:
         if left < self._threshold:
             raise TooFewLeft(
                 f"{self._verb}: {left} clients were left at the step {step!r} of secure aggregation, which needs "
-                f"{self._threshold}; nothing of what they sent can be read"
+                f"{self._threshold}; nothing that they sent can be read"
             )
 
 
 def _of_one_length(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
-    """Those as long as most are: others cannot be added, and their clients count as gone."""
+    """The vectors of the most common length: others cannot be added, and their clients count as dropped out."""
     common = Counter(map(len, vectors.values())).most_common(1)[0][0]
     return {name: vector for name, vector in vectors.items() if len(vector) == common}
 
