@@ -1,13 +1,17 @@
-"""The package's shape: what may import what, and what importing it costs."""
+"""The shape of the package: which module may import which, what importing costs, and what each room keeps to itself."""
 
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import fedrouter
 
 PACKAGE = Path(fedrouter.__file__).parent
+PROJECT = Path(__file__).parents[1]
 # From docs/architecture.md: a module imports only what stands above it, or beside it in its own folder.
 LAYERS = (
     ("errors", "exact"),
@@ -35,6 +39,84 @@ LAYERS = (
     ("cli",),
     ("testing",),
 )
+# The same inside packages. A name stands for a module or a folder; the longest that fits a module counts, so that
+# "robust" is the folder without "robust.middleware".
+ORDERS = {
+    "cli": (("output",), ("data", "reproduce", "router", "simulate"), ("gateway",), ("federation",), ("main",)),
+    "data": (
+        ("partition", "pickles", "published"),
+        ("download", "forms"),
+        ("source",),
+        ("routerbench", "sprout"),
+        ("read",),
+        ("simulator", "split"),
+    ),
+    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("launcher",)),
+    "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
+    "engines": (("flower", "local"),),
+    "experiments": (
+        ("choice", "claims", "gradients", "protocol", "sheet"),
+        ("experiment",),
+        ("comparison", "run_manifest", "theory"),
+        ("figures",),
+        ("registry",),
+        ("runner",),
+    ),
+    "federation": (
+        ("clustering", "local_training", "message", "plausibility", "seeds"),
+        ("federation", "privacy"),
+        ("client_view", "dp", "robust", "secagg"),
+        ("verbs",),
+        ("secagg.client",),
+        ("client", "middleware", "robust.middleware"),
+        ("secagg.server",),
+        ("families",),
+    ),
+    "gateway": (
+        ("config", "http"),
+        ("config_file", "routing"),
+        ("access", "reference"),
+        ("request_context", "upstream"),
+        ("observe", "routing.decision"),
+        ("gateway",),
+        ("demo", "pipeline"),
+        ("routes",),
+        ("app",),
+        ("client", "server"),
+    ),
+    "learning": (
+        ("allowance", "exploration", "incremental", "schema", "traffic"),
+        ("judges", "new_feedback", "offpolicy"),
+        ("from_log", "panel"),
+    ),
+    "report": (("page", "style"), ("coverage_map", "plots", "sheets"), ("comparison", "coverage", "reproduction")),
+    "routers": (
+        ("base", "features"),
+        ("kmeans", "linear", "mlp", "registry"),
+        ("blend", "mf", "query_blind"),
+        ("personal",),
+    ),
+    "store": (
+        ("engine", "migrations", "records", "tables"),
+        ("accounting", "export", "keys", "scores", "switches"),
+        ("store",),
+        ("writer",),
+    ),
+    "testing": (("attacks", "hostile", "poison", "samples"), ("engines", "families", "verbs")),
+}
+# The verbs of secure aggregation load its implementation when they are answered, so that no other verb needs the
+# cryptography; the implementation needs their messages. Imports inside functions, and no others.
+DEFERRED = {
+    *(
+        (f"fedrouter.federation.verbs.{verb}", "fedrouter.federation.secagg.client")
+        for verb in ("agree", "keys", "masked", "shares", "unmask")
+    ),
+    ("fedrouter.federation.verbs.masked", "fedrouter.federation.verbs.registry"),
+}
+NO_ROOM = {"docs", "examples", "fixtures", "plugin", "real"}
+"""Folders of tests/ that belong to no folder of the package."""
+MOST_FILES = 16
+PRINTING = ("print", "sys.stdout.write", "typer.echo", "Console")
 HEAVY = (
     "torch",
     "sklearn",
@@ -49,32 +131,174 @@ HEAVY = (
 )
 
 
-def layer(module: str) -> int:
-    part = module.split(".")[1]
-    return next(place for place, names in enumerate(LAYERS) if part in names)
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its full name; a folder's ``__init__`` by the folder's."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(["fedrouter", *(parts[:-1] if parts[-1] == "__init__" else parts)])] = path
+    return found
 
 
-def imports(path: Path) -> set[str]:
+def imported(tree: ast.AST, deferred: bool = True) -> set[str]:
+    """Full names of the modules that code imports, but for type checking; inside functions only if ``deferred``."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not deferred:
+            continue
         if isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & modules().keys() or {node.module}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {name for name in found if name.startswith("fedrouter.")}
+        found |= imported(node, deferred)
+    return found
+
+
+@cache
+def imports(module: str, deferred: bool = True) -> frozenset[str]:
+    """The package's own modules that a module imports."""
+    found = imported(ast.parse(modules()[module].read_text()), deferred)
+    return frozenset((found & modules().keys()) - {module})
+
+
+def place(name: str, order) -> tuple[int, str] | None:
+    """The level of a module in an order, and the entry that it belongs to."""
+    fitting = [
+        (len(entry), level, entry)
+        for level, entries in enumerate(order)
+        for entry in entries
+        if f"{name}.".startswith(f"{entry}.")
+    ]
+    return max(fitting)[1:] if fitting else None
+
+
+def out_of_order(prefix: str, order) -> list[str]:
+    """Imports between modules below ``prefix`` that do not go up in an order, and modules that are not in it."""
+    wrong = []
+    for module in modules():
+        if not module.startswith(prefix):
+            continue
+        own = place(module.removeprefix(prefix), order)
+        if own is None:
+            wrong.append(f"{module} is in no level")
+            continue
+        for name in imports(module):
+            if not name.startswith(prefix) or (module, name) in DEFERRED:
+                continue
+            other = place(name.removeprefix(prefix), order)
+            if other is None or other[0] > own[0] or (other[0] == own[0] and other[1] != own[1]):
+                wrong.append(f"{module} imports {name}")
+    return wrong
 
 
 def test_a_module_imports_only_what_stands_above_it():
+    assert not out_of_order("fedrouter.", LAYERS)
+
+
+@pytest.mark.parametrize("package", sorted(ORDERS))
+def test_inside_a_package_a_module_imports_only_what_stands_above_it(package):
+    assert not out_of_order(f"fedrouter.{package}.", ORDERS[package])
+
+
+def test_every_package_has_an_order():
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set(ORDERS)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = {module: {name for name in imports(module) if (module, name) not in DEFERRED} for module in modules()}
+    while free := {module for module, needed in left.items() if not needed & left.keys()}:
+        left = {module: needed for module, needed in left.items() if module not in free}
+    assert not left
+
+
+def test_exceptions_are_deferred_imports_that_are_still_needed():
+    for module, name in DEFERRED:
+        assert name in imports(module)
+        assert name not in imports(module, deferred=False)
+
+
+def test_nothing_imports_a_private_name_of_another_module():
     wrong = []
-    for path in PACKAGE.rglob("*.py"):
-        module = ".".join(["fedrouter", *path.relative_to(PACKAGE).with_suffix("").parts])
-        if module == "fedrouter.__init__":
-            continue
-        for name in imports(path):
-            own_folder = name.split(".")[1] == module.split(".")[1]
-            if layer(name) > layer(module) or (layer(name) == layer(module) and not own_folder):
-                wrong.append(f"{module} imports {name}")
+    folders = (PACKAGE, PROJECT / "benchmarks", PROJECT / "scripts", PROJECT / "examples", PROJECT / "tests")
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        ours = set()  # names that stand for modules of the package
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedrouter"):
+                names = [alias.name for alias in node.names]
+                wrong += [f"{path.name}: {name}" for name in (*node.module.split("."), *names) if private(name)]
+                ours |= {a.asname or a.name for a in node.names if f"{node.module}.{a.name}" in modules()}
+        wrong += [
+            f"{path.name}: {ast.unparse(node)}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and private(node.attr)
+            if isinstance(node.value, ast.Name) and node.value.id in ours
+        ]
     assert not wrong
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def test_only_the_command_line_prints():
+    printing = {
+        module
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "sys.stdout.write", "typer.echo", "Console")
+    }
+    assert not {module for module in printing if not module.startswith("fedrouter.cli.")}
+
+
+def test_only_one_room_and_the_launcher_import_flower():
+    importing = {
+        module
+        for module, path in modules().items()
+        if any(name.split(".")[0] == "flwr" for name in imported(ast.parse(path.read_text())))
+    }
+    assert {module for module in importing if not module.startswith("fedrouter.engines.flower.")} <= {
+        "fedrouter.deployment.launcher"
+    }
+
+
+def test_only_verbs_and_the_client_see_private_rows():
+    """A client wraps its evaluations in `PrivateRows`; nothing but it and the answer to a verb gets them."""
+    seeing = {module for module in modules() if mentions(module, {"PrivateRows", "private_rows"})}
+    assert seeing <= {
+        "fedrouter.federation.client",
+        "fedrouter.federation.client_view",
+        "fedrouter.federation.privacy.rows",
+        "fedrouter.federation.dp.rows",
+    }
+    view = "fedrouter.federation.client_view"
+    reading = {module.rpartition(".")[0] for module in modules() if view in imports(module)}
+    assert reading <= {"fedrouter.federation", "fedrouter.federation.verbs", "fedrouter.federation.secagg"}
+
+
+def mentions(module: str, names: set[str]) -> bool:
+    return any(
+        (node.id if isinstance(node, ast.Name) else node.attr) in names
+        for node in ast.walk(ast.parse(modules()[module].read_text()))
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+
+
+def test_no_folder_has_too_many_files():
+    folders = {path.parent for path in modules().values()}
+    crowded = {folder.name for folder in folders if len(list(folder.glob("*.py"))) > MOST_FILES}
+    assert crowded <= {"verbs"}
+
+
+def test_tests_mirror_the_package():
+    folders = {path.parent.relative_to(PROJECT / "tests") for path in (PROJECT / "tests").rglob("*.py")}
+    stray = [folder for folder in folders if folder.parts and folder.parts[0] not in NO_ROOM]
+    assert not [str(folder) for folder in stray if not (PACKAGE / folder).is_dir()]
 
 
 def test_every_name_of_the_facade_is_there():

@@ -36,4 +36,4 @@ def test_a_run_name_cannot_leave_the_folder_of_runs(tmp_path):
 
     directory = create_coordinator(tmp_path / "coordinator", ("localhost",))
     with pytest.raises(BadInput, match=r"run '\.\./up'"):
-        launcher._perform(None, "../up", directory.flower)
+        launcher.run_job(None, "../up", directory.flower)

@@ -20,7 +20,7 @@ from experiments.small_world import small_world
 from fedrouter.errors import BadInput
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.run_manifest import RunManifest
-from fedrouter.experiments.runner import RunSettings, Unit, _work, complete, reproduce, units_of, write_whole
+from fedrouter.experiments.runner import RunSettings, Unit, complete, reproduce, run_unit, units_of, write_whole
 
 NAMES = ["global", "heterogeneity"]
 UNITS = 3
@@ -145,7 +145,7 @@ def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
 
 def test_an_unexpected_error_is_told_without_its_text(tmp_path, table):
     settings = RunSettings(str(table), "all-mpnet-base-v2", 1, False, ("mlp", "kmeans"), tmp_path)
-    problem = _work(settings, Unit("no such measurement", 0))
+    problem = run_unit(settings, Unit("no such measurement", 0))
     assert problem.startswith("KeyError at runner.py, line ")
     assert "no such" not in problem
     assert not documents(tmp_path)

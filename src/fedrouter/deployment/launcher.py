@@ -24,9 +24,9 @@ def client_app() -> ClientApp:
 
 def server_app() -> ServerApp:
     """The server side: performs the run that is named in its configuration."""
-    return make_server_app(_perform)
+    return make_server_app(run_job)
 
 
-def _perform(connection: Connection, run: str, flower_home: Path) -> None:
+def run_job(connection: Connection, run: str, flower_home: Path) -> None:
     # Flower's home is a folder in the coordinator's state directory, so no path of it travels with the run.
     perform_run(open_coordinator(flower_home.parent), check_name(run, "run"), connection)

@@ -145,7 +145,7 @@ def _measure(settings: RunSettings, units: Sequence[Unit], before: int, jobs: in
     with _one_thread():
         pool = ProcessPoolExecutor(jobs, spawn, _start_worker, (progress,))
         try:
-            futures = {pool.submit(_work, settings, unit): unit for unit in units}
+            futures = {pool.submit(run_unit, settings, unit): unit for unit in units}
             pending: set[Future[str]] = set(futures)
             watch(before, total, "")
             while pending:
@@ -207,7 +207,7 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _work(settings: RunSettings, unit: Unit) -> str:
+def run_unit(settings: RunSettings, unit: Unit) -> str:
     """Measure one unit and write its document; returns the error, or an empty string.
 
     Of an unexpected error only its type and location are returned: its text may quote the data.
