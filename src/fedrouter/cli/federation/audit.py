@@ -29,7 +29,7 @@ NOT_COVERED = (
 
 
 def audit(
-    path: Annotated[Path, typer.Argument(metavar="HOME", help="A client's folder, or its journal.sqlite.")],
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A client's state directory, or its journal.sqlite.")],
     show: Annotated[int | None, typer.Option("--show", metavar="N", help="One message, whole.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="With --show: write its arrays to this .npz and the rest beside it.")

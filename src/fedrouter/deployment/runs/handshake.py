@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.errors import BadInput
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.subset import Subset
+from fedrouter.federation.middleware.validation import Report
 from fedrouter.federation.verbs.hello import Hello, HelloRequest
-
-Report = Callable[[str, str, str], None]
-"""Called for every client that is excluded: client, verb, reason."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import LOCK, Job
@@ -13,6 +13,7 @@ from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.engines.flower.server_app import Connection
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.middleware.subset import Subset
+from fedrouter.federation.middleware.validation import Report
 from fedrouter.files import locked
 
 POLL = 1.0
@@ -46,9 +47,7 @@ def invited(directory: CoordinatorDirectory, job: Job) -> Mapping[str, int]:
     return {name: node for name, node in nodes.items() if not job.clients or name in job.clients}
 
 
-def gather(
-    members: Mapping[str, int], job: Job, connection: Connection, report: Callable[[str, str, str], None]
-) -> tuple[str, ...]:
+def gather(members: Mapping[str, int], job: Job, connection: Connection, report: Report) -> tuple[str, ...]:
     """Names of the clients that take part: all, as soon as all are connected, or after a while those that are."""
     deadline = time.monotonic() + job.gather
     while True:

@@ -7,22 +7,20 @@ error or from the wrong sender is dropped with a reason, and the rest is used.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fedrouter.engines.flower.records import MOST_BYTES, from_records, to_records
 from fedrouter.errors import BadMessage, Refused
 from fedrouter.federation.message import Message as Payload
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.middleware.validation import most_bytes
+from fedrouter.federation.middleware.validation import Report, most_bytes
 from fedrouter.federation.verbs.registry import verb_named
 
 if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.serverapp import Grid
 
-Report = Callable[[str, str, str], None]
-"""Called for every reply that is missing or dropped: client, verb, reason."""
 CATEGORY = "query"
 """Flower's category of messages, of which a verb is the action: ``query.statistics``."""
 PAUSE = 1.0

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrouter.engines.flower.engine import FlowerFederation, Report
+from fedrouter.engines.flower.engine import FlowerFederation
+from fedrouter.federation.middleware.validation import Report
 
 if TYPE_CHECKING:
     from flwr.app import Context
