@@ -33,7 +33,7 @@ def unpack_routers(
     for index, name in enumerate(families):
         kind = router_class(name)
         if kind.composite and name not in composite:
-            raise BadInput(f"a {name} router is made of other routers and cannot be a part here")
+            raise BadInput(f"{name} router: made of other routers, so it cannot be a part here")
         prefix = f"{index}:"
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
         routers.append(kind.from_arrays(pool, own))
@@ -91,7 +91,9 @@ class BlendRouter(Router):
         return self.parts
 
     def regions(self) -> Embeddings | None:
-        return next((found for part in self.parts if (found := part.regions()) is not None), None)
+        found = [regions for part in self.parts if (regions := part.regions()) is not None]
+        # A single region, as of a query-blind part, does not say where queries lie.
+        return next((regions for regions in found if len(regions) > 1), found[0] if found else None)
 
     def cells(self) -> Cells | None:
         return next((found for part in self.parts if (found := part.cells()) is not None), None)

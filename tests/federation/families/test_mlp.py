@@ -386,3 +386,9 @@ def test_held_out_errors_that_cannot_be_are_refused(rows, squares, said):
     sums = ExactSums.of(np.array(squares), np.arange(len(squares)), len(squares))
     with pytest.raises(BadMessage, match=said):
         HeldOutErrors(rows, sums)
+
+
+def test_settings_of_older_bundles_are_read_by_their_present_names():
+    older = {"rounds": 7, "even_heads": False, "smoothing": 0.25, "held_out": 0.0}
+    expected = MLPSettings(rounds=7, zero_init_heads=False, ema_decay=0.25, validation_fraction=0.0)
+    assert MLPSettings.from_json(older) == expected
