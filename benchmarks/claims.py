@@ -81,17 +81,17 @@ def personal_page(documents: dict[str, dict]) -> str:
         f"|---|{'---|' * len(documents)}",
     ]
     for family in ("mlp", "kmeans"):
-        for way, told in ways.items():
+        for way, label in ways.items():
             cells = [summary[f"{way} {family}"] for summary in summaries.values()]
             areas = (f"{cell['auc']['mean']:.3f} / {cell['auc_common']['mean']:.3f}" for cell in cells)
-            lines.append(f"| {family}, {told} | {' | '.join(areas)} |")
+            lines.append(f"| {family}, {label} | {' | '.join(areas)} |")
     lines += ["", "## Clients for whom a personal router is worse than federated and than local", ""]
-    for form, told in list(ways.items())[:1:-1]:
+    for form, label in list(ways.items())[:1:-1]:
         worse = [(name, entry) for name, s in summaries.items() for entry in s["worse than both, auc"]]
         worse = [(name, entry) for name, entry in worse if entry["form"] == form]
         clients = 2 * sum(summary["clients"] for summary in summaries.values())
         lines += [
-            f"With {told}, {len(worse)} of {clients} (client, family) pairs, by `auc`:",
+            f"With {label}, {len(worse)} of {clients} (client, family) pairs, by `auc`:",
             "",
             "| set | seed | family | client | training rows | test queries | federated | local | personal |",
             "|---|---|---|---|---|---|---|---|---|",

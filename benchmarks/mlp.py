@@ -27,20 +27,20 @@ SETS, SEEDS, ROUNDS = ("routerbench_subset", "llmrouter_mix", "mmlu_pro"), 2, 20
 VARIANTS = {
     "the paper's": MLPSettings.paper(rounds=ROUNDS),
     "all four additions (default)": MLPSettings(rounds=ROUNDS),
-    "without even heads": MLPSettings(rounds=ROUNDS, even_heads=False),
+    "without zero-initialized heads": MLPSettings(rounds=ROUNDS, zero_init_heads=False),
     "without the shared step": MLPSettings(rounds=ROUNDS, shared_step=False),
-    "without smoothing": MLPSettings(rounds=ROUNDS, smoothing=0.0),
-    "without early stopping": MLPSettings(rounds=ROUNDS, held_out=0.0),
+    "without moving average": MLPSettings(rounds=ROUNDS, ema_decay=0.0),
+    "without early stopping": MLPSettings(rounds=ROUNDS, validation_fraction=0.0),
 }
 
 
 def measure(evaluations: Evaluations, settings: MLPSettings, seed: int) -> tuple[float, float]:
-    """Squared error on the clients left out, and ``auc_common`` on everybody's test."""
+    """Squared error on the clients left out, and ``auc_common`` on all clients' test."""
     clients = partition(evaluations, seed=seed)
     out = set(np.random.default_rng(seed).permutation(len(clients))[:2].tolist())
-    inside = [client for place, client in enumerate(clients) if place not in out]
+    inside = [client for index, client in enumerate(clients) if index not in out]
     router = learn(LocalFederation(Client(c.name, c.train, OPEN) for c in inside), evaluations.pool, settings, seed)
-    rows = Evaluations.concatenate([clients[place].train for place in sorted(out)])
+    rows = Evaluations.concatenate([clients[index].train for index in sorted(out)])
     predicted = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     areas = sweep(router.estimate(test.embeddings), test.grid()).areas

@@ -34,7 +34,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
 ROWS = 900
 """What every client says it has: a round number near 0.75 · 11,967 / 10."""
-MLP = MLPSettings(rounds=5, hidden=(32,), held_out=0.0, batch_size=256)
+MLP = MLPSettings(rounds=5, hidden=(32,), validation_fraction=0.0, batch_size=256)
 ROUTERS = {
     "kmeans": ("kmeans", KMeansSettings()),
     "query_blind": ("query_blind", FAMILIES["query_blind"].settings()),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-# One thread a process: these matrices are small, and two processes share two cores.
+# One thread per process: these matrices are small, and two processes share two cores.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 import json
@@ -22,33 +22,26 @@ from scipy import stats
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.experiments.protocol import WAYS, compare
-from fedrouter.federation.families.auto import AutoSettings
-from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.linear import KernelSettings, LinearSettings
-from fedrouter.federation.families.mf import MFSettings
-from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.federation.families.registry import Settings
+from fedrouter.federation.families.family import Settings
+from fedrouter.federation.families.registry import FAMILIES
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
 SEEDS = 5
 ROUNDS = 10
-# What is learned, by the name it has in the table; a family may appear in its paper's form and in its own.
-PAPER: dict[str, Settings] = {"kmeans": KMeansSettings(paper=True), "mlp": MLPSettings.paper(rounds=ROUNDS)}
+# Every registered family with its defaults, and those of the paper in the paper's form.
+PAPER: dict[str, Settings] = {
+    name: family.paper.changed(rounds=ROUNDS) for name, family in FAMILIES.items() if family.paper is not None
+}
 OURS: dict[str, Settings] = {
-    "kmeans": KMeansSettings(),
-    "mlp": MLPSettings(rounds=ROUNDS),
-    "linear": LinearSettings(),
-    "kernel": KernelSettings(),
-    "mf": MFSettings(rounds=ROUNDS),
-    "auto": AutoSettings(),
+    name: family.settings().changed(rounds=ROUNDS) for name, family in FAMILIES.items() if name != "query_blind"
 }
 BASELINES = ("query_blind", "best_single", "oracle")
 
 
 def measure(job: tuple[str, int]) -> dict[str, tuple[float, float]]:
-    """``auc`` and ``auc_common`` on the global test of everything, for one set and one seed."""
+    """``auc`` and ``auc_common`` of every router and baseline on the global test, for one set and one seed."""
     name, seed = job
     evaluations = read(DATA / f"{name}.parquet").evaluations
     clients = partition(evaluations, seed=seed)
@@ -77,8 +70,8 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
     order = [name for name in names if "federated" in name] + [n for n in names if n in BASELINES]
     order += [name for name in names if name not in order]
 
-    def mean(name: str, place: int, data: str) -> float:
-        return float(np.mean([run[name][place] for run in found[data]]))
+    def mean(name: str, column: int, data: str) -> float:
+        return float(np.mean([run[name][column] for run in found[data]]))
 
     lines = [
         "# Quality: every family on every set",
@@ -113,8 +106,8 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
         f"|---|{'---|' * (len(SETS) + 1)}",
     ]
     auto = "auto, federated"
-    rivals = ["paper kmeans, federated", "paper mlp, federated", "query_blind", "kmeans, federated", "mlp, federated"]
-    rivals += ["linear, federated", "kernel, federated", "mf, federated", "auto, local", "auto, centralized"]
+    rivals = [*(f"paper {name}, federated" for name in PAPER), "query_blind"]
+    rivals += [*(f"{name}, federated" for name in OURS if name != "auto"), "auto, local", "auto, centralized"]
     for rival in rivals:
         gaps = [np.array([run[auto][1] - run[rival][1] for run in found[data]]) for data in SETS]
         lines.append(f"| {rival} | {' | '.join(map(interval, gaps))} | {interval(np.concatenate(gaps))} |")

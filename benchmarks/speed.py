@@ -54,7 +54,7 @@ def sweeps() -> str:
     """100 λ over 10,000 queries and 20 models, beside the same sweep one query at a time."""
     draw = np.random.default_rng(0)
     shape = (10_000, 20)
-    grid = Grid(ModelPool([f"m{place}" for place in range(20)]), draw.random(shape), draw.random(shape) / 100)
+    grid = Grid(ModelPool([f"m{index}" for index in range(20)]), draw.random(shape), draw.random(shape) / 100)
     estimates = Estimates(grid.pool, draw.random(shape), draw.random(shape) / 100)
     fast = seconds(lambda: sweep(estimates, grid))
     few = 5

@@ -194,6 +194,7 @@ def test_results_of_another_run_are_never_mixed_in(tmp_path):
         (replace(world, dataset=other_data), r"data \('drawn' there, 'other.csv' now\); data_digest"),
         (replace(world, dataset=other_encoder), r"encoder \('drawn' there, 'other' now\)"),
         (replace(world, encode=True), r"encode \(False there, True now\)"),
+        (replace(world, families=("kmeans",)), r"settings_digest"),
     ):
         with pytest.raises(BadInput, match=different):
             RunManifest.of(other).open_folder(tmp_path)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedrouter.errors import BadInput
-from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
 
@@ -38,11 +35,9 @@ def chosen_settings(
     def settings(name: str) -> Settings:
         family = FAMILIES[name]
         start = family.paper if paper and family.paper is not None else family.settings()
-        changes: dict[str, Any] = {"rounds": rounds, "participation": participation}
-        if name == "kmeans":
-            changes |= clusters
-        if isinstance(start, AutoSettings):
-            changes |= {"settings": {"kmeans": FAMILIES["kmeans"].settings().changed(**clusters)}}
-        return start.changed(**changes)
+        own = clusters if name == "kmeans" else {}
+        # A family of families has settings of its parts.
+        parts = {"kmeans": FAMILIES["kmeans"].settings().changed(**clusters)}
+        return start.changed(rounds=rounds, participation=participation, settings=parts, **own)
 
     return {name: settings(name) for name in (known if router == EVERY else [router])}

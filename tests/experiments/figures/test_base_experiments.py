@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,16 @@ from experiments.small_world import check_what_it_says, measured, small_world
 from fedrouter.data.read import read
 from fedrouter.errors import BadInput
 from fedrouter.experiments.comparison import COMPARISON, find
-from fedrouter.experiments.figures import centralized_training, encoders, global_test, heterogeneity, own_test
+from fedrouter.experiments.figures import (
+    centralized_training,
+    encoders,
+    global_test,
+    heterogeneity,
+    new_clients,
+    new_models,
+    own_test,
+    personalization,
+)
 from fedrouter.experiments.registry import EXPERIMENTS, MEASUREMENTS, chosen
 
 GLOBAL = {
@@ -262,3 +272,29 @@ def test_the_registry_knows_every_experiment_of_the_paper_in_its_order():
     assert len(chosen(["all"])) == len(EXPERIMENTS)
     with pytest.raises(BadInput, match=r"'figure-2': expected one of global, own, .*, or all"):
         chosen(["figure-2"])
+
+
+def test_other_families_can_be_compared():
+    """A family that the paper does not have, alone: nothing is claimed about families that were not measured."""
+    names = {
+        global_test: {"global-kernel", "tradeoff-at-inference", "extra-query-blind-kernel"},
+        own_test: {"own-kernel", "own-consistent-kernel"},
+        centralized_training: {"centralized-kernel"},
+        new_models: {"new-models-kernel", "new-models-unchanged"},
+        new_clients: {"new-clients-kernel", "new-clients-forgetting-kernel", "new-clients-no-participation"},
+        personalization: {
+            "personalization-kernel",
+            "extra-personalization-kernel",
+            "personalization-in-sample-kernel",
+        },
+    }
+    world = replace(small_world(), families=("kernel",))
+    documents = {}
+    for module, claims in names.items():
+        experiment = module.EXPERIMENT
+        if experiment.measurement.name not in documents:
+            documents[experiment.measurement.name] = measured(experiment, world)
+        document = documents[experiment.measurement.name]
+        assert {claim.name for claim in experiment.claims([document])} == claims
+        assert json.loads(json.dumps(experiment.summary([document]), allow_nan=False))
+        assert all(sheet.panels for sheet in experiment.sheets([document]))
