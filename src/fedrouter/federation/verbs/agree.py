@@ -47,6 +47,7 @@ def faults(request: AgreeRequest, reply: Agreement) -> str | None:
 
 
 def most_bytes(request: AgreeRequest) -> int:
+    """512 bytes."""
     return MOST_KEY
 
 

@@ -112,6 +112,7 @@ def faults(request: ClusterRequest, reply: Centroids) -> str | None:
 
 
 def most_bytes(request: ClusterRequest) -> int:
+    """4d + 8 bytes for each centre; at most 256 centres, or as many as asked for, of at most 8,192 dimensions."""
     return max(request.clusters, MOST_CENTRES) * (4 * MOST_WIDTH + 8)
 
 

@@ -116,6 +116,7 @@ def faults(request: CostScaleRequest, reply: LogCostSums) -> str | None:
 
 
 def most_bytes(request: CostScaleRequest) -> int:
+    """40 bytes for each model."""
     return len(request.models) * (8 + 2 * 16)
 
 

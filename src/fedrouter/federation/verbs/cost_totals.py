@@ -110,6 +110,7 @@ def faults(request: CostTotalsRequest, reply: CostTotals) -> str | None:
 
 
 def most_bytes(request: CostTotalsRequest) -> int:
+    """32 bytes for each model."""
     return len(request.models) * 2 * 16
 
 

@@ -48,6 +48,7 @@ def faults(request: HelloRequest, reply: Hello) -> str | None:
 
 
 def most_bytes(request: HelloRequest) -> int:
+    """65,536 bytes of names."""
     return MOST_WORDS
 
 

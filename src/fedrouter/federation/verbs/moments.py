@@ -84,6 +84,9 @@ class ModelMoments(Message):
     def sums(self) -> MomentSums:
         return MomentSums(self.count, *(getattr(self, name) for name in SUMS))
 
+    def __add__(self, other: ModelMoments) -> ModelMoments:
+        return ModelMoments.of(self.sums() + other.sums())
+
 
 def answer(client: ClientView, request: MomentsRequest) -> ModelMoments:
     """Products of features with each other, with accuracy, and with cost in its model's unit."""
@@ -165,6 +168,7 @@ def faults(request: MomentsRequest, reply: ModelMoments) -> str | None:
 
 
 def most_bytes(request: MomentsRequest) -> int:
+    """8 + 8r(r + 1) + 32r + 32 bytes for each model."""
     width = feature_map(request.features).width
     return len(request.models) * (8 + 16 * (width * (width + 1) // 2 + 2 * width + 2))
 

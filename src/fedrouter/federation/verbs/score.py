@@ -119,6 +119,7 @@ def faults(request: ScoreRequest, reply: Scores) -> str | None:
 
 
 def most_bytes(request: ScoreRequest) -> int:
+    """16 bytes for each pair of routers."""
     return 16 * len(request.families) ** 2
 
 

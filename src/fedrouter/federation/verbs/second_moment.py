@@ -105,6 +105,7 @@ def faults(request: SecondMomentRequest, reply: SecondMoment) -> str | None:
 
 
 def most_bytes(request: SecondMomentRequest) -> int:
+    """8d(d + 1) bytes; at most 8,192 dimensions, because the request does not name d."""
     return 16 * MOST_WIDTH * (MOST_WIDTH + 1) // 2
 
 

@@ -94,6 +94,10 @@ class CellStatistics(Message):
         parts = (ExactSums(part.reshape(clusters, models, 2)) for part in limbs)
         return CellSums(count.reshape(clusters, models), *parts)
 
+    def __add__(self, other: CellStatistics) -> CellStatistics:
+        cells = 1 + max((int(reply.cell[-1]) for reply in (self, other) if len(reply.cell)), default=0)
+        return CellStatistics.of(self.table(1, cells) + other.table(1, cells))
+
 
 def answer(client: ClientView, request: StatisticsRequest) -> CellStatistics:
     """Lines 9-12: each row belongs to the cell of its query's nearest centre and its model."""
@@ -166,6 +170,7 @@ def faults(request: StatisticsRequest, reply: CellStatistics) -> str | None:
 
 
 def most_bytes(request: StatisticsRequest) -> int:
+    """96 bytes for each of K · M cells."""
     return request.shape[0] * request.shape[1] * (8 + 8 + 16 * len(CELL_SUMS))
 
 

@@ -164,6 +164,7 @@ def faults(request: TrainRequest, reply: Update) -> str | None:
 
 
 def most_bytes(request: TrainRequest) -> int:
+    """The bytes of the weights that were sent (of the heads, if only they are asked for)."""
     return sum(array.nbytes for array in request.returned_weights().values())
 
 

@@ -48,6 +48,7 @@ def faults(request: UnmaskRequest, reply: RevealedShares) -> str | None:
 
 
 def most_bytes(request: UnmaskRequest) -> int:
+    """120 bytes for each surviving client."""
     # More than two thirds of the clients survive, so fewer than half as many as survive have dropped out.
     return len(request.survivors) * (SEED_SHARE + KEY_SHARE)
 

@@ -107,6 +107,7 @@ def faults(request: ValidateRequest, reply: HeldOutErrors) -> str | None:
 
 
 def most_bytes(request: ValidateRequest) -> int:
+    """16 bytes."""
     return 16
 
 

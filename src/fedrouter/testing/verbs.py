@@ -1,0 +1,191 @@
+"""Contract suite for verbs: what every verb's record must keep, those of other packages as well.
+
+A verb is checked with rows and a request that asks something of them::
+
+    def test_my_verb_keeps_the_contract():
+        check_verb(VERB, sample_evaluations(), MyRequest(("small", "medium")))
+
+Each check is a plain function with assertions, so a test may also call one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from fedrouter.errors import Refused
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.client import Client
+from fedrouter.federation.dp.accountant import PrivacyAccountant
+from fedrouter.federation.dp.mechanism import Part
+from fedrouter.federation.dp.rows import NoisyRows
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.middleware.validation import fault, most_bytes
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    MinimumSizes,
+    NoisySums,
+    NoRows,
+    RefusedUnderNoise,
+    RobustTreatment,
+    SecureSum,
+    ShowsEmbeddings,
+    UpdateSteps,
+    Verb,
+    Winsorize,
+)
+from fedrouter.testing.engines import content
+
+MOST_BYTES = 2**40
+"""No honest reply has more bytes than this, whatever is asked."""
+NOISE = DifferentialPrivacy(epsilon=1e9, multiplier=1.0)
+
+
+def check_verb(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
+    """Run every check of the suite on a verb that a client can answer from its rows alone."""
+    check_record(verb)
+    reply = Client("one", rows, OPEN).answer(verb.name, request)
+    check_messages(verb, request, reply)
+    check_minimum_sizes(verb, rows, request)
+    check_differential_privacy(verb, rows, request)
+    check_secure_only(verb, rows, request)
+    check_secure_sum(verb, rows, request)
+    check_robust(verb, request, reply)
+
+
+def check_record(verb: Verb[Any, Any]) -> None:
+    """Every field says something, and every field of the messages is documented."""
+    for part in fields(verb):
+        assert getattr(verb, part.name) is not None, f"{verb.name}: {part.name} is missing"
+    for sentence in (verb.purpose, verb.leaves):
+        complete = sentence[0].isupper() and sentence.endswith(".")
+        assert complete, f"{verb.name}: expected a sentence, got {sentence!r}"
+    assert (verb.most_bytes.__doc__ or "").strip(), f"{verb.name}: most_bytes has no docstring, which the docs print"
+    for kind in (verb.request, verb.reply):
+        assert (kind.__doc__ or "").strip(), f"{kind.__name__}: has no docstring"
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            documented = get_origin(hint) is Annotated and str(get_args(hint)[1]).strip()
+            assert documented, f"{kind.__name__}.{name}: expected Annotated[type, 'shape and meaning']"
+    answered = [getattr(base, "__args__", ()) for base in getattr(verb.request, "__orig_bases__", ())]
+    names = {getattr(arg, "__forward_arg__", getattr(arg, "__name__", "")) for args in answered for arg in args}
+    assert verb.reply.__name__ in names, f"{verb.request.__name__}: expected Request[{verb.reply.__name__}]"
+
+
+def check_messages(verb: Verb[Any, Any], request: Request[Any], reply: Message) -> None:
+    """Request and reply survive packing; an honest reply is valid and no larger than its request allows."""
+    for message, kind in ((request, verb.request), (reply, verb.reply)):
+        assert type(message) is kind
+        assert content(kind.unpack(message.pack())) == content(message), f"{kind.__name__}: changed by packing"
+    most = most_bytes(verb.name, request)
+    assert reply.size <= most < MOST_BYTES, f"{verb.name}: a reply of {reply.size} bytes, {most} are allowed"
+    assert fault(verb.name, request, reply) is None
+    other = type("OtherReply", (Message,), {})()
+    assert fault(verb.name, request, other) is not None, f"{verb.name}: accepts the reply to another verb"
+    if isinstance(verb.embeddings, ShowsEmbeddings):
+        assert isinstance(verb.embeddings.width(reply), int | None)
+        assert isinstance(verb.embeddings.length(reply), float | None)
+
+
+def check_minimum_sizes(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
+    """With minimum group sizes, a log of one query is answered like an empty one."""
+    if isinstance(verb.disclosure, NoRows):
+        return
+    assert isinstance(verb.disclosure, MinimumSizes)
+    assert verb.disclosure.sizes, f"{verb.name}: states no minimum group size"
+    assert set(verb.disclosure.sizes) <= {"cluster", "cell", "span"}
+    single = rows.take(np.flatnonzero(rows.query == rows.query[0]))
+    one, none = (Client("one", own, PrivacyPolicy()) for own in (single, rows.take(np.zeros(0, np.int64))))
+    assert content(one.answer(verb.name, request)) == content(none.answer(verb.name, request)), (
+        f"{verb.name}: a single query shows in the reply"
+    )
+    Client("one", rows, PrivacyPolicy()).answer(verb.name, request)  # refused if a stated size was not applied
+
+
+def check_differential_privacy(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
+    """With differential privacy an answer is refused, or valid; noise on sums covers what one evaluation can move."""
+    policy = PrivacyPolicy(minimum_sizes=None, differential_privacy=NOISE)
+    client = Client("one", rows, policy)
+    how = verb.differential_privacy
+    if isinstance(how, RefusedUnderNoise):
+        try:
+            client.answer(verb.name, request)
+        except Refused:
+            return
+        raise AssertionError(f"{verb.name}: answered under differential privacy, which it states to refuse")
+    assert fault(verb.name, request, client.answer(verb.name, request)) is None
+    if isinstance(how, NoisySums):
+        whole = _parts(how, rows, request)
+        assert sum(part.share for part in whole) <= 1 + 1e-9, f"{verb.name}: parts share more than the whole noise"
+        for row in range(0, len(rows), max(1, len(rows) // 10)):
+            _check_sensitivity(verb.name, whole, _parts(how, rows.take(np.delete(np.arange(len(rows)), row)), request))
+
+
+def check_secure_only(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
+    """A client that sends sums under masks only refuses a sum without, and answers what is no sum."""
+    client = Client("one", rows, PrivacyPolicy(minimum_sizes=None, secure_only=True))
+    try:
+        client.answer(verb.name, request)
+    except Refused:
+        assert isinstance(verb.secure_sum, SecureSum), f"{verb.name}: refused, but it is not a sum"
+    else:
+        assert not isinstance(verb.secure_sum, SecureSum), f"{verb.name}: a sum was sent without masks"
+
+
+def check_secure_sum(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
+    """Vectors of all clients have one length, and their sum is the sum of the replies, in any order."""
+    how = verb.secure_sum
+    if not isinstance(how, SecureSum):
+        return
+    halves = [rows.take(np.flatnonzero(rows.query % 2 == side)) for side in (0, 1)]
+    first, second = (Client(f"client-{side}", own, OPEN).answer(verb.name, request) for side, own in enumerate(halves))
+    vectors = [how.flatten(request, reply, 2) for reply in (first, second)]
+    assert all(vector.dtype == np.uint64 and vector.ndim == 1 for vector in vectors)
+    assert len(vectors[0]) == len(vectors[1]) <= how.numbers(request)
+    total = how.unflatten(request, vectors[0] + vectors[1], 2)
+    assert type(total) is verb.reply
+    assert fault(verb.name, request, total) is None
+    if hasattr(first, "__add__"):
+        assert content(total) == content(first + second), f"{verb.name}: the secure total is not the sum"
+        assert content(how.unflatten(request, vectors[0], 1)) == content(first)
+
+
+def check_robust(verb: Verb[Any, Any], request: Request[Any], reply: Message) -> None:
+    """Robust aggregation leaves clients that agree unchanged, and a capped reply stays valid."""
+    treatment = verb.robust
+    if not isinstance(treatment, RobustTreatment):
+        return
+    cap, winsorize, updates = treatment.cap, treatment.winsorize, treatment.updates
+    if isinstance(cap, Cap):
+        before = cap.rows(request, reply)
+        half = cap.scale(reply, 0.5)
+        assert cap.rows(request, half) <= before, f"{verb.name}: capping adds rows"
+        assert fault(verb.name, request, half) is None
+    if isinstance(winsorize, Winsorize):
+        alike = winsorize.apply(request, {f"client-{index}": reply for index in range(4)})
+        assert list(alike) == [f"client-{index}" for index in range(4)]
+        for other in alike.values():
+            assert content(other) == content(reply), f"{verb.name}: clients that agree are changed"
+    if isinstance(updates, UpdateSteps):
+        sent = updates.sent(request)
+        weights: Any = getattr(reply, "weights", {})
+        assert {name: array.shape for name, array in sent.items()} == {n: a.shape for n, a in weights.items()}
+
+
+def _parts(how: NoisySums[Any, Any], rows: Evaluations, request: Request[Any]) -> list[Part]:
+    memory = ShortMemory()
+    accountant = PrivacyAccountant("one", NOISE, memory)
+    return how.parts(NoisyRows("one", "checked", rows, NOISE, None, memory, accountant), request)
+
+
+def _check_sensitivity(name: str, before: Sequence[Part], after: Sequence[Part]) -> None:
+    """One evaluation more or less moves no part further than it states."""
+    for one, other in zip(before, after, strict=True):
+        assert (one.bits, one.l2, one.l1, one.share) == (other.bits, other.l2, other.l1, other.share)
+        step = np.ldexp((other.sums - one.sums).astype(np.float64).ravel(), -one.bits)
+        assert np.linalg.norm(step) <= one.l2 * (1 + 1e-12), f"{name}: one evaluation moves a part beyond its l2"
+        assert np.abs(step).sum() <= one.l1 * (1 + 1e-12), f"{name}: one evaluation moves a part beyond its l1"

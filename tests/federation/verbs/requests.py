@@ -1,0 +1,52 @@
+"""One request of every verb that a client can answer from its rows alone, for the tests of all verbs."""
+
+import numpy as np
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
+from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.keys import KeysRequest
+from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.score import ScoreRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.train import TrainRequest
+from fedrouter.federation.verbs.validate import ValidateRequest
+from fedrouter.pool import ModelPool
+from fedrouter.routers.blend import pack_routers
+from fedrouter.routers.features import Projection
+from fedrouter.routers.mlp import CostScale, initial_weights
+
+MODELS = ("model-0", "model-1", "model-2")
+POOL = ModelPool(MODELS)
+WIDTH = 8
+
+
+def requests():
+    draw = np.random.default_rng(0)
+    centres = draw.normal(size=(4, WIDTH)).astype(np.float32)
+    scale = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
+    weights = initial_weights(WIDTH, (4,), 3, 0)
+    features = Projection(np.linalg.qr(draw.normal(size=(WIDTH, 5)))[0].astype(np.float32)).arrays()
+    family = FAMILIES["kmeans"]
+    member = LocalFederation([Client("one", drawn_evaluations(seed=9), OPEN)])
+    router = family.learn(member, POOL, family.settings(k_local=3, k_global=3))
+    return {
+        "hello": HelloRequest(),
+        "cluster": ClusterRequest(4, 1, 5, seed=0),
+        "statistics": StatisticsRequest(centres, MODELS),
+        "cost_scale": CostScaleRequest(MODELS),
+        "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0, True, 0.1),
+        "validate": ValidateRequest(MODELS, weights, scale, 0.5),
+        "cost_totals": CostTotalsRequest(MODELS, weights, scale),
+        "second_moment": SecondMomentRequest(),
+        "moments": MomentsRequest(MODELS, features, np.array([1e-5, 1e-4, 1e-3])),
+        "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),
+        "keys": KeysRequest("a session"),
+    }

@@ -1,0 +1,175 @@
+"""Every verb keeps the contract: complete records, honest sizes, true sums, stated protection, explicit refusals."""
+
+from dataclasses import MISSING, fields, replace
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from federation.verbs.requests import requests
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, BadMessage, Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.validation import Checked, fault, most_bytes, odd_ones_out
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.robust.middleware import Robust, RobustSettings
+from fedrouter.federation.secagg.server import Secure
+from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.statistics import VERB as STATISTICS
+from fedrouter.federation.verbs.verb import MinimumSizes, NoisyMechanism, NoRows, RefusedUnderNoise, Verb
+from fedrouter.testing.verbs import check_messages, check_record, check_robust, check_verb
+
+REQUESTS = requests()
+STEPS = ("shares", "masked", "agree", "unmask")
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_verb_keeps_the_contract(name):
+    check_verb(VERBS[name], drawn_evaluations(queries=200, seed=4), REQUESTS[name])
+
+
+@pytest.fixture(scope="module")
+def session():
+    """The messages of one secure aggregation, and of the step that is only taken by clients with long-term keys."""
+
+    seen = {}
+
+    class Recorder(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            replies = super().ask(verb, payload, to)
+            seen[verb] = (payload, replies)
+            return replies
+
+    members = Recorder(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(4))
+    Secure(Checked(members)).ask("cost_scale", REQUESTS["cost_scale"])
+    seen["agree"] = (AgreeRequest("a session", ("a", "b")), {"a": Agreement(np.ones(96, np.uint8))})
+    return seen
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_secure_aggregation_keeps_the_contract(name, session):
+    check_record(VERBS[name])
+    request, replies = session[name]
+    assert replies
+    for reply in replies.values():
+        check_messages(VERBS[name], request, reply)
+        check_robust(VERBS[name], request, reply)
+
+
+def test_every_verb_is_checked():
+    assert set(VERBS) == {*REQUESTS, *STEPS}
+
+
+def test_no_field_of_the_record_has_a_default():
+    assert all(part.default is MISSING and part.default_factory is MISSING for part in fields(Verb))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"secure_sum": None},
+        {"robust": "none"},
+        {"disclosure": None},
+        {"differential_privacy": None},
+        {"embeddings": None},
+        {"faults": None},
+        {"most_bytes": 7},
+        {"purpose": ""},
+        {"leaves": " "},
+        {"name": "two words"},
+        {"request": int},
+        {"disclosure": NoRows("")},
+        {"differential_privacy": RefusedUnderNoise("")},
+    ],
+)
+def test_a_record_that_leaves_something_out_is_refused(wrong):
+    with pytest.raises(BadInput, match="verb"):
+        replace(STATISTICS, **wrong)
+
+
+def test_an_unknown_verb_is_refused_everywhere(tmp_path):
+    members = LocalFederation(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(4))
+    request = CostScaleRequest(("model-0",))
+    reply = members.ask("cost_scale", request)["client-0"]
+    for federation in (
+        members,
+        Checked(members),
+        Secure(members),
+        Robust(members, RobustSettings.preset()),
+        Checkpointed(members, tmp_path),
+    ):
+        with pytest.raises(BadMessage, match="unknown verb 'dump'"):
+            federation.ask("dump", request)
+    for refused in (
+        lambda: fault("dump", request, reply),
+        lambda: most_bytes("dump", request),
+        lambda: odd_ones_out("dump", {"client-0": reply}),
+        lambda: Client("one", drawn_evaluations(), OPEN).answer("dump", request),
+    ):
+        with pytest.raises(BadMessage, match="unknown verb 'dump'"):
+            refused()
+    assert not any(path.suffix for path in tmp_path.iterdir())
+
+
+@pytest.fixture
+def changed_verb(monkeypatch):
+    """Puts a changed record of ``statistics`` in the place of the true one."""
+
+    def change(**changes):
+        record = replace(STATISTICS, **changes)
+        monkeypatch.setitem(VERBS._verbs, record.name, record)
+        return record
+
+    return change
+
+
+def ask_statistics(privacy=PrivacyPolicy()):
+    return Client("one", drawn_evaluations(queries=200), privacy).answer("statistics", REQUESTS["statistics"])
+
+
+def test_an_answer_that_forgets_a_minimum_size_it_states_is_refused(changed_verb):
+    ask_statistics()
+    changed_verb(disclosure=MinimumSizes(("cell", "cluster"), "more than it applies"))
+    with pytest.raises(Refused, match="did not apply the minimum group size it states: cluster"):
+        ask_statistics()
+
+
+def test_an_answer_that_reads_rows_although_it_states_none_is_refused(changed_verb):
+    changed_verb(disclosure=NoRows("so it says"))
+    for privacy in (PrivacyPolicy(), OPEN):
+        with pytest.raises(Refused, match="reads no rows"):
+            ask_statistics(privacy)
+
+
+def test_an_answer_of_another_type_than_stated_is_refused(changed_verb):
+    other = VERBS["hello"].answer
+    changed_verb(answer=other)
+    with pytest.raises(Refused, match="its answer is a Hello"):
+        ask_statistics(OPEN)
+
+
+def test_a_noisy_answer_that_is_not_charged_is_refused(changed_verb):
+    noisy = PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0))
+    empty = ask_statistics(OPEN)
+    changed_verb(differential_privacy=NoisyMechanism("none", lambda rows, request: empty))
+    with pytest.raises(Refused, match="not charged"):
+        ask_statistics(noisy)
+    changed_verb(differential_privacy=RefusedUnderNoise("it has no noise"))
+    with pytest.raises(Refused, match="it has no noise"):
+        ask_statistics(noisy)
+
+
+def test_sums_of_disjoint_rows_are_the_sums_of_all_rows():
+    rows = drawn_evaluations(queries=200, seed=3)
+    halves = [rows.take(np.flatnonzero(rows.query % 2 == side)) for side in (0, 1)]
+    for name in ("statistics", "cost_scale", "cost_totals", "second_moment", "moments"):
+        whole, one, other = (Client("one", own, OPEN).answer(name, REQUESTS[name]) for own in (rows, *halves))
+        for part in fields(whole):
+            assert np.array_equal(content(getattr(one + other, part.name)), content(getattr(whole, part.name)))
+
+
+def content(value):
+    return value.limbs if hasattr(value, "limbs") else value

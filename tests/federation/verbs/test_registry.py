@@ -1,0 +1,129 @@
+"""Verbs of other packages join through an entry point, and then work everywhere without an edit here."""
+
+import json
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from conftest import drawn_evaluations
+from federation.verbs.plugin_verb import VERB, UseRequest
+from fedrouter.cli.main import app
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.robust.middleware import Robust, RobustSettings
+from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.federation.verbs import registry
+from fedrouter.federation.verbs.hello import VERB as HELLO
+from fedrouter.testing.verbs import check_verb
+
+MODELS = ("model-0", "model-1", "model-2")
+REQUEST = UseRequest(MODELS)
+
+
+class Loaded:
+    """An entry point that is loaded already, as a test module has no name to import it by."""
+
+    def __init__(self, name, value):
+        self.name, self.value, self._object = name, f"a_package:{name}", value
+
+    def load(self):
+        return self._object
+
+
+@pytest.fixture
+def provide(monkeypatch):
+    """Offers objects as entry points of another package."""
+
+    def offer(*objects):
+        points = [Loaded(f"point-{index}", value) for index, value in enumerate(objects)]
+        monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
+        registry.VERBS.__dict__.pop("_verbs", None)
+
+    yield offer
+    monkeypatch.undo()
+    registry.VERBS.__dict__.pop("_verbs", None)
+
+
+@pytest.fixture
+def plugin(provide):
+    provide(VERB)
+
+
+def clients(privacy=OPEN):
+    return [Client(f"client-{seed}", drawn_evaluations(queries=100, seed=seed), privacy) for seed in range(4)]
+
+
+def test_a_verb_of_another_package_keeps_the_contract(plugin):
+    assert list(registry.VERBS)[-1] == "use"
+    check_verb(VERB, drawn_evaluations(queries=200), REQUEST)
+
+
+def test_it_passes_validation_secure_sums_robust_aggregation_and_checkpoints(plugin, tmp_path):
+    plain = LocalFederation(clients()).ask("use", REQUEST)
+    total = reduce(add, plain.values())
+    assert total.count.sum() == 400
+    checked = Checked(LocalFederation(clients()))
+    assert np.array_equal(Secure(checked).ask("use", REQUEST)[EVERYONE].count, total.count)
+    assert not checked.dropped
+    large = [*clients(), Client("large", drawn_evaluations(queries=2000, seed=9), OPEN)]
+    capped = Robust(Checked(LocalFederation(large)), RobustSettings.preset()).ask("use", REQUEST)
+    assert capped["large"].count.sum() <= 200
+    first = Checkpointed(LocalFederation(clients()), tmp_path).ask("use", REQUEST)
+    again = Checkpointed(LocalFederation(clients()[:0]), tmp_path).ask("use", REQUEST)
+    assert [reply.count.tolist() for reply in first.values()] == [reply.count.tolist() for reply in again.values()]
+
+
+def test_privacy_policies_hold_for_it(plugin, tmp_path):
+    with pytest.raises(Refused, match="secure aggregation only"):
+        LocalFederation(clients(PrivacyPolicy(secure_only=True))).ask("use", REQUEST)
+    budget = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.2)))
+    budget.answer("use", REQUEST)
+    assert budget.accountant.spent() > 0
+    with pytest.raises(Refused, match="privacy budget"):
+        budget.answer("use", REQUEST)
+
+
+def test_the_audit_shows_it(plugin, tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    Client("one", drawn_evaluations(), OPEN, journal).answer("use", REQUEST)
+    journal.close()
+    shown = CliRunner().invoke(app, ["audit", str(tmp_path), "--show", "1", "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert sum(json.loads(shown.stdout)["arrays"]["count"]["values"]) == 60
+
+
+def test_a_message_of_a_package_that_is_gone_is_still_listed_by_the_audit(provide, tmp_path):
+    provide(VERB)
+    journal = Journal(tmp_path / "journal.sqlite")
+    Client("one", drawn_evaluations(), OPEN, journal).answer("use", REQUEST)
+    journal.close()
+    provide()
+    listed = CliRunner().invoke(app, ["audit", str(tmp_path), "--json"])
+    assert json.loads(listed.stdout)["sent"][0]["verb"] == "use"
+    shown = CliRunner().invoke(app, ["audit", str(tmp_path), "--show", "1", "--json"])
+    assert shown.exit_code != 0
+    assert "unknown verb 'use'" in str(shown.exception)
+
+
+def test_a_name_that_is_taken_is_refused(provide):
+    provide(replace(HELLO, purpose="Another hello."))
+    with pytest.raises(BadInput, match=r"entry point fedrouter\.verbs: point-0 .* a verb 'hello' exists"):
+        list(registry.VERBS)
+    provide(VERB, VERB)
+    with pytest.raises(BadInput, match=r"point-1 .* a verb 'use' exists"):
+        list(registry.VERBS)
+
+
+def test_an_entry_point_that_is_no_verb_is_refused(provide):
+    provide(UseRequest)
+    with pytest.raises(BadInput, match="expected a Verb"):
+        list(registry.VERBS)
