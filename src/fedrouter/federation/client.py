@@ -46,7 +46,8 @@ class Client:
     privacy : what it requires before anything leaves
     memory : what it keeps between requests; a :class:`~fedrouter.federation.privacy.journal.Journal` outlives the
         process
-    encoder, normalised : name of the encoder of its embeddings, and whether they have length one
+    encoder, normalised, weights : name of the encoder of its embeddings, whether they have length one, and a digest of
+        the encoder's weights, if it is known
     identity : its long-term key, for secure aggregation
     """
 
@@ -59,6 +60,7 @@ class Client:
         encoder: str = "unnamed",
         normalised: bool = True,
         identity: Identity | None = None,
+        weights: str | None = None,
     ) -> None:
         if not name.strip():
             raise BadInput("client name: expected a non-empty string")
@@ -66,6 +68,7 @@ class Client:
         self.privacy = privacy
         self.encoder = encoder
         self.normalised = normalised
+        self.weights = weights
         self.accountant: PrivacyAccountant | None = None
         self._identity = identity
         self._memory = memory or ShortMemory()
@@ -159,6 +162,7 @@ class Client:
         return ClientView(
             self.name,
             self.encoder,
+            self.weights or "",
             own.dimension,
             self.normalised,
             (noise.models or own.pool.names) if noise else None,

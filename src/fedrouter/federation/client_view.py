@@ -21,7 +21,7 @@ class ClientView:
 
     Parameters
     ----------
-    name, encoder, dimension, normalised : public: the client's name, and which embeddings it has
+    name, encoder, weights, dimension, normalised : public: the client's name, and which embeddings it has
     declared_models : models that the client declares to know, under differential privacy; else None
     memory : what it keeps from one request to the next
     identity : its long-term key, for secure aggregation; None if it has none
@@ -31,6 +31,7 @@ class ClientView:
 
     name: str
     encoder: str
+    weights: str
     dimension: int
     normalised: bool
     declared_models: tuple[str, ...] | None

@@ -40,6 +40,7 @@ def client_of(path: Path) -> Client:
         encoder=encoder.name,
         normalised=encoder.normalised,
         identity=identity_of(directory),
+        weights=encoder.weights,
     )
 
 

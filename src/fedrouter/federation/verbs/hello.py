@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -28,6 +29,7 @@ class Hello(Message):
     dimension: Annotated[int, "width d of its embeddings"]
     normalised: Annotated[bool, "whether its embeddings have length one"]
     models: Annotated[tuple[str, ...], "names of the models it has enough evaluations of"]
+    weights: Annotated[str, "sha256 of the encoder's weights; empty if the client does not know it"] = ""
 
     def check(self) -> None:
         words = (self.name, self.encoder, *self.models)
@@ -35,12 +37,18 @@ class Hello(Message):
         self.require(type(self.dimension) is int and self.dimension > 0, "dimension must be above 0")
         self.require(type(self.normalised) is bool, "normalised must be true or false")
         self.require(len(set(self.models)) == len(self.models), "models must be named once")
+        self.require(isinstance(self.weights, str) and fits_digest(self.weights), "weights must be a sha256 digest")
 
 
 def answer(client: ClientView, request: HelloRequest) -> Hello:
     declared = client.declared_models
     models = client.rows.known_models() if declared is None else declared
-    return Hello(client.name, client.encoder, client.dimension, client.normalised, models)
+    return Hello(client.name, client.encoder, client.dimension, client.normalised, models, client.weights)
+
+
+def fits_digest(weights: str) -> bool:
+    """Whether a text is ``sha256:`` and 64 hexadecimal digits, or empty."""
+    return re.fullmatch("(sha256:[0-9a-f]{64})?", weights) is not None
 
 
 def faults(request: HelloRequest, reply: Hello) -> str | None:
