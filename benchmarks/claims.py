@@ -1,4 +1,4 @@
-"""The paper's claims on four real sets: `fedrouter reproduce all` on each, and the verdicts side by side.
+"""The paper's claims on four real data sets: `fedrouter reproduce all` on each, and the verdicts side by side.
 
 Writes docs/results/claims.md, a page for each set, and personalization.md. Run with `make bench-claims`; it goes on
 where it was stopped.
@@ -37,15 +37,16 @@ def page(documents: dict[str, dict]) -> str:
     first = next(iter(documents.values()))
     spent = ", ".join(f"{seconds(name) / 60:.0f} on {name}" for name in documents)
     lines = [
-        "# The paper's claims on four real sets",
+        "# The paper's claims on four real data sets",
         "",
         f"Every experiment of the paper ([what each does](../experiments.md)), {SEEDS} seeds, {first['encoder']} "
-        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of measuring, two "
+        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of computation, two "
         f"processes at a time on a shared machine: {spent}.",
         "",
         "    make bench-claims",
         "",
-        "✓ holds, ✗ does not, – not testable on that set. How each is judged, and what was measured, with spread and "
+        "✓ holds, ✗ does not, – not testable on that data set. How each is judged, and what was measured, with "
+        "spread and "
         "intervals over seeds: " + ", ".join(f"[{name}](claims-{name}.md)" for name in documents) + ".",
         "",
         f"| claim | {' | '.join(documents)} |",

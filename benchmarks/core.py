@@ -62,15 +62,15 @@ def main(paths: list[Path]) -> None:
     page = [
         "# Federated, local and centralized on real data",
         "",
-        "The paper's protocol: 10 clients, Dirichlet(0.6) over tasks, Dirichlet(0.45) over models, one model a "
+        "The paper's protocol: 10 clients, Dirichlet(0.6) over tasks, Dirichlet(0.45) over models, one model per "
         f"training query, 75/25 split. Mean ± standard deviation over {SEEDS} seeds; all-mpnet-base-v2 embeddings; "
         f"{ROUNDS} rounds for the MLP, both families exactly as in the paper. `auc` and `auc_common` are on the union "
         "of the clients' test sets, `own auc` on each client's own (see [metrics](../metrics.md)).",
         "",
         "    make bench",
         "",
-        "The centralized MLP trains for as many epochs as predict a held-out tenth of its training queries best, at "
-        f"most {ROUNDS}; local routers train for {ROUNDS} epochs.",
+        "The centralized MLP trains for the number of epochs with the best predictions on a held-out tenth of its "
+        f"training queries, at most {ROUNDS}; local routers train for {ROUNDS} epochs.",
     ]
     for path in paths:
         rows, epochs = measure(path)

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: how long a text takes, and whether routers notice.
+"""all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: time per text, and the effect on routers.
 
 Writes docs/results/encoder.md. Run with `.venv/bin/python benchmarks/encoder.py`. Each encoder is timed in a process of
 its own, on one thread, on the same texts; the two take turns.
@@ -31,7 +31,7 @@ TIMED = 200
 ROUNDS = 3
 FAMILIES_TRIED = ("kmeans", "auto")
 SCALED = (0.005, 0.05, 0.5)
-"""λ times the dearest model's mean cost, so that it weighs the same on every data set."""
+"""λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
 ENCODERS = {
     "torch": "import torch; torch.set_num_threads(1); from fedrouter.encoders.sentence import SentenceEncoder as E",
     "ONNX, 8 bits": "from fedrouter.encoders.onnx import OnnxEncoder as E",
@@ -119,19 +119,20 @@ def main() -> None:
         "    .venv/bin/python benchmarks/encoder.py",
         "",
         f"{OFFLINE} on one thread of a shared machine, on questions of routerbench_subset ({TIMED} timed, "
-        f"{np.mean([len(text) for text in texts]):.0f} characters on average). Milliseconds a text, p50 / p99; "
-        f"{ROUNDS} rounds, each encoder in a process of its own, by turns. Loading includes the imports and the first "
+        f"{np.mean([len(text) for text in texts]):.0f} characters on average). Milliseconds per text, p50 / p99; "
+        f"{ROUNDS} rounds, each encoder in its own process, alternating. Loading includes the imports and the first "
         f"text. One at a time, ONNX takes 1/{median(paired):.2f} of torch's time.",
         "",
         "| | one at a time | in batches of 8 | loaded in, s | resident, MB |",
         "|---|---|---|---|---|",
         *table,
         "",
-        f"Cosine between the two encoders' embeddings of the same text, {TEXTS} texts: mean {cosine.mean():.5f}, least "
+        f"Cosine between the two encoders' embeddings of the same text, {TEXTS} texts: mean {cosine.mean():.5f}, "
+        "minimum "
         f"{cosine.min():.5f}. Between a text and the nearest other one: median {np.median(others.max(axis=1)):.3f}.",
         "",
         "Routers learned from other queries with torch's embeddings, asked with those of each encoder: share of equal "
-        f"choices at λ = {', '.join(map(str, SCALED))} over the dearest model's mean cost, and `auc_common`.",
+        f"choices at λ = {', '.join(map(str, SCALED))} over the most expensive model's mean cost, and `auc_common`.",
         "",
         "| router | equal choices | torch | ONNX | difference |",
         "|---|---|---|---|---|",

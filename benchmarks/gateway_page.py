@@ -16,7 +16,7 @@ ROWS = {
     "litellm": "LiteLLM",
 }
 LEAST_RATIO, MOST_ADDED = 10.0, 3.0
-"""What was asked for: times LiteLLM's requests a second at 32, and milliseconds added at 1."""
+"""The targets: LiteLLM's requests per second at 32 connections times this, and milliseconds added at 1."""
 Of = Callable[[Measured], float]
 
 
@@ -58,23 +58,24 @@ class Page:
             *self._setting(),
             "## Answers",
             "",
-            "Requests a second at 1, 8, 32 and 128 connections; in brackets the milliseconds added to what the "
-            "upstream takes by itself (first row: what it takes), p50 / p99. Start: until it listens / until ready, "
-            "for the gateway with its encoder loaded. Memory: resident, idle / after the run.",
+            "Requests per second at 1, 8, 32 and 128 connections; in parentheses the milliseconds added to the "
+            "upstream's own latency (first row: that latency), p50 / p99. Start: until it listens / until ready, for "
+            "the gateway with its encoder loaded. Memory: resident, idle / after the run.",
             "",
             *self._table(False),
             "",
-            f"- At 32, routed, **{ratio:.1f} times** LiteLLM's requests a second (asked for: at least {LEAST_RATIO:g}; "
+            f"- At 32, routed, **{ratio:.1f} times** LiteLLM's requests per second (target: at least {LEAST_RATIO:g}; "
             f"{'met' if ratio >= LEAST_RATIO else 'missed'}).",
-            f"- At 1, routed on a cached embedding, **{more:.2f} ms** added (asked for: under {MOST_ADDED:g}; "
+            f"- At 1, routed on a cached embedding, **{more:.2f} ms** added (target: under {MOST_ADDED:g}; "
             f"{'met' if more < MOST_ADDED else 'missed'}); LiteLLM adds {theirs:.1f} ms.",
-            f"- A text that is not in the cache has to be encoded: such a request takes {gateway.first:.1f} ms in all "
+            f"- A text that is not in the cache must be encoded: such a request takes {gateway.first:.1f} ms in all "
             f"with torch, {light.first:.1f} ms with ONNX (medians over {self.prompts} short prompts, one at a time; "
-            "[encoders](encoder.md) measures them apart).",
+            "[encoders](encoder.md) measures them separately).",
             "",
             "## Streams",
             "",
-            "Streams of 23 events that the upstream sends at once. In brackets the milliseconds added to the time to "
+            "Streams of 23 events that the upstream sends immediately. In parentheses the milliseconds added to the "
+            "time to "
             "the first event, p50, and to the whole stream, p99.",
             "",
             *self._table(True),
@@ -102,17 +103,18 @@ class Page:
             "",
             f"{versions}; one process with one worker each, as their own commands start them, on {os.cpu_count()} "
             f"cores, of which other programs took {self.others:.2f} during the run (load average before it: "
-            f"{self.load:.1f}). The upstream answers at once from a process of its own on loopback. The load is a "
-            "process too, over raw sockets: a connection asks, waits for the whole answer, asks again; it took at most "
+            f"{self.load:.1f}). The upstream answers immediately from a separate process on localhost. The load "
+            "generator is another process, with raw sockets: a connection sends a request, waits for the whole "
+            "answer, and repeats; it used at most "
             f"{max(shares):.0%} of a core, and the first row is its ceiling. Each cell is measured for "
             f"{self.seconds:g} s after a second of warm-up, one server after the other, in "
             f"{self.rounds} rounds; ratios and differences are taken within a round; medians over rounds. Every "
             "answer had status 200.",
             "",
-            "Routed, the gateway checks a key, reads the ask, takes its embedding from the cache (the "
-            f"{self.prompts} prompts were asked once before), estimates five models with the demo's `kmeans` router, "
-            "forwards, and commits a row to its SQLite log before the answer ends. With a model named nothing is "
-            f"estimated, the rest is the same. Its log holds {self.logged:,} answered requests, none missing, for the "
+            "Routed, the gateway checks a key, reads the prompt, takes its embedding from the cache (the "
+            f"{self.prompts} prompts were sent once before), estimates five models with the demo's `kmeans` router, "
+            "forwards, and commits a row to its SQLite log before the answer ends. With a named model nothing is "
+            f"estimated; the rest is the same. Its log holds {self.logged:,} answered requests, none missing, for the "
             f"reasons {reasons}. LiteLLM checks its master key and forwards; it has one model and no database.",
             "",
         ]

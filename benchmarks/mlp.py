@@ -1,4 +1,4 @@
-"""What each addition to the paper's MLP is worth, judged on clients who took no part in learning.
+"""What each addition to the paper's MLP contributes, measured on clients that took no part in learning.
 
 Two of ten clients are left out. A variant is judged by its squared error of accuracy on their rows; the area on the
 test sets is shown beside it, and nothing is chosen by it. Writes docs/results/mlp.md. Run with
@@ -50,11 +50,11 @@ def measure(evaluations: Evaluations, settings: MLPSettings, seed: int) -> tuple
 def main() -> None:
     data = {name: read(DATA / f"{name}.parquet").evaluations for name in SETS}
     lines = [
-        "# A better MLP: what each addition is worth",
+        "# A better MLP: what each addition contributes",
         "",
         f"Squared error of accuracy on two clients left out of learning / `auc_common` on the test sets, "
         f"{ROUNDS} rounds, means over {SEEDS} seeds. Chosen by the error, never by the area. Two seeds are few: "
-        "differences below 0.003 in error are within what a seed moves.",
+        "differences below 0.003 in error are within the variation between seeds.",
         "",
         "    .venv/bin/python benchmarks/mlp.py",
         "",

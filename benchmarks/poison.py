@@ -1,4 +1,4 @@
-"""One poisoned client of ten: what each attack does to each family, without a defence and under the robust preset.
+"""One poisoned client of ten: what each attack does to each family, without a defense and under the robust preset.
 
 Writes docs/results/poison.md. Run with `make bench-poison`; two processes.
 """
@@ -35,9 +35,9 @@ DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data")
 SETS = ("mmlu_pro", "routerbench_subset")
 LEARNED = ("kmeans", "mlp")
 SEEDS = range(5)
-HONEST, ABSENT = "nobody lies", "the client is left out"
+HONEST, ABSENT = "no poisoning", "the client is left out"
 Job = tuple[str, str, int, str, bool]
-"""Set, family, seed, attack, and whether the defence is on."""
+"""Set, family, seed, attack, and whether the defense is on."""
 
 
 @lru_cache(maxsize=1)
@@ -110,29 +110,32 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "# One poisoned client of ten",
         "",
         f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {len(SEEDS)} splits, families at "
-        "their defaults, privacy floors on. One client lies; which one differs by split. The change of `auc_common` on "
-        "the clients' joint test set, from the router learned in the same way when nobody lies: mean over splits, in "
-        "brackets each. `robust` is `Robust(Checked(…), RobustSettings.preset())`: "
+        "their defaults, minimum group sizes on. One client is poisoned; which one differs by split. The change of "
+        "`auc_common` on "
+        "the clients' joint test set, relative to the router learned without poisoning: mean over splits, in "
+        "parentheses each split. `robust` is `Robust(Checked(…), RobustSettings.preset())`: "
         f"{', '.join(f'{name}={value}' for name, value in vars(preset).items())}.",
         "",
         "    make bench-poison",
         "",
         "The attacks. *Inflated accuracy*: each query of the client answered perfectly by a favored "
-        "model (the least accurate of the dearer half), wrongly by any other. *Zero costs*: everything for nothing. "
-        "*Huge counts*: inflated accuracy, and every count and sum ten thousandfold. *Boosted*, *flipped*: the update "
+        "model (the least accurate of the more expensive half), wrongly by any other. *Zero costs*: every cost is 0. "
+        "*Huge counts*: inflated accuracy, and every count and sum times ten thousand. *Boosted*, *flipped*: the "
+        "update "
         "of the weights a hundred (ten) times as long, forwards or backwards. *NaN*: centroids or weights that are not "
-        "numbers. A client left out, for comparison, is the least that a lie costs if all of it is thrown away.",
+        "numbers. For comparison, a client left out: the loss if all of its replies are discarded.",
         "",
-        "The preset was chosen on the simulated world and on `llmrouter_mix`, neither of which is in these tables. Of "
-        "the sets that are, one split was looked at before it was final: split 0 of `mmlu_pro`, where huge counts cost "
-        "K-Means 0.015 while a client that nobody supports was still moved to what the others say with all its rows. "
-        "That its rows count for less was then decided on the other two.",
+        "The preset was chosen on the simulated world and on `llmrouter_mix`, neither of which is in these tables. "
+        "Of the data sets that are, one split was looked at before the preset was final: split 0 of `mmlu_pro`, "
+        "where huge counts cost "
+        "K-Means 0.015 while the replies of a client that no other supports were moved to the others' values but "
+        "kept the weight of all its rows. That its rows get a lower weight was then decided on the other two.",
         "",
-        "## The furthest that any attack gets",
+        "## The worst attack",
         "",
-        "Under `robust`, and beside it what it costs to leave the client out. Where the two are alike, what is lost is "
-        "the client's rows, and the lie does no more: so for the MLP on `routerbench_subset`, with some 2,500 rows "
-        "to train on, which moves by up to 0.08 when a client is merely left out.",
+        "Under `robust`, next to the cost of leaving the client out. Where the two are similar, only the client's "
+        "rows are lost and the attack has no further effect: for example the MLP on `routerbench_subset`, with about "
+        "2,500 rows to train on, which changes by up to 0.08 if a client is left out.",
         "",
         "| set | family | change | client left out |",
         "|---|---|---|---|",
@@ -165,8 +168,8 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
     spent = sum(entry[2] for entry in found.values())
     lines += [
         "",
-        "What no check can see is a client that lies within what the others support. A reply that is not a number is "
-        "refused wherever it is unpacked, so it costs the client's part with and without a defence.",
+        "No check can detect a client whose false values are within the range that the others support. A reply with "
+        "NaN is refused when it is unpacked, so it costs the client's contribution with and without a defense.",
         "",
         f"{len(found)} runs, {spent:.0f} seconds of two processes, {seconds:.0f} seconds in all.",
         "",

@@ -1,4 +1,4 @@
-"""What can be learned from what a client sends, with and without floors, and what floors cost.
+"""What an attacker learns from a client's messages, with and without minimum group sizes, and what those cost.
 
 Writes docs/results/privacy.md. Run with `.venv/bin/python benchmarks/privacy.py`. The attacks are those of
 ``tests/privacy``, on real embeddings.
@@ -139,7 +139,7 @@ def hostile() -> list[str]:
     for name, attack in {**STOPPED, **CRAFTED}.items():
         rates = []
         for privacy in (OPEN, FLOORS, NOISY):
-            # Those that floors stop need not be noisy too: the ledger of so small a client would only refuse.
+            # Attacks that minimum group sizes stop need no noise: the accountant of such a small client would refuse.
             tries, won = attack(privacy) if privacy is not NOISY or name in CRAFTED else (0, 0)
             rates.append(f"{won} of {tries}" if tries else "")
         lines.append(f"| {name} | {' | '.join(rates)} |")
@@ -185,60 +185,60 @@ def say(text: str) -> None:
 
 def main() -> None:
     log = read(DATA / "mmlu_pro.parquet").evaluations
-    page = f"""# What a client's messages give away, and what floors cost
+    page = f"""# What a client's messages reveal, and what minimum group sizes cost
 
     .venv/bin/python benchmarks/privacy.py
 
-The attacks are those of `tests/privacy`; what they mean for whom is in [security.md](../security.md). Floors are the
-defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two, 5 for each feature behind
+The attacks are those of `tests/privacy`; [security.md](../security.md) explains them. Minimum group sizes are the
+defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two sums, 5 for each feature behind
 products of features.
 
 ## Is anything that is sent an embedding?
 
 Real embeddings (mmlu_pro, width {log.dimension}). Every vector of that width that a client sends, or that follows
 from their sums (means, leading directions, changes of weights), is compared with the client's own embeddings. "Equal"
-is the same vector; "close" has a cosine above 0.99 to one; "nearest" lies nearer to one embedding than the embedding
-that is nearest to that one, which a mean of several neighbors may well do.
+is the same vector; "close" has a cosine above 0.99 to one; "nearest" is closer to one embedding than that embedding's
+nearest neighbor is, which can also happen to a mean of several neighbors.
 
-| family | queries | sent, open | equal | close | nearest | sent, floors | equal | close | nearest |
+| family | queries | sent, open | equal | close | nearest | sent, minimum sizes | equal | close | nearest |
 |---|---|---|---|---|---|---|---|---|---|
 {chr(10).join(nearest(log))}
 
-## Can a member be told?
+## Membership inference
 
-The attacker holds a candidate evaluation (query, model, accuracy, cost) and decides from what it heard whether it is
+The attacker holds a candidate evaluation (query, model, accuracy, cost) and decides from the messages whether it is
 one of the client's. Members against {STRANGERS} others of the same kind, mmlu_pro, ten clients: area under the ROC
-curve (0.5 is guessing), in brackets the best true-positive rate less false-positive rate. Under secure aggregation the
-coordinator hears totals over all ten clients, and centroids as they are.
+curve (0.5 is guessing), in parentheses the largest true-positive rate minus false-positive rate. Under secure
+aggregation the coordinator sees totals over all ten clients, and centroids in the clear.
 
-| from | queries | open | floors | floors, secure aggregation |
+| from | queries | open | minimum sizes | minimum sizes, secure aggregation |
 |---|---|---|---|---|
 {chr(10).join(members(log))}
 
-For products of features this hangs on how many queries stand behind each feature. Area, by features and queries a
-feature, for random queries of mmlu_pro; floors withhold what has fewer than 5.
+For products of features this depends on the number of queries per feature. Area, by features and queries per feature,
+for random queries of mmlu_pro; minimum group sizes withhold what has fewer than 5.
 
 | features | {" | ".join(f"{times:g}" for times in TIMES)} |
 |---|{"---|" * len(TIMES)}
 {chr(10).join(span(log))}
 
-## What can a coordinator get that asks for more?
+## A malicious coordinator
 
-Each attack wants one row's accuracy and cost, or one embedding, exactly. Noise is what differential privacy adds with
-a multiplier of {NOISE.multiplier:g}, less than the default. Floors are made for the first
-{len(STOPPED)}; the last {len(CRAFTED)} are questions that no honest coordinator asks, and only noise stops them.
+Each attack aims at one row's accuracy and cost, or one embedding, exactly. Noise is what differential privacy adds with
+a multiplier of {NOISE.multiplier:g}, less than the default. Minimum group sizes are made for the first
+{len(STOPPED)}; the last {len(CRAFTED)} are requests that no honest coordinator sends, and only noise stops them.
 
-| attack | open | floors | noise |
+| attack | open | minimum sizes | noise |
 |---|---|---|---|
 {chr(10).join(hostile())}
 
-## What floors cost
+## The cost of minimum group sizes
 
-Federated `auc_common`, 10 clients, means of {SEEDS} seeds, and the change with floors. Products of features (linear,
-kernel, and auto, which blends them) are withheld where they stand on fewer than five queries a feature; hidden by
-secure aggregation, or with `span=False`, they are sent.
+Federated `auc_common`, 10 clients, means of {SEEDS} seeds, and the change with minimum group sizes. Products of
+features (linear, kernel, and auto, which blends them) are withheld if there are fewer than five queries per feature;
+hidden by secure aggregation, or with `span=False`, they are sent.
 
-| data | family | open | floors | floors, secure aggregation | floors, span=False |
+| data | family | open | minimum sizes | minimum sizes, secure aggregation | minimum sizes, span=False |
 |---|---|---|---|---|---|
 {chr(10).join(line for name in SETS for line in price(name))}
 """
@@ -247,8 +247,8 @@ secure aggregation, or with `span=False`, they are sent.
     target.write_text(page + COMMENT + comment)
 
 
-COMMENT = "\n## What to make of it\n"
-"""What stands below it is written by hand and kept."""
+COMMENT = "\n## Conclusions\n"
+"""The text below it is written by hand and kept."""
 
 if __name__ == "__main__":
     main()

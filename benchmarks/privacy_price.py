@@ -1,4 +1,4 @@
-"""What differential privacy costs: area against epsilon, on one real set.
+"""What differential privacy costs: area against epsilon, on one real data set.
 
 Writes docs/results/epsilon.md and docs/images/epsilon.png. Run with `.venv/bin/python benchmarks/privacy_price.py`.
 """
@@ -120,10 +120,11 @@ def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[floa
     page = [
         "# Area against ε",
         "",
-        f"Federated `auc_common` on {SET}, 10 clients, means over {len(SEEDS)} seeds (in brackets least and most), "
-        f"when every client insists on (ε, {DELTA:g})-differential privacy of each single evaluation for everything it "
-        "sends in one training, with the privacy floors on as by default. Under ∞ there is no noise. Each client "
-        "has the least Gaussian noise that its ledger lets through.",
+        f"Federated `auc_common` on {SET}, 10 clients, means over {len(SEEDS)} seeds (in parentheses minimum and "
+        f"maximum), if every client requires (ε, {DELTA:g})-differential privacy of each single evaluation for "
+        "everything it "
+        "sends in one training, with the default minimum group sizes. ∞ is without noise. Each client uses the least "
+        "Gaussian noise that its privacy accountant allows.",
         "",
         "    .venv/bin/python benchmarks/privacy_price.py",
         "",
@@ -145,13 +146,14 @@ def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[floa
     page += [
         *noises,
         "",
-        "Noise is in units of what one evaluation can move an answer by. Beside them, without noise: "
+        "Noise is in units of the sensitivity to one evaluation. For comparison, without noise: "
         + "; ".join(rest)
         + ".",
         "",
         f"The MLP here has one hidden layer of {MLP.hidden[0]}, {MLP.rounds} rounds, batches of {MLP.batch_size} and "
-        "holds no rows out: each weight brings noise of its own, and each answer about held-out rows would cost, too. "
-        "It is learned with DP-SGD, a client taking part in 60% of rounds but paying as if it took part in all.",
+        "no validation rows: each weight gets noise of its own, and each reply about validation rows would cost "
+        "budget, too. "
+        "It is trained with DP-SGD; a client takes part in 60% of the rounds but is charged for all.",
         "",
     ]
     target = PROJECT / "docs" / "results" / "epsilon.md"
@@ -159,8 +161,8 @@ def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[floa
     target.write_text("\n".join(page) + COMMENT + comment)
 
 
-COMMENT = "\n## What to make of it\n"
-"""What stands below it is written by hand and kept."""
+COMMENT = "\n## Conclusions\n"
+"""The text below it is written by hand and kept."""
 
 if __name__ == "__main__":
     main()

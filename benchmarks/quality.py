@@ -74,17 +74,18 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
         return float(np.mean([run[name][column] for run in found[data]]))
 
     lines = [
-        "# Quality: every family on every set",
+        "# Quality: every family on every data set",
         "",
         f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {SEEDS} seeds, all-mpnet-base-v2, "
         "on the union of the clients' test sets: `auc` / `auc_common`, means over seeds ([metrics](../metrics.md)). "
         f"MLP and MF with {ROUNDS} rounds; everything else at its defaults.",
         "",
-        "What a run chooses for itself (how far to shrink, which round to keep, which families to blend) it chooses on "
-        "training data. The form of the one-shot families (one prior for all models, 64 directions, 60 landmarks, the "
-        "rule for the kernel's width) was settled while looking at test areas of seeds 0 and 1 of these sets: the "
-        "forms that were close lay within 0.005 of each other on the mean, whitened features 0.01 below. Seeds 2 to "
-        "4 and [other worlds](unseen.md) were not looked at.",
+        "What a run decides (how much to shrink, which round to keep, which families to blend) it decides on "
+        "training data. The form of the one-shot families (one prior for all models, 64 directions, 60 landmarks, "
+        "the "
+        "rule for the kernel's width) was chosen with the test areas of seeds 0 and 1 of these data sets in view: "
+        "similar forms were within 0.005 of each other on average, whitened features 0.01 below. Seeds 2 to 4 and "
+        "[other worlds](unseen.md) were not used.",
         "",
         "    make bench-quality",
         "",
@@ -99,7 +100,8 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
         "",
         "## `auto`, paired over seeds",
         "",
-        "`auc_common` of federated `auto` less that of the other, on the same split of the same seed; mean and 95% "
+        "`auc_common` of federated `auto` minus that of the other router, on the same split of the same seed; mean "
+        "and 95% "
         f"interval over {SEEDS} seeds, and in the last column over all {SEEDS * len(SETS)} pairs.",
         "",
         f"| less | {' | '.join(SETS)} | all |",

@@ -1,8 +1,8 @@
-"""Real data sets replayed as traffic: what learning online is worth, and whether off-policy estimates hit the truth.
+"""Real data sets replayed as traffic: the value of online learning, and the accuracy of off-policy estimates.
 
 Writes docs/results/online.md. Run with `.venv/bin/python benchmarks/replay.py`; one core, a few minutes.
 
-Each seed deals a tenth of the queries to a log of the past (one model a query, drawn by a lopsided preference), from
+Each seed assigns a tenth of the queries to a past log (one model per query, drawn from a skewed distribution), from
 which every policy starts, and replays the rest in random order. Nothing was chosen by looking at these numbers: λ, caps
 and batch were fixed before the first run, and every setting of a router is its default.
 """
@@ -36,7 +36,7 @@ SETS = ("routerbench_subset", "llmrouter_mix")
 SEEDS = 3
 FAMILY = "kmeans"
 SCALED = (0.05, 0.5)
-"""λ times the dearest model's mean cost, so that it weighs the same on every data set."""
+"""λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
 PAST = 0.1
 MODEL_ALPHA = 0.45
 BATCH = 100
@@ -192,7 +192,7 @@ def main() -> None:
 
 def regret_table(name: str, scaled: float, tradeoff: float, requests: int, table: dict[str, list[dict]]) -> list[str]:
     lines = [
-        f"### {name}, λ = {tradeoff:.3g} ({scaled} over the dearest model's mean cost), {requests:,} requests",
+        f"### {name}, λ = {tradeoff:.3g} ({scaled} over the most expensive model's mean cost), {requests:,} requests",
         "",
         "| policy | 1st quarter | 2nd | 3rd | 4th | all | less than static | accuracy | $ per 1,000 | explored |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -239,14 +239,15 @@ def verdict_tables(verdicts: list[tuple], policy: str) -> list[str]:
     return [
         f"### From the log of {policy}",
         "",
-        "| data | λ · dearest | router | truth | doubly robust | inverse propensity | self-normalised | claimed | "
+        "| data | λ · most expensive | router | truth | doubly robust | inverse propensity | self-normalized | "
+        "claimed | "
         "agreeing rows alone | support | evidence | refused |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
         *rows,
         "",
         f"Over all {len(misses['claimed'])} (data, λ, router, seed) that were not refused:",
         "",
-        "| estimate | mean miss | mean absolute miss | truth within 1.96 standard errors |",
+        "| estimate | mean error | mean absolute error | truth within 1.96 standard errors |",
         "|---|---|---|---|",
         *(
             f"| {way.replace('_', ' ')} | {np.mean(off):+.4f} | {np.abs(off).mean():.4f} | "
@@ -264,21 +265,21 @@ def report(lines: list[str], verdicts: list[tuple]) -> str:
 
     .venv/bin/python benchmarks/replay.py
 
-{SEEDS} seeds. Family `{FAMILY}` with its defaults. Each seed deals {PAST:.0%} of
-the queries to a log of the past, one model a query, lopsided (Dirichlet {MODEL_ALPHA}); every policy starts from the
-router of that log. The rest is traffic, in random order; the online ones fold the answers they got into the router
-every {BATCH} requests. Every request is scored. λ, caps and batch were fixed before the first run.
+{SEEDS} seeds. Family `{FAMILY}` with its defaults. Each seed assigns {PAST:.0%} of
+the queries to a past log, one model per query, skewed (Dirichlet {MODEL_ALPHA}); every policy starts from the
+router of that log. The rest is traffic, in random order; the online ones update the router with the answers they got
+every {BATCH} requests. Every request is scored. λ, limits and batch size were fixed before the first run.
 
 ## Regret
 
-In points of utility (accuracy - λ · cost, times 100) a request, against routers of the same family that know every
-model's answer to the other half of the traffic: what one could know, not hindsight. Means over seeds; "less than
-static" is paired over seeds with a 95% interval (Student's t over {SEEDS} seeds, so it is wide).
+In points of utility (accuracy - λ · cost, times 100) per request, relative to routers of the same family that know
+every model's answer to the other half of the traffic: what can be known in advance, not hindsight. Means over seeds;
+"less than static" is paired over seeds with a 95% interval (Student's t over {SEEDS} seeds, so it is wide).
 
 {chr(10).join(lines)}
-## Judging routers on that traffic
+## Off-policy evaluation on that traffic
 
-Mean accuracy of routers that served none of it and learned nothing from it, estimated from a log, beside the truth
+Mean accuracy of routers that served none of it and learned nothing from it, estimated from a log, next to the truth
 (every answer is known here). Means over the seeds that were not refused. `agreeing rows alone` ignores propensities;
 `claimed` is the router's own prediction; support is the mean weight; evidence is the effective sample size.
 

@@ -1,4 +1,4 @@
-"""What secure aggregation costs: seconds and bytes for K-Means and the MLP, beside the same learning without it.
+"""What secure aggregation costs: seconds and bytes for K-Means and the MLP, next to the same learning without it.
 
 Writes docs/results/secure.md. Run with `.venv/bin/python benchmarks/secure.py [FILE]`. All clients live in one process;
 a client's seconds are those spent answering, the coordinator's are the rest. Bytes are those of arrays and scalars.
@@ -117,20 +117,21 @@ def main(path: Path) -> None:
     page = f"""# What secure aggregation costs
 
 {path.stem}: {evaluations.queries:,} queries, {len(evaluations.pool)} models, width {evaluations.dimension}.
-Default settings of both families, floors on, all clients in one process on one thread of a shared machine; medians of
-{TIMES} runs, plain and secure taking turns. Seconds and megabytes are those of the whole learning, for one client in
-the mean; the coordinator's seconds are all that is not spent in clients.
+Default settings of both families, minimum group sizes on, all clients in one process on one thread of a shared machine;
+medians of {TIMES} runs, plain and secure alternating. Seconds and megabytes are totals of the learning, averaged per
+client; the coordinator's seconds are all time not spent in clients.
 
     .venv/bin/python benchmarks/secure.py
 
-| family | clients | sums | questions | s, client | s, coordinator | MB sent, client | MB received, client | apart |
+| family | clients | sums | requests | s, client | s, coordinator | MB sent, client | MB received, client | difference |
 |---|---|---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
-"Apart" is the largest difference of an estimate (accuracy or dollars) between the two routers over 500 queries.
-Each question is one round over the network: the secure way has four for each one that asks for sums.
-Of the bytes a client receives in the secure way, every client gets every sealed share (148 bytes for each pair of
-clients), so this part grows with the square of their number; the coordinator's time to combine shares, with the cube.
+"Difference" is the largest difference of an estimate (accuracy or dollars) between the two routers over 500 queries.
+Each request is one round trip over the network: secure aggregation needs four for each request for sums.
+Of the bytes that a client receives under secure aggregation, every client gets every sealed share (148 bytes for each
+pair of clients), so this part grows with the square of their number; the coordinator's time to combine shares, with the
+cube.
 """
     (PROJECT / "docs" / "results" / "secure.md").write_text(page)
 

@@ -1,4 +1,4 @@
-"""`auto` against the paper's routers on data that no choice was made on: the simulated world, and another encoder.
+"""`auto` against the paper's routers on data not used for any design choice: the simulated world, and another encoder.
 
 Writes docs/results/unseen.md. Run with `.venv/bin/python benchmarks/unseen.py`.
 """
@@ -59,8 +59,9 @@ def main() -> None:
     lines = [
         "# Unseen data",
         "",
-        f"Federated `auc_common`, means over {SEEDS} seeds, on worlds that no choice was made on; in brackets the "
-        "mean and 95% interval of `auto` less that router, paired over seeds. The simulated world is simulated.",
+        f"Federated `auc_common`, means over {SEEDS} seeds, on data that was not used for any design choice; in "
+        "parentheses the mean and 95% interval of `auto` minus that router, paired over seeds. The simulated world "
+        "has fictional models.",
         "",
         "    .venv/bin/python benchmarks/unseen.py",
         "",
