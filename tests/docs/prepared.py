@@ -66,7 +66,8 @@ def serve(folder: Path) -> Path:
     world = simulated_world().evaluations
     known = dict(zip(world.text, world.embeddings, strict=True))
     upstreams, loop = SimulatedServer(Cast(), delay=0.0), asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
     asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result()
     demo_bundle(folder / "v1")
     config = demo_config(folder, upstreams.url)
@@ -82,6 +83,8 @@ def serve(folder: Path) -> Path:
             client.feedback(answer.fedrouter.decision_id, answer.simulated.accuracy)
     asyncio.run_coroutine_threadsafe(upstreams.stop(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
     with Store.open(config.store) as store:
         store.set_current(load(folder / "v1").manifest["digest"], str(folder / "v1"))
     return folder
