@@ -76,13 +76,13 @@ def choices(evaluations: Evaluations, test: np.ndarray, embeddings: dict[str, np
     """What routers learned on torch's embeddings of the other queries make of each encoder's of these."""
     rest = np.setdiff1d(np.arange(evaluations.queries), test)
     truth = evaluations.of_queries(test).grid()
-    dearest = float(evaluations.grid().cost.mean(axis=0).max())
+    most_expensive = float(evaluations.grid().cost.mean(axis=0).max())
     lines = []
     for family in FAMILIES_TRIED:
         federation = LocalFederation([Client("all", evaluations.of_queries(rest), OPEN)])
         router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), 0)
         torch, onnx = (router.estimate(found) for found in embeddings.values())
-        equal = [np.mean(torch.choose(each / dearest) == onnx.choose(each / dearest)) for each in SCALED]
+        equal = [np.mean(torch.choose(each / most_expensive) == onnx.choose(each / most_expensive)) for each in SCALED]
         areas = [sweep(each, truth).areas.auc_common for each in (torch, onnx)]
         shown = " / ".join(f"{share:.1%}" for share in equal)
         lines.append(f"| `{family}` | {shown} | {areas[0]:.4f} | {areas[1]:.4f} | {areas[1] - areas[0]:+.4f} |")

@@ -1,6 +1,6 @@
-"""How long a record takes to be committed by the writer, and how many it commits a second.
+"""Latency and throughput of the store's writer.
 
-The loop beside it is idle, or kept busy with work that holds the interpreter, as a gateway under load does. Run with
+The event loop is idle, or busy with work that holds the interpreter lock, as in a gateway under load. Run with
 `.venv/bin/python benchmarks/store.py [URL]`; without a URL, a SQLite file in a temporary folder.
 """
 
@@ -46,7 +46,7 @@ def record() -> Record:
 
 
 async def measure(store: Store, concurrency: int, work: float) -> tuple[float, list[float]]:
-    """Commits a second and each one's milliseconds; ``work`` seconds of Python go before each put."""
+    """Commits per second, and the milliseconds of each; ``work`` seconds of Python run before each put."""
     writer = Writer(store)
     taken: list[float] = []
     start = time.perf_counter()

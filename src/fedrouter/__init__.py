@@ -1,6 +1,6 @@
 """Federated learning of LLM routers: one router learned from many private evaluation logs.
 
-The dozen names a user needs, loaded when first used; importing this package imports nothing heavy.
+The names that most users need, each loaded on first use; importing the package itself is fast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = version("fedrouter")
 
-_HOMES = {
+_MODULES = {
     "Bundle": "bundle",
     "Client": "federation.client",
     "Estimates": "estimates",
@@ -68,6 +68,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedrouter' has no attribute {name!r}")
-    return getattr(import_module(f"fedrouter.{_HOMES[name]}"), name)
+    return getattr(import_module(f"fedrouter.{_MODULES[name]}"), name)

@@ -95,7 +95,7 @@ def file_sha256(path: Path) -> str:
     """The SHA-256 of a file in hexadecimal, computed once per process for a file that does not change.
 
     A file counts as unchanged while its inode, size and times of modification and of status change are the same; the
-    last cannot be set by a program. Nothing is kept between processes: whoever could replace the file could replace a
+    last cannot be set by a program. Nothing is kept between processes: who can replace the file could replace a
     stored digest too.
     """
     stat = path.stat()
