@@ -182,7 +182,7 @@ def test_a_router_without_regions_is_compared_by_its_errors_alone(log, bundles, 
 def test_embeddings_of_another_width_leave_the_bundle_out_and_say_so(bundles, tmp_path):
     narrow = write_log(tmp_path / "narrow.jsonl", drawn_evaluations(60, 2, seed=7), width=5)
     document = answer("--data", narrow, "--bundle", bundles / "kmeans", "--out", tmp_path / "out")
-    assert "width 5, the bundle understands drawn of width 8" in document["warnings"][0]
+    assert "width 5, the bundle expects drawn of width 8" in document["warnings"][0]
     assert document["bundle"] is None
     assert document["regions_from"] == "clusters of your own queries"
 

@@ -31,13 +31,15 @@ def chosen_settings(
     if router not in (EVERY, *known):
         raise BadInput(f"--paper: {router} is not in the paper, which has {' and '.join(known)}")
     clusters = {"k_local": k_local, "k_global": k_global}
+    averaging = {"rounds": rounds, "participation": participation}
+    # A family of families has settings of its parts. Values that are wrong are refused, whether they are used or not.
+    parts = {"kmeans": FAMILIES["kmeans"].settings().changed(**clusters)}
+    FAMILIES["mlp"].settings().changed(**averaging)
 
     def settings(name: str) -> Settings:
         family = FAMILIES[name]
         start = family.paper if paper and family.paper is not None else family.settings()
         own = clusters if name == "kmeans" else {}
-        # A family of families has settings of its parts.
-        parts = {"kmeans": FAMILIES["kmeans"].settings().changed(**clusters)}
-        return start.changed(rounds=rounds, participation=participation, settings=parts, **own)
+        return start.changed(settings=parts, **averaging, **own)
 
     return {name: settings(name) for name in (known if router == EVERY else [router])}
