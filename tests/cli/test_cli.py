@@ -19,8 +19,8 @@ def table(tmp_path_factory, world):
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
     grid = some.grid()
     columns = {"prompt": list(some.text), "eval_name": list(some.task)}
-    for place, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    for index, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
     columns["all_minilm_l6_v2_embedding"] = list(some.embeddings)
     path = tmp_path_factory.mktemp("data") / "table.parquet"
     pyarrow.parquet.write_table(pa.table(columns), path)

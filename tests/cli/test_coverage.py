@@ -46,7 +46,7 @@ def write_log(path, log, width=None):
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
     """A federation of three clients, its router in two families."""
-    logs = {f"client-{place}": drawn_evaluations(200, 4, seed=place) for place in (1, 2, 3)}
+    logs = {f"client-{index}": drawn_evaluations(200, 4, seed=index) for index in (1, 2, 3)}
     pool = logs["client-1"].pool
     folder = tmp_path_factory.mktemp("bundles")
     for name in ("kmeans", "query_blind"):

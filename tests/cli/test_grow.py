@@ -35,15 +35,15 @@ def write_log(path, evaluations):
 def write_table(path, evaluations):
     grid = evaluations.grid()
     columns = {"prompt": list(evaluations.text), "eval_name": list(evaluations.task)}
-    for place, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    for index, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
     columns["all_minilm_l6_v2_embedding"] = list(evaluations.embeddings)
     pyarrow.parquet.write_table(pa.table(columns), path)
     return path
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, world):
+def workspace(tmp_path_factory, world):
     """A folder with a test table, four clients' logs, and bundles learned from the first three without two models."""
     folder = tmp_path_factory.mktemp("growth")
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 4))
@@ -68,12 +68,12 @@ def logs(folder, *numbers):
 
 
 @pytest.mark.parametrize("name", ["kmeans", "mlp", "auto"])
-def test_models_are_added_to_a_new_version_that_names_its_parent(place, name, world, tmp_path):
+def test_models_are_added_to_a_new_version_that_names_its_parent(workspace, name, world, tmp_path):
     new = world.evaluations.pool.names[-WITHHELD:]
     out = tmp_path / "grown"
-    arguments = ["model", "add", place / name, *new, *logs(place, 1, 2, 3), "--rounds", 2]
-    document = answer(*arguments, "--out", out, "--test", place / "test.parquet")
-    parent, child = load(place / name), load(out)
+    arguments = ["model", "add", workspace / name, *new, *logs(workspace, 1, 2, 3), "--rounds", 2]
+    document = answer(*arguments, "--out", out, "--test", workspace / "test.parquet")
+    parent, child = load(workspace / name), load(out)
     assert document["parent"] == child.manifest["parent"] == parent.manifest["digest"]
     assert (parent.version, child.version) == (1, 2)
     assert child.router.pool.names == (*parent.router.pool.names, *new)
@@ -84,48 +84,50 @@ def test_models_are_added_to_a_new_version_that_names_its_parent(place, name, wo
 
 
 @pytest.mark.parametrize("name", ["kmeans", "auto"])
-def test_a_client_joins_leaves_and_nothing_of_it_is_left(place, name, tmp_path):
-    joined = answer("client", "join", place / name, *logs(place, 4), "--out", tmp_path / "two")
+def test_a_client_joins_leaves_and_nothing_of_it_is_left(workspace, name, tmp_path):
+    joined = answer("client", "join", workspace / name, *logs(workspace, 4), "--out", tmp_path / "two")
     assert joined["clients"][-1] == "client-4"
     assert joined["rows"]["client-4"] > 0
-    left = answer("client", "leave", tmp_path / "two", *logs(place, 4), "--out", tmp_path / "three")
+    left = answer("client", "leave", tmp_path / "two", *logs(workspace, 4), "--out", tmp_path / "three")
     assert left["clients"] == ["client-1", "client-2", "client-3"]
     assert left["version"] == 3
-    first, third = load(place / name), load(tmp_path / "three")
+    first, third = load(workspace / name), load(tmp_path / "three")
     assert third.manifest["arrays"] == first.manifest["arrays"]  # the same bytes
 
 
-def test_who_leaves_after_being_there_from_the_start_is_told_what_stays(place, tmp_path, world):
+def test_who_leaves_after_being_there_from_the_start_is_told_what_stays(workspace, tmp_path, world):
     new = world.evaluations.pool.names[-WITHHELD:]
-    answer("model", "add", place / "kmeans", *new, *logs(place, 1, 2, 3), "--out", tmp_path / "two")
-    done = run("client", "leave", tmp_path / "two", *logs(place, 2), "--out", tmp_path / "three")
+    answer("model", "add", workspace / "kmeans", *new, *logs(workspace, 1, 2, 3), "--out", tmp_path / "two")
+    done = run("client", "leave", tmp_path / "two", *logs(workspace, 2), "--out", tmp_path / "three")
     assert done.returncode == 0, done.stderr
     assert "client-2 took part when the router was first learned" in " ".join(done.stdout.split())
     assert load(tmp_path / "three").router.sums.count.sum() < load(tmp_path / "two").router.sums.count.sum()
 
 
-def test_mlp_clients_join_with_distillation_and_cannot_leave(place, tmp_path):
-    test = ("--test", place / "test.parquet")
-    document = answer("client", "join", place / "mlp", *logs(place, 4), "--rounds", 2, "--out", tmp_path / "two", *test)
+def test_mlp_clients_join_with_distillation_and_cannot_leave(workspace, tmp_path):
+    test = ("--test", workspace / "test.parquet")
+    document = answer(
+        "client", "join", workspace / "mlp", *logs(workspace, 4), "--rounds", 2, "--out", tmp_path / "two", *test
+    )
     assert set(document["areas"]) == {"before", "after"}
-    done = run("client", "leave", tmp_path / "two", *logs(place, 4), "--out", tmp_path / "three")
+    done = run("client", "leave", tmp_path / "two", *logs(workspace, 4), "--out", tmp_path / "three")
     assert done.returncode == 2
     assert "a client cannot be subtracted" in done.stderr
     assert not (tmp_path / "three").exists()
 
 
-def test_a_personal_router_routes_and_evaluates_like_any_other(place, tmp_path):
-    log = place / "client-1.parquet"
-    document = answer("personalize", place / "kmeans", "--data", log, "--out", tmp_path / "mine")
+def test_a_personal_router_routes_and_evaluates_like_any_other(workspace, tmp_path):
+    log = workspace / "client-1.parquet"
+    document = answer("personalize", workspace / "kmeans", "--data", log, "--out", tmp_path / "mine")
     assert all(0 <= entry["accuracy"] < 1 for entry in document["weights"].values())
     assert {name for name, entry in document["weights"].items() if not entry["rows"]} == {
         name for name, entry in document["weights"].items() if not entry["accuracy"]
     }
-    judged = answer("evaluate", tmp_path / "mine", "--data", place / "test.parquet")
+    judged = answer("evaluate", tmp_path / "mine", "--data", workspace / "test.parquet")
     assert 0 < judged["areas"]["auc"] < 1
     routed = answer("route", tmp_path / "mine", "Sum the numbers from 1 to 10.", "--tradeoff", 10)
     assert routed["family"] == "personal"
-    papers = answer("personalize", place / "kmeans", "--data", log, "--out", tmp_path / "papers", "--paper")
+    papers = answer("personalize", workspace / "kmeans", "--data", log, "--out", tmp_path / "papers", "--paper")
     assert papers["weights"] != document["weights"]
 
 
@@ -142,17 +144,17 @@ def test_a_personal_router_routes_and_evaluates_like_any_other(place, tmp_path):
         (["model", "add", "kmeans", "FIRST", "--client", "client-1=client-1.parquet"], "already in the pool"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(place, tmp_path, world, arguments, said):
+def test_what_cannot_be_done_is_said_and_nothing_is_written(workspace, tmp_path, world, arguments, said):
     names = world.evaluations.pool.names
     words = {"LAST": names[-1], "FIRST": names[0]}
-    done = run(*(words.get(a, a) for a in arguments), "--out", tmp_path / "new", cwd=place)
+    done = run(*(words.get(a, a) for a in arguments), "--out", tmp_path / "new", cwd=workspace)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "new").exists()
 
 
-def test_a_bundle_is_never_overwritten(place):
-    done = run("client", "join", place / "kmeans", *logs(place, 4), "--out", place / "mlp")
+def test_a_bundle_is_never_overwritten(workspace):
+    done = run("client", "join", workspace / "kmeans", *logs(workspace, 4), "--out", workspace / "mlp")
     assert done.returncode == 2
     assert "never overwritten" in done.stderr
-    assert json.loads((place / "mlp" / "bundle.json").read_text())["family"] == "mlp"
+    assert json.loads((workspace / "mlp" / "bundle.json").read_text())["family"] == "mlp"

@@ -44,7 +44,7 @@ def logged(evaluations, router, encoder, requests, draw, start):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, world):
+def workspace(tmp_path_factory, world):
     """A folder with bundles learned from one client's small log, and a store with traffic of the rest."""
     folder = tmp_path_factory.mktemp("learn")
     some = world.evaluations
@@ -71,9 +71,11 @@ def arrays(path):
 
 
 @pytest.mark.parametrize("family", ["kmeans", "auto"])
-def test_learning_folds_the_scored_requests_into_a_new_version(place, family, world, tmp_path):
-    document = answer("learn", "--bundle", place / family, "--store", store_of(place), "--out", tmp_path / "new")
-    parent, child = load(place / family), load(tmp_path / "new")
+def test_learning_folds_the_scored_requests_into_a_new_version(workspace, family, world, tmp_path):
+    document = answer(
+        "learn", "--bundle", workspace / family, "--store", store_of(workspace), "--out", tmp_path / "new"
+    )
+    parent, child = load(workspace / family), load(tmp_path / "new")
     assert document["parent"] == child.manifest["parent"] == parent.manifest["digest"]
     assert (document["version"], child.version) == (2, 2)
     assert document["rows"] + sum(document["waiting"].values()) == 1200
@@ -86,12 +88,14 @@ def test_learning_folds_the_scored_requests_into_a_new_version(place, family, wo
     assert miss[1] < miss[0]
 
 
-def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores(place, world, tmp_path):
+def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores(workspace, world, tmp_path):
     """In three steps, with late scores and corrections, the same sums as in one step at the end."""
     url = f"sqlite:///{tmp_path}/copy.db"
     draw = np.random.default_rng(1)
-    records, scores = logged(world.evaluations, load(place / "kmeans").router, world.encoder, 300, draw, start=5000.0)
-    bundle = place / "kmeans"
+    records, scores = logged(
+        world.evaluations, load(workspace / "kmeans").router, world.encoder, 300, draw, start=5000.0
+    )
+    bundle = workspace / "kmeans"
     with Store.open(url) as store:
         store.append(records)
         for row in range(0, 200, 2):
@@ -115,18 +119,18 @@ def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores
     assert stepwise["waiting"] == at_once["waiting"]
 
 
-def test_a_personal_router_is_made_and_made_anew(place, tmp_path):
-    url = store_of(place)
-    first = answer("learn", "--bundle", place / "kmeans", "--store", url, "--out", tmp_path / "mine", "--personal")
+def test_a_personal_router_is_made_and_made_anew(workspace, tmp_path):
+    url = store_of(workspace)
+    first = answer("learn", "--bundle", workspace / "kmeans", "--store", url, "--out", tmp_path / "mine", "--personal")
     assert first["change"]["family"] == "personal"
     again = answer("learn", "--bundle", tmp_path / "mine", "--store", url, "--out", tmp_path / "anew")
     assert (again["version"], again["rows"]) == (3, first["rows"])
     assert arrays(tmp_path / "anew") == arrays(tmp_path / "mine")
 
 
-def test_a_name_that_a_client_has_is_refused(place, tmp_path):
+def test_a_name_that_a_client_has_is_refused(workspace, tmp_path):
     done = run(
-        *("learn", "--bundle", place / "kmeans", "--store", store_of(place)),
+        *("learn", "--bundle", workspace / "kmeans", "--store", store_of(workspace)),
         *("--out", tmp_path / "new", "--name", "client-01"),
     )
     assert done.returncode == 2
@@ -134,14 +138,14 @@ def test_a_name_that_a_client_has_is_refused(place, tmp_path):
 
 
 @pytest.mark.parametrize("source", ["store", "export"])
-def test_evaluate_judges_a_router_on_the_log(place, source, world, tmp_path):
-    log = store_of(place)
+def test_evaluate_judges_a_router_on_the_log(workspace, source, world, tmp_path):
+    log = store_of(workspace)
     if source == "export":
         log = tmp_path / "log.parquet"
-        with Store.open(store_of(place)) as store:
+        with Store.open(store_of(workspace)) as store:
             store.export(log)
-    document = answer("evaluate", place / "auto", "--log", log, "--tradeoff", 5, "--tradeoff", 500)
-    router, evaluations = load(place / "auto").router, world.evaluations
+    document = answer("evaluate", workspace / "auto", "--log", log, "--tradeoff", 5, "--tradeoff", 500)
+    router, evaluations = load(workspace / "auto").router, world.evaluations
     grid, rows = evaluations.grid(), np.arange(evaluations.queries)
     for found, tradeoff in zip(document["estimates"], (5, 500), strict=True):
         choice = router.estimate(evaluations.embeddings).choose(tradeoff)
@@ -153,15 +157,15 @@ def test_evaluate_judges_a_router_on_the_log(place, source, world, tmp_path):
     assert document["left_out"] == ({"no score": 300} if source == "store" else {})
 
 
-def test_requests_that_a_router_was_learnt_from_do_not_judge_it(place, tmp_path):
-    answer("learn", "--bundle", place / "kmeans", "--store", store_of(place), "--out", tmp_path / "new")
-    done = run("evaluate", tmp_path / "new", "--log", store_of(place), "--json")
+def test_requests_that_a_router_was_learnt_from_do_not_judge_it(workspace, tmp_path):
+    answer("learn", "--bundle", workspace / "kmeans", "--store", store_of(workspace), "--out", tmp_path / "new")
+    done = run("evaluate", tmp_path / "new", "--log", store_of(workspace), "--json")
     assert done.returncode == 2
     assert "1,200 learned from already" in json.loads(done.stdout)["error"]
 
 
-def test_evaluate_shows_a_table_to_a_person(place):
-    done = run("evaluate", place / "kmeans", "--log", store_of(place))
+def test_evaluate_shows_a_table_to_a_person(workspace):
+    done = run("evaluate", workspace / "kmeans", "--log", store_of(workspace))
     assert done.returncode == 0
     for words in ("what was logged", "doubly robust", "inverse propensity", "self-normalized", "rows of evidence"):
         assert words in done.stdout
@@ -177,8 +181,8 @@ def test_evaluate_shows_a_table_to_a_person(place):
         (("--log", "absent.parquet"), "no such file"),
     ],
 )
-def test_evaluate_refuses_what_it_cannot_do(place, arguments, problem):
-    done = run("evaluate", place / "kmeans", *arguments, cwd=place)
+def test_evaluate_refuses_what_it_cannot_do(workspace, arguments, problem):
+    done = run("evaluate", workspace / "kmeans", *arguments, cwd=workspace)
     assert done.returncode == 2
     assert problem in done.stderr
 

@@ -27,13 +27,13 @@ def write_table(path, world, short_row=None):
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
     grid = some.grid()
     columns = {"prompt": list(some.text), "eval_name": list(some.task)}
-    for place, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
+    for index, name in enumerate(grid.pool.names):
+        columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
     vectors = [vector.tolist() for vector in some.embeddings]
     columns["all_minilm_l6_v2_embedding"] = vectors
     if short_row is not None:
-        place = short_row - 1
-        columns["house_made_embedding"] = [*vectors[:place], vectors[place][:5], *vectors[place + 1 :]]
+        index = short_row - 1
+        columns["house_made_embedding"] = [*vectors[:index], vectors[index][:5], *vectors[index + 1 :]]
     pyarrow.parquet.write_table(pa.table(columns), path)
     return path
 

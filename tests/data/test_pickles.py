@@ -266,9 +266,9 @@ def array(dtype, raw, shape=(1, 1)):
     return Call(RECONSTRUCT, np.ndarray, (0,), b"b", state=(1, shape, dtype, False, raw))
 
 
-def table(values, place=slice(0, 1, 1), columns=("only",), rows=1):
+def table(values, position=slice(0, 1, 1), columns=("only",), rows=1):
     """A one-block frame as pandas pickles it, with the parts given in place of honest ones."""
-    block = Call(pd._libs.internals._unpickle_block, values, place, 2)
+    block = Call(pd._libs.internals._unpickle_block, values, position, 2)
     axes = [pd.Index(list(columns), dtype=object), pd.RangeIndex(rows)]
     manager = Call(pd.core.internals.managers.BlockManager, (block,), axes)
     return Call(pd.DataFrame, state={"_mgr": manager, "_typ": "dataframe", "_metadata": [], "attrs": {}})
@@ -293,9 +293,9 @@ def test_the_hand_made_table_is_read_when_its_parts_are_honest(tmp_path):
         table(array(np.dtype("O"), [["a list"]])),
         table(array(np.dtype("O"), [Call(pd.DataFrame)])),
         table(array(np.dtype("O"), [np.dtype("f8")])),
-        table(np.array([[2.5]]), place=slice(1, 10**15, 1)),
-        table(np.array([[2.5]]), place=slice("a", "b")),
-        table(np.array([[2.5]]), place=np.array([-1])),
+        table(np.array([[2.5]]), position=slice(1, 10**15, 1)),
+        table(np.array([[2.5]]), position=slice("a", "b")),
+        table(np.array([[2.5]]), position=np.array([-1])),
         table(np.array([[2.5]]), columns=("two", "names")),
         table(np.array([[2.5]]), rows=10**15),
         Call(pd.DataFrame),

@@ -45,7 +45,7 @@ def test_a_log_reads_back_as_the_clients_training_rows(written, table):
 
 def test_without_a_pool_a_log_has_the_models_it_names(written):
     clients, _, files, _ = written
-    names = {clients[0].train.pool.names[place] for place in clients[0].train.model}
+    names = {clients[0].train.pool.names[index] for index in clients[0].train.model}
     assert read(files[0].log).evaluations.pool.names == tuple(sorted(names))
 
 

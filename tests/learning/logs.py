@@ -20,9 +20,9 @@ def learned(evaluations, family="kmeans", **settings):
     return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings(**settings))
 
 
-def record(place=0, at=None, **changes):
+def record(index=0, at=None, **changes):
     """A record of an ordinary, scored request; changes as wanted."""
-    at = 1_000_000.0 + place if at is None else at
+    at = 1_000_000.0 + index if at is None else at
     fields = {
         "id": new_id(at),
         "time": at,
@@ -36,7 +36,7 @@ def record(place=0, at=None, **changes):
         "served": "model-0",
         "predicted_accuracy": 0.5,
         "predicted_cost": 1e-4,
-        "embedding": np.eye(8, dtype="<f4")[place % 8].tobytes(),
+        "embedding": np.eye(8, dtype="<f4")[index % 8].tobytes(),
         "encoder": ENCODER.name,
         "cost": 1e-4,
         "score": 1.0,

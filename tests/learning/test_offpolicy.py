@@ -41,7 +41,7 @@ def logged(world, draw, policy):
     chosen = (draw.random(QUERIES)[:, None] > np.cumsum(policy, axis=1)).sum(axis=1)
     accuracy = (draw.random(QUERIES) < chance[rows, chosen]).astype(float)
     dollars = cost[rows, chosen] * draw.uniform(0.5, 1.5, QUERIES)
-    pool = ModelPool([f"model-{place}" for place in range(MODELS)])
+    pool = ModelPool([f"model-{index}" for index in range(MODELS)])
     propensity = policy[rows, chosen]
     return Traffic(pool, embeddings, chosen, propensity, np.full(QUERIES, TRADEOFF), accuracy, dollars)
 

@@ -30,7 +30,7 @@ def grid(panels, columns):
     """A sheet of clients, each with two lines and their areas."""
     lines = [frontier("local", "local 0.612"), frontier("federated", "federated 0.734", 0.55)]
     return Sheet(
-        "grid", "", [Panel(f"client-{place + 1:02d}, 1,234 queries", lines) for place in range(panels)], columns
+        "grid", "", [Panel(f"client-{index + 1:02d}, 1,234 queries", lines) for index in range(panels)], columns
     )
 
 
@@ -39,7 +39,7 @@ def cloud(count):
 
 
 def grey(color):
-    return sum(int(color[place : place + 2], 16) * weight for place, weight in ((1, 0.299), (3, 0.587), (5, 0.114)))
+    return sum(int(color[index : index + 2], 16) * weight for index, weight in ((1, 0.299), (3, 0.587), (5, 0.114)))
 
 
 def shown_texts(figure):
@@ -49,8 +49,8 @@ def shown_texts(figure):
 @pytest.mark.parametrize("kinds", TOGETHER)
 def test_kinds_that_meet_differ_by_more_than_colour(kinds):
     assert len({KINDS[kind].color for kind in kinds}) == len(kinds)
-    for place, one in enumerate(kinds):
-        for other in kinds[place + 1 :]:
+    for index, one in enumerate(kinds):
+        for other in kinds[index + 1 :]:
             first, second = KINDS[one], KINDS[other]
             dashes, widths = first.dash != second.dash, max(first.width, second.width) / min(first.width, second.width)
             assert dashes or widths > 1.5, f"{one} and {other} look alike in grey"
@@ -72,8 +72,8 @@ def test_panels_and_titles_do_not_collide(panels, columns):
     drawn = [axes for axes in figure.axes if axes.axison]
     assert len(drawn) == panels
     boxes = [axes.get_tightbbox(renderer) for axes in drawn]
-    for place, box in enumerate(boxes):
-        for other in boxes[place + 1 :]:
+    for index, box in enumerate(boxes):
+        for other in boxes[index + 1 :]:
             width = min(box.x1, other.x1) - max(box.x0, other.x0)
             height = min(box.y1, other.y1) - max(box.y0, other.y0)
             assert width < 1 or height < 1

@@ -35,11 +35,11 @@ async def main(url: str, count: int) -> None:
     writer = Writer(Store.open(url))
 
     async def requests(number: int) -> None:
-        for place in range(count):
+        for index in range(count):
             made = record()
             await writer.put(made)
             os.write(1, f"put {made.id}\n".encode())
-            if place % 3 == number % 3:
+            if index % 3 == number % 3:
                 await writer.score(made.id, 0.5, "user")
                 os.write(1, f"score {made.id}\n".encode())
 

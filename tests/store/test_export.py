@@ -41,7 +41,7 @@ def test_evaluations_read_from_an_export_equal_the_rows(store, made, tmp_path, f
     dataset = read(tmp_path / f"log.{form}")
     found = dataset.evaluations
     assert dataset.encoder.name == "all-MiniLM-L6-v2"
-    assert [found.pool.names[place] for place in found.model] == [row.served for row in rows]
+    assert [found.pool.names[index] for index in found.model] == [row.served for row in rows]
     assert found.accuracy.tolist() == [row.score for row in rows]
     assert found.cost.tolist() == [row.cost for row in rows]
     embeddings = np.stack([np.frombuffer(row.embedding, "<f4") for row in rows])

@@ -31,7 +31,7 @@ def start(url, *count):
 
 
 def killed_under_load(url, after):
-    """The lines a writing process had printed when it was killed, after at least so many of them."""
+    """The lines a writing process had printed when it was killed, after it has printed at least this many."""
     process = start(url)
     lines = [process.stdout.readline() for _ in range(after)]
     os.kill(process.pid, signal.SIGKILL)
