@@ -1,4 +1,4 @@
-"""What a user does with a family of another package, in one process: run in an environment that has the package.
+"""What a user does with a family of another package (docs/own-family.md), in an environment that has the package.
 
 Arguments: a table of answers, and a folder for everything that is made. Prints one JSON document.
 """
@@ -23,6 +23,8 @@ from fedrouter.gateway.client import GatewayClient
 from fedrouter.gateway.demo import demo_config
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 from fedrouter.testing.families import FAMILY_CHECKS
+from fedrouter.testing.samples import drawn_evaluations
+from fedrouter.testing.verbs import check_verb
 
 QUESTION = "Write a SQL query that counts orders by month."
 
@@ -65,6 +67,12 @@ def main(table: Path, out: Path) -> None:
             check(FAMILIES["median"])
         except Exception as error:
             contract[check.__name__] = repr(error)
+    rows = drawn_evaluations(200)
+    try:
+        verb = VERBS["cost_histogram"]
+        check_verb(verb, rows, verb.request(rows.pool.names, np.geomspace(1e-7, 1, 8)))
+    except Exception as error:
+        contract["check_verb"] = repr(error)
     print(
         json.dumps(
             {

@@ -77,7 +77,7 @@ def test_its_bundle_is_loaded_routed_and_served(journey):
     assert journey["served"]["reason"] == "best"
 
 
-def test_the_family_keeps_the_contract(journey):
+def test_the_family_and_the_verb_keep_their_contracts(journey):
     assert journey["contract"] == {}
 
 

@@ -93,6 +93,7 @@ def faults(request: CostHistogramRequest, reply: CostHistogram) -> str | None:
 
 
 def most_bytes(request: CostHistogramRequest) -> int:
+    """24 bytes for each of the M · B cells."""
     return 24 * request.shape[0] * request.shape[1]
 
 
