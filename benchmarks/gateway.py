@@ -43,17 +43,17 @@ PROMPTS = 256
 ONNX = """
 import sys
 from fedrouter.encoders.onnx import OnnxEncoder
-from fedrouter.gateway import config, gateway, server
-read = config.read_config(sys.argv[1])
+from fedrouter.gateway import config_file, gateway, server
+read = config_file.read_config(sys.argv[1])
 def ready(url, key): print(f'{{"url": "{url}", "key": "{key}"}}', flush=True)
 server.serve(read, ready, lambda: gateway.open_gateway(read, lambda identity: OnnxEncoder(identity.name).encode))
 """
-"""The gateway with its other encoder."""
+"""The gateway with the ONNX encoder."""
 
 
 @dataclass
 class Running:
-    """A server under test, as its caller sees it; seconds from its start until it listened and until it was ready."""
+    """A server under test; seconds from its start until it listened and until it was ready."""
 
     process: subprocess.Popen[str]
     url: str
@@ -86,8 +86,8 @@ def traffic(role: str) -> list[str]:
     return [sys.executable, str(PROJECT / "benchmarks" / "traffic.py"), role]
 
 
-def ask(url: str, key: str = "", body: dict | None = None) -> str | None:
-    """What a server says, or None where it does not (yet)."""
+def fetch(url: str, key: str = "", body: dict | None = None) -> str | None:
+    """The body of a response, or None if there is none (yet)."""
     data = json.dumps(body).encode() if body else None
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
     try:
@@ -99,12 +99,12 @@ def ask(url: str, key: str = "", body: dict | None = None) -> str | None:
 
 def completion(server: Running, model: str, text: str) -> str | None:
     body = {"model": model, "messages": [{"role": "user", "content": text}]}
-    return ask(f"{server.url}/v1/chat/completions", server.key, body)
+    return fetch(f"{server.url}/v1/chat/completions", server.key, body)
 
 
-def until(process: subprocess.Popen[str], said) -> None:
+def until(process: subprocess.Popen[str], answers) -> None:
     end = time.perf_counter() + 300
-    while said() is None:
+    while answers() is None:
         if process.poll() is not None or time.perf_counter() > end:
             raise SystemExit(f"{process.args[0]} does not start")
         time.sleep(0.02)
@@ -123,8 +123,8 @@ def fedrouter(folder: Path, upstream: str, onnx: bool = False) -> Iterator[Runni
     demo_bundle(folder / "bundle")
     prices = [(each.model.name, each.model.input_price, each.model.output_price) for each in CAST]
     models = [
-        {"model_name": name, "input_price": asked, "output_price": told, "params": {"api_base": f"{upstream}/v1"}}
-        for name, asked, told in prices
+        {"model_name": name, "input_price": prompt, "output_price": answer, "params": {"api_base": f"{upstream}/v1"}}
+        for name, prompt, answer in prices
     ]
     routing = {"bundle": "bundle", "default_model": DEFAULT, "baseline_model": BASELINE}
     port, path = free_port(), folder / "gateway.yaml"
@@ -133,10 +133,10 @@ def fedrouter(folder: Path, upstream: str, onnx: bool = False) -> Iterator[Runni
     usual = [str(Path(sys.executable).parent / "fedrouter"), "serve", "--json", "--config", str(path)]
     begun = time.perf_counter()
     with started("fedrouter", [sys.executable, "-c", ONNX, str(path)] if onnx else usual, folder) as process:
-        until(process, lambda: ask(f"http://127.0.0.1:{port}/health/live"))
+        until(process, lambda: fetch(f"http://127.0.0.1:{port}/health/live"))
         listens = time.perf_counter() - begun
-        told = json.loads(process.stdout.readline())  # said once the encoder is loaded
-        yield Running(process, told["url"], told["key"], listens, time.perf_counter() - begun)
+        ready = json.loads(process.stdout.readline())  # printed once the encoder is loaded
+        yield Running(process, ready["url"], ready["key"], listens, time.perf_counter() - begun)
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def litellm(folder: Path, upstream: str, venv: Path) -> Iterator[Running]:
     begun = time.perf_counter()
     with started("litellm", command, folder, LITELLM_MASTER_KEY=key, **quiet) as process:
         server = Running(process, f"http://127.0.0.1:{port}", key)
-        until(process, lambda: ask(f"{server.url}/health/liveliness"))
+        until(process, lambda: fetch(f"{server.url}/health/liveliness"))
         server.listens = time.perf_counter() - begun
         until(process, lambda: completion(server, "instant", "Hello?"))
         server.ready = time.perf_counter() - begun
@@ -172,7 +172,7 @@ def measure(
     return found
 
 
-def first_asks(gateway: Running, texts: list[str]) -> float:
+def first_requests(gateway: Running, texts: list[str]) -> float:
     """Milliseconds of a request whose text has to be encoded, the median; afterwards every embedding is cached."""
     taken = []
     for text in texts:
@@ -184,7 +184,7 @@ def first_asks(gateway: Running, texts: list[str]) -> float:
 
 
 def counters(gateway: Running) -> dict[str, float]:
-    page = ask(f"{gateway.url}/metrics", gateway.key) or ""
+    page = fetch(f"{gateway.url}/metrics", gateway.key) or ""
     return {name: float(value) for name, value in re.findall(r"^(fedrouter_[^ ]+) ([^ ]+)$", page, re.MULTILINE)}
 
 
@@ -217,7 +217,7 @@ def main() -> None:
     chosen = given.parse_args()
     if not (chosen.litellm_venv / "bin" / "litellm").exists():
         raise SystemExit(f"{chosen.litellm_venv}: no LiteLLM there; {__doc__.split('own:')[1]}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # and take the servers along
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the servers are stopped too
     texts = list(dict.fromkeys(simulated_world().evaluations.text or ()))[:PROMPTS]
     others, load = Others(), os.getloadavg()[0]
     cells: dict[tuple[str, int, bool], list[Measured]] = defaultdict(list)
@@ -227,19 +227,19 @@ def main() -> None:
         upstream = Running(process, f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}")
         with fedrouter(folder / "onnx", upstream.url, onnx=True) as gateway:
             idle = gateway.megabytes
-            first = first_asks(gateway, texts)
+            first = first_requests(gateway, texts)
             with_onnx = Server(gateway.listens, gateway.ready, idle, gateway.megabytes, first)
         gateway = stack.enter_context(fedrouter(folder / "torch", upstream.url))
         proxy = stack.enter_context(litellm(folder, upstream.url, chosen.litellm_venv))
         idle, idle_proxy = gateway.megabytes, proxy.megabytes
-        first = first_asks(gateway, texts)
+        first = first_requests(gateway, texts)
         targets = {
             "upstream": (upstream, "instant"),
             "routed": (gateway, "auto"),
             "named": (gateway, DEFAULT),
             "litellm": (proxy, "instant"),
         }
-        for server, model in targets.values():  # what is loaded late is loaded now
+        for server, model in targets.values():  # loads what is loaded lazily
             for streamed in (False, True):
                 measure(server, model, texts, 8, 1.0, streamed)
         before = counters(gateway)
@@ -252,7 +252,7 @@ def main() -> None:
                         shown = f"{found.rate:,.0f}/s, p50 {found.p50:.2f} ms, p99 {found.p99:.2f} ms"
                         print(name, concurrency, "streamed" * streamed, shown, file=sys.stderr)
         after = counters(gateway)
-        # What the page says of the gateway must have been so: nothing was encoded, every request is in the log.
+        # Check what the page claims: nothing was encoded, and every request is in the log.
         for outcome in ("misses", "late", "failed"):
             name = f'fedrouter_encoder_asks{{outcome="{outcome}"}}'
             assert before[name] == after[name], (name, before[name], after[name])

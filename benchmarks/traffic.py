@@ -1,7 +1,7 @@
-"""An upstream that answers at once, and the load that asks: raw sockets, each in a process of its own.
+"""An upstream that answers at once, and a load generator: raw sockets, each in a process of its own.
 
 `python benchmarks/traffic.py upstream` prints its port; `… load` reads a job as JSON from stdin and prints what it
-measured. Neither may be what a measurement of a gateway measures, so both do the least that HTTP allows.
+measured. Neither may be the bottleneck when a gateway is measured, so both do the minimum that HTTP allows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import uvloop
 
 WARM_UP = 1.0
 """Seconds of each measurement that do not count."""
-FEWEST, LONGEST = 100, 60.0
-"""A measurement goes on beyond its seconds until it has so many answers, or has taken so many seconds."""
+MIN_ANSWERS, MAX_SECONDS = 100, 60.0
+"""A measurement continues beyond its seconds until it has this many answers, or has taken this many seconds."""
 WORDS = 20
 """Events of a streamed answer that carry a word."""
 ANSWERED = {"prompt_tokens": 20, "completion_tokens": WORDS, "total_tokens": 20 + WORDS}
@@ -86,7 +86,7 @@ class Measured:
     statuses: dict[str, int]
 
 
-class Asker(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One connection; keeps (begun, first byte, over) of every answer."""
 
     def __init__(self, requests: Iterator[bytes], times: list[tuple[float, float, float]], statuses: Counter) -> None:
@@ -95,12 +95,12 @@ class Asker(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._ask()
+        self._send()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._statuses["lost"] += 1
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         self._held, self._first = b"", 0.0
         self._begun = time.perf_counter()
         self._transport.write(next(self._requests))
@@ -118,7 +118,7 @@ class Asker(asyncio.Protocol):
         if over:
             self._times.append((self._begun, self._first, now))
             self._statuses[head[9:12].decode()] += 1
-            self._ask()
+            self._send()
 
 
 def requests_to(url: str, key: str, model: str, texts: list[str], streamed: bool) -> Iterator[bytes]:
@@ -142,12 +142,12 @@ async def load(job: dict) -> Measured:
     asked = requests_to(job["url"], job["key"], job["model"], job["texts"], job["streamed"])
     loop, parts = asyncio.get_running_loop(), urlsplit(job["url"])
     for _ in range(job["concurrency"]):
-        await loop.create_connection(lambda: Asker(asked, times, statuses), parts.hostname, parts.port)
+        await loop.create_connection(lambda: LoadConnection(asked, times, statuses), parts.hostname, parts.port)
     await asyncio.sleep(WARM_UP)
     start, busy = time.perf_counter(), time.process_time()
     before = len(times)
     while (passed := time.perf_counter() - start) < job["seconds"] or (
-        len(times) - before < FEWEST and passed < LONGEST
+        len(times) - before < MIN_ANSWERS and passed < MAX_SECONDS
     ):
         await asyncio.sleep(0.05)
     end, busy = time.perf_counter(), time.process_time() - busy

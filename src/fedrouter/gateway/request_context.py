@@ -25,7 +25,7 @@ MAX_RANKING = 20
 """Models of a ranking that are sent in a header."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class RequestContext:
     """One chat request, read and understood; ``decision`` is set once it is routed.
 

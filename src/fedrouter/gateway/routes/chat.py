@@ -166,9 +166,9 @@ async def _finish(response: aiohttp.ClientResponse) -> None:
 def _passed(found: UpstreamResponse) -> Headers:
     """The upstream's headers that the client gets; `x-fedrouter-*` may come from another gateway behind this one."""
     return [
-        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        (lowered.encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in found.headers.items()
-        if name.lower() not in DROPPED_HEADERS and not name.lower().startswith("x-fedrouter-")
+        if (lowered := name.lower()) not in DROPPED_HEADERS and not lowered.startswith("x-fedrouter-")
     ]
 
 

@@ -61,6 +61,8 @@ class CircuitBreaker:
 
     def acquire(self) -> Ticket | None:
         """Permission for one attempt, or None while the model must be left alone."""
+        if self._open_until is None and not self._paused_until:  # the usual case, on the path of every request
+            return Ticket.NORMAL
         if not self.available:
             return None
         if self._open_until is None:

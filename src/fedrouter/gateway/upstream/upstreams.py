@@ -127,15 +127,17 @@ class Upstreams:
         for name in order:
             model, breaker = self._models[name], self.breakers[name]
             for retry in range(self._timing.retries + 1):
-                if not breaker.available or not permit(model):
-                    break
-                left = deadline - time.monotonic()
-                if left <= 0 or (disconnected() and attempts):
-                    raise _all_failed(last, attempts)
                 ticket = breaker.acquire()
-                assert ticket is not None  # it is available, and nothing was awaited since
-                attempts += 1
+                if ticket is None:
+                    break
                 try:
+                    if not permit(model):
+                        breaker.abandoned(ticket)
+                        break
+                    left = deadline - time.monotonic()
+                    if left <= 0 or (disconnected() and attempts):
+                        raise _all_failed(last, attempts)
+                    attempts += 1
                     found = await self._attempt(model, payload(model), streamed, min(left, self._timing.answer))
                 except _AttemptFailed as failure:
                     last = failure
