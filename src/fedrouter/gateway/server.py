@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -50,6 +51,7 @@ def serve(
         return await open_gateway(config)
 
     app = App(opened or open_configured)
+    owns_process = threading.current_thread() is threading.main_thread()
 
     async def report(port: int) -> None:
         gateway = app.gateway
@@ -59,6 +61,10 @@ def serve(
         except FedrouterError as error:
             app.failure, server.should_exit = error, True
             return
+        if owns_process:
+            # What startup left in memory stays for good: full garbage collections need not look at it again.
+            gc.collect()
+            gc.freeze()
         # Created only now that it can be shown, because it can never be shown again.
         first = await asyncio.to_thread(gateway.store.create_first_key, "first") if gateway.config.server.auth else None
         host = gateway.config.server.host
@@ -88,7 +94,7 @@ def serve(
         report,
     )
     on_server(server)
-    if threading.current_thread() is threading.main_thread():
+    if owns_process:
         # uvicorn raises the signal again after its shutdown, which would end the process before ours.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

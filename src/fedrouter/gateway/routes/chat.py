@@ -192,4 +192,5 @@ ENDPOINT = Endpoint(
     body=chat_schema(("model", "messages")),
     answer=OBJECT,
     errors=(502, 504),
+    streams=True,
 )

@@ -43,11 +43,15 @@ class Endpoint:
     errors: Collection[int] = ()
     parameters: Sequence[Schema] = ()
     needs_key: bool = True
+    streams: bool = False
+    """Whether the response can be a stream of server-sent events instead."""
 
     def operation(self) -> dict[str, Any]:
         """The endpoint as an OpenAPI operation."""
         error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
         success = {"application/json": {"schema": self.answer}} if self.answer is not None else {"text/plain": {}}
+        if self.streams:
+            success["text/event-stream"] = {}
         responses: dict[str, Any] = {"200": {"description": "OK.", "content": success}}
         codes = {401, 429, 503, *self.errors} | ({400, 413} if self.body is not None else set())
         responses |= {str(code): {"description": "An error."} | error for code in sorted(codes)}
