@@ -50,15 +50,15 @@ def same_over_the_wire(job, federation, mirror):
     assert not (federation.coordinator.runs / f"plain-{job.family}" / CHECKPOINT).exists()
 
 
-def test_a_kmeans_router_learnt_over_the_wire_is_the_one_that_the_in_process_engine_makes(federation, mirror):
+def test_a_kmeans_router_learned_over_the_wire_is_the_one_that_the_in_process_engine_makes(federation, mirror):
     same_over_the_wire(KMEANS, federation, mirror)
 
 
-def test_an_mlp_learnt_over_the_wire_is_the_one_that_the_in_process_engine_makes(federation, mirror):
+def test_an_mlp_learned_over_the_wire_is_the_one_that_the_in_process_engine_makes(federation, mirror):
     same_over_the_wire(MLP, federation, mirror)
 
 
-def test_a_coordinator_killed_and_restarted_goes_on_to_the_same_router(federation, mirror):
+def test_a_coordinator_killed_and_restarted_continues_to_the_same_router(federation, mirror):
     job = replace(MLP, seed=6)
 
     class Enough(Exception):
@@ -139,7 +139,7 @@ def test_a_run_that_is_done_is_not_done_again_and_another_of_its_name_is_refused
         submit(federation.coordinator, "plain-kmeans", replace(KMEANS, seed=1))
 
 
-def test_an_error_in_a_client_carries_its_kind_out_and_nothing_else(federation):
+def test_an_error_in_a_client_sends_its_type_and_nothing_else(federation):
     directory = federation.clients["beta"]
     before = directory.config()
     secret = "CANARY-in-an-error the text of a prompt"

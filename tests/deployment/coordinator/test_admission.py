@@ -194,7 +194,7 @@ def test_a_second_coordinator_in_the_same_directory_is_refused(federation):
     assert "is already running in this directory" in " ".join(done.stderr.split())
 
 
-def test_a_client_comes_by_enrolment_and_goes_by_its_end(federation, other_client):
+def test_a_client_comes_by_enrollment_and_goes_by_its_end(federation, other_client):
     with running_client(other_client):
         time.sleep(5)
         assert online(federation) == {"north"}

@@ -32,7 +32,7 @@ def done(job, clients, folder):
     return perform(job, clients, folder, ProgressLog(folder))
 
 
-def test_a_router_is_learnt_of_all_models_that_any_client_knows_and_written_with_who_made_it(tmp_path):
+def test_a_router_is_learned_for_all_models_with_evaluations_and_names_its_clients(tmp_path):
     more = client("d", 9, models=4)
     result = done(KMEANS, federation(more), tmp_path)
     saved = load(tmp_path / "bundle")
@@ -52,7 +52,7 @@ def test_the_same_job_makes_the_same_bytes(tmp_path):
         assert (tmp_path / "one/bundle" / name).read_bytes() == (tmp_path / "two/bundle" / name).read_bytes()
 
 
-def test_a_pool_that_is_named_is_learnt_in_its_order_and_a_model_nobody_knows_is_refused(tmp_path):
+def test_a_pool_that_is_named_is_learned_in_its_order_and_a_model_nobody_knows_is_refused(tmp_path):
     named = replace(KMEANS, pool=({"name": "model-2"}, {"name": "model-0", "input_price": 2.0}))
     assert done(named, federation(), tmp_path / "one")["models"] == ["model-2", "model-0"]
     assert load(tmp_path / "one/bundle").router.pool.models[1].input_price == 2.0
@@ -67,7 +67,7 @@ def test_a_pool_that_is_named_is_learnt_in_its_order_and_a_model_nobody_knows_is
         (client("z", dimension=9), "another encoder than one of width 8"),
     ],
 )
-def test_a_client_that_embeds_otherwise_takes_no_part_and_is_dropped_why(odd, reason, tmp_path):
+def test_a_client_with_another_encoder_is_left_out_with_the_reason(odd, reason, tmp_path):
     done(KMEANS, federation(odd), tmp_path / "with")
     done(KMEANS, federation(), tmp_path / "without")
     dropped = [line for line in Tail(tmp_path / "with").lines() if line["event"] == "dropped"]
@@ -88,7 +88,7 @@ def test_a_client_that_calls_itself_by_anothers_name_takes_no_part(tmp_path):
     assert "another name" in (tmp_path / "progress.jsonl").read_text()
 
 
-def test_clients_that_do_not_agree_on_an_encoder_are_dropped_so(tmp_path):
+def test_clients_that_do_not_agree_on_an_encoder_are_an_error(tmp_path):
     with pytest.raises(BadInput, match="do not agree on an encoder"):
         done(KMEANS, LocalFederation([client("a"), client("b", encoder="two")]), tmp_path)
 
@@ -128,7 +128,7 @@ class Silent:
         return {} if verb == self.verb else self.federation.ask(verb, payload, to)
 
 
-def test_a_job_that_lost_its_quorum_goes_on_where_it_was(tmp_path):
+def test_a_job_that_lost_its_quorum_continues_where_it_was(tmp_path):
     with pytest.raises(QuorumLost):
         done(KMEANS, Silent(federation(), "statistics"), tmp_path)
     resumed = Silent(federation(), None)
@@ -152,7 +152,7 @@ def test_a_kill_between_the_bundle_and_the_result_is_made_good(tmp_path):
     assert done(KMEANS, federation(), tmp_path) == result
 
 
-def test_a_bad_reply_is_dropped_with_a_reason_and_the_rest_goes_on(tmp_path):
+def test_a_bad_reply_is_dropped_with_a_reason_and_the_rest_continues(tmp_path):
     class Boastful(Client):
         def answer(self, verb, request, hidden=False):
             reply = super().answer(verb, request, hidden)
@@ -212,7 +212,7 @@ def test_a_job_is_kept_as_it_was_and_another_under_its_name_is_refused(tmp_path)
         jobs.read(tmp_path / "run")
 
 
-def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path):
+def test_a_line_that_is_still_being_written_is_left_for_the_next_read(tmp_path):
     log, tail = ProgressLog(tmp_path), Tail(tmp_path)
     assert tail.lines() == []
     log.write("start")
@@ -225,7 +225,7 @@ def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path):
     assert Tail(tmp_path, from_end=True).lines() == []
 
 
-def test_a_line_that_a_kill_cut_short_is_dropped_and_who_follows_does_not_stumble(tmp_path):
+def test_a_line_that_a_kill_cut_short_is_dropped_and_a_follower_is_not_confused(tmp_path):
     ProgressLog(tmp_path).write("start")
     with (tmp_path / "progress.jsonl").open("a") as file:
         file.write('{"event": "st')

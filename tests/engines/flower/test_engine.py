@@ -205,7 +205,7 @@ def test_a_reply_that_cannot_even_be_fetched_keeps_no_other_away():
     assert dropped == [("alpha", "cost_scale", "unreadable reply (ValueError)")]
 
 
-def test_an_error_inside_a_client_tells_its_kind_and_never_its_text():
+def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
     class Careless(Client):
         def answer(self, verb, request, hidden=False):
             raise self.error
@@ -232,7 +232,7 @@ def test_an_error_inside_a_client_tells_its_kind_and_never_its_text():
         assert PROMPT.encode() not in arrived[0].deflate()
 
 
-def test_a_class_named_by_others_is_told_as_pythons_own():
+def test_a_class_of_another_package_is_reported_as_the_built_in_one():
     assert error_type(type(PROMPT, (BadInput,), {})(PROMPT)) == "BadInput"
     assert error_type(type("ValueError", (Exception,), {})()) == "Exception"
 
