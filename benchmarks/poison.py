@@ -100,7 +100,7 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         return f"{np.mean(changes):+.4f} ({', '.join(f'{change:+.3f}' for change in changes)})"
 
     def worst(name: str, family: str) -> str:
-        """The attack that moves the mean furthest in spite of the defence."""
+        """The attack that moves the mean furthest despite the defense."""
         means = {attack: float(np.mean(gaps(name, family, attack, True))) for attack in attacks(family)[2:]}
         attack = max(means, key=lambda each: abs(means[each]))
         absent = float(np.mean(gaps(name, family, ABSENT, True)))
@@ -143,7 +143,7 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "",
     ]
     for name in SETS:
-        lines += [f"## {name}", "", "| family | attack | no defence | robust |", "|---|---|---|---|"]
+        lines += [f"## {name}", "", "| family | attack | no defense | robust |", "|---|---|---|---|"]
         for family in LEARNED:
             for attack in attacks(family):
                 if attack == HONEST:
@@ -151,7 +151,7 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
                         np.mean([found[name, family, seed, HONEST, on][0] for seed in SEEDS]) for on in (False, True)
                     ]
                     cells = [f"{area:.4f}" for area in areas]
-                    cells[1] += f", the price of the defence {areas[1] - areas[0]:+.4f}"
+                    cells[1] += f", the cost of the defense {areas[1] - areas[0]:+.4f}"
                 else:
                     cells = [moved(name, family, attack, on) for on in (False, True)]
                 lines.append(f"| {family} | {attack} | {' | '.join(cells)} |")

@@ -61,7 +61,7 @@ def _complete(record: Record | None) -> Record:
 async def keep_sending(
     http: aiohttp.ClientSession, gateway: Gateway, prompts: Sequence[str], until: asyncio.Event
 ) -> int:
-    """Send requests without feedback, so that nothing is learned from them, until told to stop; returns how many."""
+    """Send requests without feedback, so that nothing is learned from them, until an event is set; returns how many."""
     sent = 0
     while not until.is_set():
         await request(http, gateway, prompts[sent % len(prompts)], feedback=False)
