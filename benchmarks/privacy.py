@@ -1,7 +1,7 @@
 """What an attacker learns from a client's messages, with and without minimum group sizes, and what those cost.
 
 Writes docs/results/privacy.md. Run with `.venv/bin/python benchmarks/privacy.py`. The attacks are those of
-``tests/privacy``, on real embeddings.
+``fedrouter.testing``, on real embeddings.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def main() -> None:
 
     .venv/bin/python benchmarks/privacy.py
 
-The attacks are those of `tests/privacy`; [security.md](../security.md) explains them. Minimum group sizes are the
+The attacks are those of `fedrouter.testing`; [security.md](../security.md) explains them. Minimum group sizes are the
 defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two sums, 5 for each feature behind
 products of features.
 

@@ -1,4 +1,4 @@
-"""Lloyd's K-means, weighted, as a client runs it on embeddings and the server on centroids."""
+"""Weighted K-means (Lloyd): clients run it on embeddings, the server on centroids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cluster(
     seed: int,
     weights: npt.NDArray[np.int64] | None = None,
 ) -> Embeddings:
-    """Centres ``(k, d)``, with k at most the number of distinct points: fewer points than clusters is no error."""
+    """Centres ``(k, d)``; k is at most the number of distinct points, so fewer points than clusters are allowed."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 

@@ -1,4 +1,4 @@
-"""The one seam between an algorithm and wherever its clients are, and the one through which it tells how it goes."""
+"""The interface between an algorithm and its clients, wherever they are; and the callback for its progress."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fedrouter.routers.base import Router
 
 
 class Federation(Protocol):
-    """How a server reaches its clients; everything an algorithm may do to the world outside."""
+    """How a server reaches its clients; an algorithm has no other way to the outside."""
 
     def clients(self) -> Sequence[str]:
-        """Names of those who take part, sorted."""
+        """Names of the participating clients, sorted."""
         ...
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        """Replies by client name, in sorted order; who does not answer is not in it."""
+        """Replies by client name, in sorted order; clients that do not answer are missing."""
         ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Told after every step of learning; progress bars, metrics and checkpoints all hang on it.
+    """State after a step of learning, for callbacks: progress bars, metrics and snapshots.
 
     ``router`` is the router as it stands after this step, for a callback that wants to save or measure it.
     """
@@ -46,9 +46,10 @@ def ignore(progress: Progress) -> None:
 
 
 class NothingToLearn(FedrouterError):
-    """No client has evaluations of any model in the pool that it would speak of."""
+    """No client has evaluations of any model in the pool that its privacy policy lets it name."""
 
     def __init__(self) -> None:
         super().__init__(
-            "nothing to learn: no client has evaluations of any model in the pool, or enough for its privacy floors"
+            "nothing to learn: no client has evaluations of any model in the pool, or enough of them for its minimum "
+            "group sizes"
         )

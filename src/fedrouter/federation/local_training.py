@@ -1,6 +1,6 @@
-"""What an active client does in a round of Algorithm 1: epochs of AdamW on its own rows, in torch.
+"""Local training in a round of Algorithm 1: epochs of AdamW on a client's rows, in torch.
 
-This and nothing else needs the [train] extra.
+Only this and DP-SGD need the [train] extra.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def train(
 ) -> tuple[Weights, float]:
     """Weights after ``request.epochs`` over the rows ``(n, …)``, and the mean loss of the last epoch.
 
-    ``cost`` is normalised by the federation's scale. The loss is the paper's: squared error of accuracy plus squared
+    ``cost`` is normalized by the federation's scale. The loss is the paper's: squared error of accuracy plus squared
     error of cost, each on the head of the one model that was asked.
 
-    With ``request.shared_step`` all heads of a kind also take one step in common: what a client learns from the models
-    it asks then moves those it never asks too, and a head's own step has only the difference to learn.
+    With ``request.shared_step`` all heads of a kind also have a shared part: what a client learns from the models in
+    its rows then also moves the heads of models it has no rows of, and a head itself learns only the difference.
 
-    With ``request.heads_only`` the trunk stays as it is and only heads come back. With a ``request.base`` the loss also
-    has the paper's regularizer (section "When New Clients Join the System"): the mean over models of how far accuracy
-    and cost have moved from what the base says.
+    With ``request.heads_only`` the trunk is frozen and only heads are returned. With a ``request.base`` the loss also
+    has the paper's regularizer (section "When New Clients Join the System"): the mean over models of the squared
+    distance of accuracy and cost from the outputs of the base.
     """
     with seeded_torch(seed) as torch:
         network = to_train(request)
@@ -49,7 +49,7 @@ def train(
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
-        said = said_by(request.base, embeddings)[:, :, anchored] if request.base else None
+        frozen = frozen_outputs(request.base, embeddings)[:, :, anchored] if request.base else None
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
@@ -62,8 +62,8 @@ def train(
                 predicted = torch.stack([outputs[:, 0].sigmoid(), outputs[:, 1]], dim=1)  # (batch, 2, M)
                 own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
                 loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
-                if said is not None:
-                    moved = (predicted[:, :, anchored] - said[batch]) ** 2
+                if frozen is not None:
+                    moved = (predicted[:, :, anchored] - frozen[batch]) ** 2
                     loss = loss + request.distillation * moved.sum(dim=1).mean()
                 optimizer.zero_grad()
                 loss.backward()
@@ -74,7 +74,7 @@ def train(
 
 
 def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
-    """The network as it was sent, with what is asked for set to move."""
+    """The network as it was sent, with the parameters to train set to require gradients."""
     network = network_of(request.weights, request.dropout)
     if request.shared_step:
         network["shared"] = zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
@@ -83,18 +83,18 @@ def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
 
 
 def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
-    """What is sent back of a trained network."""
+    """The weights of a trained network that the reply holds."""
     state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
-    if request.shared_step:  # a head's weights are its own and the common ones together
-        for place, head in enumerate(HEADS):
+    if request.shared_step:  # a head's weights are its own plus the shared ones
+        for index, head in enumerate(HEADS):
             for kind in ("weight", "bias"):
-                state[f"{head}.{kind}"] += state[f"shared.{kind}"][place]
+                state[f"{head}.{kind}"] += state[f"shared.{kind}"][index]
     names = {name: key for key, name in torch_names(request.weights).items()}
     return {name: state[names[name]] for name in request.returned_weights()}
 
 
-def said_by(base: Weights, embeddings: Embeddings) -> torch.Tensor:
-    """What a frozen network says of these queries: accuracy and normalised cost, ``(n, 2, M)``."""
+def frozen_outputs(base: Weights, embeddings: Embeddings) -> torch.Tensor:
+    """Outputs of a frozen network for these queries: accuracy and normalized cost, ``(n, 2, M)``."""
     import torch
 
     logits, cost = forward(base, embeddings)
@@ -136,13 +136,13 @@ def zero_layer(width: int, outputs: int) -> torch.nn.Module:
 
 
 def torch_names(weights: Weights) -> dict[str, str]:
-    """Torch's name of each weight to ours: a layer and its norm stand at places 4i and 4i+1 of the trunk."""
+    """Our name of each weight by torch's: a layer and its norm are items 4i and 4i+1 of the trunk."""
     names = {}
     for name in weights:
         part, kind = name.split(".")
         if part.startswith(("layer", "norm")):
-            place = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
-            names[f"trunk.{place + part.startswith('norm')}.{kind}"] = name
+            index = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
+            names[f"trunk.{index + part.startswith('norm')}.{kind}"] = name
         elif name == PROJECTION:
             names["trunk.0.weight"] = name
         else:
@@ -152,9 +152,9 @@ def torch_names(weights: Weights) -> dict[str, str]:
 
 @contextmanager
 def seeded_torch(seed: int) -> Iterator[torch]:  # type: ignore[valid-type]
-    """Torch, seeded and on one thread, with its global state put back afterwards.
+    """Torch, seeded and on one thread, with its global state restored afterwards.
 
-    One thread, because these networks are small: with more, waiting for each other takes longer than the work.
+    One thread, because these networks are small: with more, synchronization takes longer than the work.
     """
     try:
         import torch

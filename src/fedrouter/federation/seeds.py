@@ -1,4 +1,4 @@
-"""One seed for a run, and from it a different one for every purpose."""
+"""Seeds: from the one seed of a run, a different seed for every purpose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A seed that depends on the run's seed and on what it is for, and on nothing else (not on who asks first).
+    """A seed that depends only on the run's seed and its purpose, not on the order of calls.
 
     >>> derive(0, "train", 3, "client-1") == derive(0, "train", 3, "client-1")
     True

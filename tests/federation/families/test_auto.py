@@ -12,8 +12,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.auto import AutoSettings, WithoutFold, blend, learn
+from fedrouter.federation.families.auto import AutoSettings, blend, learn
 from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.middleware.fold import WithoutFold
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.privacy.rows import FOLDS, PrivateRows
 from fedrouter.federation.verbs.cluster import ClusterRequest

@@ -325,14 +325,17 @@ def test_a_favoured_model_is_not_sold_to_the_simulated_world(world):
 
 
 SEEDS = range(3)
+SPLITS = {"kmeans": 12, "mlp": 3}
+"""One split of K-Means moves by as much as the bound allows, because clusters fall elsewhere. Over twelve splits the
+standard error of the mean is below a third of the bound."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["kmeans", "mlp"])
+@pytest.mark.parametrize("family", SPLITS)
 def test_one_poisoned_client_of_ten_moves_the_area_by_less_than_a_hundredth(real_data, family):
     """Every attack, on the mean over splits: of the same router, once with the client's poison and once without."""
     evaluations = read(real_data / "mmlu_pro.parquet").evaluations
-    splits = [(seed, partition(evaluations, seed=seed)) for seed in SEEDS]
+    splits = [(seed, partition(evaluations, seed=seed)) for seed in range(SPLITS[family])]
     truth = np.array([area(clients, family, seed, robust=True) for seed, clients in splits])
     for attack in ATTACKS:
         if family == "kmeans" and attack in UPDATES:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from fedrouter.federation.privacy.journal import Journal, Sent
 
 MOST_SHAPES = 2
-"""Shapes in a line of the table; a network has many more."""
+"""Number of shapes in a line of the table; a network has many more."""
 NOT_COVERED = (
-    "What this cannot show: messages taken off the end, or all of them written anew by someone who can write the file. "
-    "Either changes the last fingerprint, so keep a copy of it where this machine cannot reach. "
-    "Nor can it show what other software on this machine sends."
+    "What this cannot detect: messages removed from the end, or a journal rewritten as a whole by someone with write "
+    "access. Both change the last fingerprint, so keep a copy of it on another machine. "
+    "It does not show what other software on this machine sends, either."
 )
 
 
@@ -43,7 +43,7 @@ def audit(
         raise BadInput("--out goes with --show N")
     journal = Journal(path / "journal.sqlite" if path.is_dir() else path, reading=True)
     try:
-        # Before anything is shown of it: a journal that was tampered with is not worth reading.
+        # Verified first: a journal that was tampered with is not worth reading.
         messages = journal.verify()
         entries = list(journal.entries())
         if show is None:
@@ -119,7 +119,7 @@ def _show(journal: Journal, entries: list[Sent], number: int, out: Path | None, 
 
 
 def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:
-    """The message's arrays by name, with their kind; exact sums as the numbers they stand for."""
+    """The message's arrays by name, with their type; exact sums as floats."""
     import numpy as np
 
     from fedrouter.exact import ExactSums
@@ -137,7 +137,7 @@ def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _write(out: Path, arrays: Any, rest: dict[str, Any]) -> list[str]:
-    """Arrays as they left and everything else, in two new files that only their owner may read."""
+    """Write the arrays and everything else to two new files that only their owner may read."""
     import numpy as np
 
     from fedrouter.files import write_new

@@ -1,12 +1,12 @@
 """Local steps of training under differential privacy: DP-SGD, through opacus.
 
-Every step samples each row with the same chance (Poisson), clips each row's gradient, adds Gaussian noise to the sum
-and divides it by a number that does not depend on the rows. Chance and number of steps follow from the request and from
-how many rows the client *says* it has, so neither tells how many there are. The loss stays at home.
+Every step samples each row with the same probability (Poisson), clips each row's gradient, adds Gaussian noise to the
+sum and divides it by a number that does not depend on the rows. Probability and number of steps follow from the request
+and from the number of rows that the client *declares*, so neither reveals the true number. The loss is not sent.
 
 The noise and the sampling come from torch's Mersenne Twister, seeded afresh for each answer with 63 bits of the
 operating system's: not a cryptographic generator (opacus's needs torchcsprng, which no longer installs). Opacus's
-``secure_mode`` adds up four draws for each number, so that the bits of a float do not give the sum away.
+``secure_mode`` adds up four draws for each number, so that the bits of a float do not reveal the sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadMessage, MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
-from fedrouter.federation.local_training import said_by, seeded_torch, to_train, weights_of
+from fedrouter.federation.local_training import frozen_outputs, seeded_torch, to_train, weights_of
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
 from fedrouter.routers.mlp import HEADS, Weights
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
 
 AT_ONCE = 64
-"""Rows whose gradients are held at the same time: each is as large as the network."""
+"""Number of rows whose gradients are in memory at the same time: each is as large as the network."""
 MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True)
 class PrivateSteps:
-    """How many steps, the share of rows that each samples, how many that is, and the noise."""
+    """Number of steps, sampling rate, expected batch size, and noise multiplier."""
 
     steps: int
     rate: float
@@ -61,9 +61,9 @@ def train(
     cost: npt.NDArray[np.float64],
     private: PrivateSteps,
 ) -> Weights:
-    """Weights after these steps over the rows ``(n, …)``; what is learned is as in :func:`.local_steps.train`."""
+    """Weights after these steps over the rows ``(n, …)``, with the loss of local_training.train."""
     with seeded_torch(request.seed) as torch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # opacus's hooks warn of what is meant here: inputs need no gradient
+        warnings.simplefilter("ignore")  # opacus's hooks warn that inputs need no gradient, which is intended
         try:
             from opacus.grad_sample import GradSampleModule  # type: ignore[import-untyped]
             from opacus.optimizers import DPOptimizer  # type: ignore[import-untyped]
@@ -84,15 +84,15 @@ def train(
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
-        said = said_by(request.base, embeddings)[:, :, anchored] if request.base else None
+        frozen = frozen_outputs(request.base, embeddings)[:, :, anchored] if request.base else None
 
         def losses(batch: Any) -> Any:
-            """One loss a row."""
+            """The loss of each row."""
             predicted = network(inputs[batch])
             own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
             found = ((own - targets[batch]) ** 2).sum(dim=1)
-            if said is not None:
-                moved = (predicted[:, :, anchored] - said[batch]) ** 2
+            if frozen is not None:
+                moved = (predicted[:, :, anchored] - frozen[batch]) ** 2
                 found = found + request.distillation * moved.sum(dim=1).mean(dim=1)
             return found
 
@@ -100,12 +100,12 @@ def train(
         for _ in range(private.steps):
             sampled = torch.rand(len(inputs), generator=generator) < private.rate
             pieces = sampled.nonzero()[:, 0].split(AT_ONCE)
-            for place, piece in enumerate(pieces):
+            for index, piece in enumerate(pieces):
                 optimizer.zero_grad()
                 losses(piece).sum().backward()
-                for parameter in moving:  # whatever weights were sent, one row's gradient is a number
+                for parameter in moving:  # whatever weights were sent, NaN gradients count as zero
                     parameter.grad_sample = torch.nan_to_num(parameter.grad_sample, 0.0, 0.0, 0.0)
-                optimizer.signal_skip_step(do_skip=place < len(pieces) - 1)
+                optimizer.signal_skip_step(do_skip=index < len(pieces) - 1)
                 optimizer.step()
             optimizer.zero_grad()
         return weights_of(parts, request)

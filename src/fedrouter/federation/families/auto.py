@@ -8,7 +8,7 @@ plays no part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -22,7 +22,7 @@ from fedrouter.evaluations import Floats
 from fedrouter.federation.families.family import Family, Settings, train_once
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.middleware.fold import WithoutFold
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -71,20 +71,6 @@ def possible_candidates() -> list[str]:
     """Names of the families that can be candidates, the default ones first."""
     others = [name for name, family in FAMILIES.items() if family.candidate and name not in CANDIDATES]
     return [*CANDIDATES, *others]
-
-
-@dataclass(frozen=True)
-class WithoutFold:
-    """A federation whose clients leave a part of their rows out of every answer."""
-
-    federation: Federation
-    fold: int
-
-    def clients(self) -> Sequence[str]:
-        return self.federation.clients()
-
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        return self.federation.ask(verb, replace(payload, fold=self.fold), to)
 
 
 def learn(

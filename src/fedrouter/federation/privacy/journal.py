@@ -1,7 +1,7 @@
-"""A client's own record of everything it has ever sent, and its lasting memory: one SQLite file that nobody else reads.
+"""The journal: a client's record of everything it has sent, and its persistent memory, in one private SQLite file.
 
-Each message is written down, whole, before it leaves. Rows are only ever added: the database itself refuses to change
-or delete one, and each row's fingerprint covers the one before it, so an edit made around the database shows.
+Each message is recorded in full before it leaves. The record is append-only: the database refuses to change or delete a
+row, and each row's hash covers the one before it, so an edit made around the database is detected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLUMNS = "number, time, verb, bytes, shapes, spent, scalars, arrays, chain"
 
 @dataclass(frozen=True)
 class Sent:
-    """One message that left: when, what kind, how large, the shapes of its arrays, and what it spent of a budget."""
+    """One message that was sent: time, verb, size, shapes of its arrays, and the privacy budget it spent."""
 
     number: int
     time: str
@@ -50,14 +50,14 @@ class Sent:
     shapes: dict[str, list[int]]
     spent: str
     chain: str
-    """Fingerprint of this message and all before it."""
+    """Hash of this message and all before it."""
 
 
 class Journal:
-    """What one client has sent and must remember; ``path`` is made, readable by its owner alone, if it is not there."""
+    """The journal of one client; ``path`` is created, readable by its owner only, if it does not exist."""
 
     def __init__(self, path: Path, reading: bool = False) -> None:
-        """With ``reading`` it must be there, and stays as it is."""
+        """With ``reading`` the file must exist, and is not changed."""
         self.path = path
         if reading and not path.is_file():
             raise BadInput(f"{path}: no journal; a client's is made when it first answers")
@@ -72,7 +72,7 @@ class Journal:
                 self._connection.execute(f"SELECT {COLUMNS} FROM sent LIMIT 1")
             else:
                 self._connection.execute("PRAGMA synchronous = FULL")
-                self._connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no trace on the disk
+                self._connection.execute("PRAGMA secure_delete = ON")  # forgotten data leaves no trace on disk
                 self._connection.executescript(TABLES)
         except sqlite3.DatabaseError:
             self._connection.close()
@@ -83,7 +83,7 @@ class Journal:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Alone, and all or nothing: another process of the same client may be answering too."""
+        """An exclusive transaction: another process of the same client may be answering, too."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._connection
@@ -120,14 +120,14 @@ class Journal:
             yield Sent(number, time, verb, size, json.loads(shapes), *rest)
 
     def message(self, number: int) -> tuple[str, Packed]:
-        """The verb and the whole of one message, as it left."""
+        """The verb and the full content of one message, as it was sent."""
         row = self._connection.execute("SELECT verb, arrays, scalars FROM sent WHERE number = ?", (number,)).fetchone()
         if row is None:
             raise BadInput(f"{self.path}: no message number {number} was sent")
         return row[0], (_unpacked(row[1]), row[2])
 
     def verify(self) -> int:
-        """How many messages there are; an error names the first that is not as it was written."""
+        """Check the chain of hashes; returns the number of messages, or raises BadInput at the first altered one."""
         before, count = "", 0
         for *row, chain in self._connection.execute(f"SELECT {COLUMNS} FROM sent ORDER BY number"):
             count += 1
@@ -173,7 +173,7 @@ def _chain(before: str, row: tuple[Any, ...]) -> str:
 
 
 def _packed(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
-    """Not safetensors: it has no empty names, and a group's arrays may be named anything."""
+    """Arrays as compressed npz; not safetensors, which does not allow empty names."""
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)
     return content.getvalue()

@@ -1,8 +1,8 @@
 """Winsorizing: a client's means are brought inside the range that the other clients support.
 
-What the others support is read off medians, which one liar cannot move far. Honest clients differ too: they ask other
-questions and other models. So questions are compared within their cluster, and the range is wide where the others
-scatter, where they have few rows, and where the client itself has so few that chance may have moved its mean.
+The range comes from medians, which one poisoned client cannot move far. Honest clients differ, too: they send different
+queries to different models. So means are compared within clusters, and the range is wide where the other clients
+scatter, where they have few rows, and where the client itself has so few rows that its mean may be off by chance.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 from fedrouter.evaluations import Floats, Integers
 
 DEVIATIONS = 3.0
-"""Standard deviations off what the others support that are within the range."""
+"""Half the width of the range, in standard deviations of what the others support."""
 ENOUGH = 20
-"""Rows with which a client has half of the say that any number of rows could give it."""
+"""Number of rows with which a client has half of the maximum weight in a median."""
 PRIOR = 0.5
-"""Of a client's say: how much it counts that a model is most likely one like the others."""
+"""Weight in a median of the prior that a model is like the other models."""
 PASSES = 3
-"""How often what clients support, and with it how far each is trusted, is found anew."""
+"""Iterations that alternate between the range and the trust in each client."""
 SPREAD = 9.0
-"""Times the usual variance within a client that a client's may be."""
+"""Maximum variance within a client, in multiples of the usual one."""
 UNLIMITED = 1e9
-"""A variance that limits nothing that can be a mean."""
+"""A variance so large that it does not limit any mean."""
 SIGMA = 1.4826
-"""A normal distribution's standard deviation over its median absolute deviation."""
+"""Ratio of the standard deviation of a normal distribution to its median absolute deviation."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Values lie from ``low`` to ``high``; a mean may always be ``floor`` off, and one cell's twice that."""
+    """Values lie from ``low`` to ``high``; the range has at least ``floor`` on each side, and twice that for a cell."""
 
     low: float
     high: float
@@ -39,18 +39,18 @@ class Bounds:
 
 
 def winsorized(count: Integers, mean: Floats, variance: Floats, bounds: Bounds) -> tuple[Floats, Floats, Floats]:
-    """Means and variances ``(C, K, M)`` of C clients, K clusters and M models, all within what the others support.
+    """Means and variances ``(C, K, M)`` of C clients, K clusters and M models, inside the range the others support.
 
-    What is within already comes back as it was, to the bit; so does what nobody else knows anything of. Beside them
-    stands how far each client is trusted, ``(C,)``.
+    What is inside the range already is returned unchanged, to the bit; so is what no other client has rows of. The
+    third result is the trust in each client, ``(C,)``.
     """
     rows = count.sum(axis=1)  # (C, M)
     whole = np.where(rows > 0, (count * mean).sum(axis=1) / np.maximum(rows, 1), 0.0)
     usual = _usual_variance(count, mean, variance, rows, whole, bounds)
     effect = _cluster_effects(count, mean, rows, whole)  # (K,)
-    alike = whole - (count * effect[:, None]).sum(axis=1) / np.maximum(rows, 1)  # as if all asked the same
-    middle, width, trust = trusted_support(rows, alike, usual, bounds.floor)
-    away = alike - middle
+    adjusted = whole - (count * effect[:, None]).sum(axis=1) / np.maximum(rows, 1)  # without the effect of clusters
+    middle, width, trust = trusted_support(rows, adjusted, usual, bounds.floor)
+    away = adjusted - middle
     moved = brought_in(away, trust * np.sqrt(width**2 + _chance(usual, rows))) - away
     shifted = np.where(
         (moved[:, None] != 0) & (count > 0), np.clip(mean + moved[:, None], bounds.low, bounds.high), mean
@@ -66,9 +66,9 @@ def winsorized(count: Integers, mean: Floats, variance: Floats, bounds: Bounds) 
 
 
 def brought_in(away: Floats, most: Floats) -> Floats:
-    """Deviations, none larger than the ``most`` there may be; the further off one was, the nearer to zero it ends.
+    """Limit deviations to ``most``; the further one exceeds it, the closer to zero it is brought.
 
-    A little too far off may be chance, and keeps most of what it may. Far off is a lie or a mistake, and says nothing.
+    A small excess may be chance, and keeps most of the limit. A large one is a lie or a mistake, and counts for little.
     """
     far = np.abs(away) > most
     distance = np.where(far, np.abs(away), 1.0)
@@ -76,79 +76,79 @@ def brought_in(away: Floats, most: Floats) -> Floats:
 
 
 def trusted_support(rows: Integers, mean: Floats, usual: Floats, floor: float) -> tuple[Floats, Floats, Floats]:
-    """The middle and half the width of what the others support, each ``(C, M)``, and how far a client is trusted.
+    """Center and half width of the range that the others support, each ``(C, M)``, and the trust in each client.
 
-    Trust ``(C, 1)`` falls from 1 to 0 as all that a client says, taken together, leaves what the others support. So
-    much less is then its say in what is supported, and so much narrower the range that is allowed to itself.
+    Trust ``(C, 1)`` falls from 1 to 0 as a client's means, taken together, leave what the others support. It scales the
+    client's weight in the medians, and narrows its own range.
     """
-    say = _say(rows)
+    weight = _weight(rows)
     trust = np.ones((len(rows), 1))
     for _ in range(PASSES):
-        middle, variance = _support(say * trust, mean, usual, floor)
-        # Distances in variances of what chance and honest differences explain; the median client sets the measure.
+        middle, variance = _support(weight * trust, mean, usual, floor)
+        # Squared distances in units of what chance and honest differences explain; the median client sets the scale.
         distance = (mean - middle) ** 2 / (variance + _chance(usual, rows) / DEVIATIONS**2)
-        measure = SIGMA**2 * weighted_median(distance.reshape(-1, 1), (say * trust).reshape(-1, 1))
+        measure = SIGMA**2 * weighted_median(distance.reshape(-1, 1), (weight * trust).reshape(-1, 1))
         measure = np.maximum(1.0, np.nan_to_num(measure))
-        whole = (say * distance).sum(axis=1) / np.maximum(say.sum(axis=1), 1e-9) / measure
+        whole = (weight * distance).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-9) / measure
         trust = np.clip(2 - whole / DEVIATIONS**2, 0.0, 1.0)[:, None]
     return middle, DEVIATIONS * np.sqrt(measure * variance), trust
 
 
 def _chance(usual: Floats, rows: Integers) -> Floats:
-    """How far, squared, the mean of so many rows may lie off by chance alone."""
+    """Squared distance by which a mean of ``rows`` rows may be off by chance alone."""
     return np.asarray(DEVIATIONS**2 * usual / np.maximum(rows, 1))
 
 
 def _usual_variance(
     count: Integers, mean: Floats, variance: Floats, rows: Integers, whole: Floats, bounds: Bounds
 ) -> Floats:
-    """Of one row around its client's mean, ``(M,)``: the median client's, of the models it has several rows of."""
+    """Variance of a row around its client's mean, ``(M,)``: the median over clients with several rows of the model."""
     squares = (count * (variance + mean**2)).sum(axis=1) / np.maximum(rows, 1)
-    found = weighted_median(np.maximum(squares - whole**2, 0.0), _say(rows) * (rows > 1))
+    found = weighted_median(np.maximum(squares - whole**2, 0.0), _weight(rows) * (rows > 1))
     return np.maximum(np.where(np.isnan(found), 0.0, found), bounds.floor**2)
 
 
 def _cluster_effects(count: Integers, mean: Floats, rows: Integers, whole: Floats) -> Floats:
-    """How much higher than elsewhere values are in each cluster, ``(K,)``, whoever asks and whoever answers."""
+    """How much higher values are in each cluster than elsewhere, ``(K,)``, over all clients and models."""
     if count.shape[1] == 1:
         return np.zeros(1)
-    usual = weighted_median(whole, _say(rows))
+    usual = weighted_median(whole, _weight(rows))
     away = np.where(count > 0, mean - np.where(np.isnan(usual), 0.0, usual), 0.0)
     asked = count.sum(axis=2)  # (C, K)
     effect = (count * away).sum(axis=2) / np.maximum(asked, 1)
     nothing = np.zeros((1, count.shape[1]))
-    return weighted_median(np.r_[effect, nothing], np.r_[_say(asked), nothing + PRIOR])
+    return weighted_median(np.r_[effect, nothing], np.r_[_weight(asked), nothing + PRIOR])
 
 
-def _support(say: Floats, mean: Floats, usual: Floats, floor: float) -> tuple[Floats, Floats]:
-    """For each client the middle ``(C, M)`` of what the others say, and how far off it may be as a variance.
+def _support(weight: Floats, mean: Floats, usual: Floats, floor: float) -> tuple[Floats, Floats]:
+    """For each client, the median ``(C, M)`` of the others' means, and the variance around it.
 
-    A model of which few others speak is one like the rest, as far as models are alike. No limit if nobody speaks.
+    A model that few others have rows of is shrunk towards the other models. No limit if no other client has rows.
     """
-    middle, differ, heard = (np.zeros(say.shape) for _ in range(3))
-    for client in range(len(say)):
-        others = say.copy()
+    middle, differ, support = (np.zeros(weight.shape) for _ in range(3))
+    for client in range(len(weight)):
+        others = weight.copy()
         others[client] = 0.0
         known = weighted_median(mean, others)
-        heard[client] = others.sum(axis=0)
+        support[client] = others.sum(axis=0)
         if np.isnan(known).all():
             continue
         like_others = np.nanmedian(known)
         differ[client] = SIGMA * np.nanmedian(np.abs(known - like_others))
         prior = np.full((1, mean.shape[1]), like_others)
         middle[client] = weighted_median(np.r_[mean, prior], np.r_[others, np.full_like(prior, PRIOR)])
-    variance = floor**2 + usual / (ENOUGH * (heard + PRIOR)) + (differ * PRIOR / (PRIOR + heard)) ** 2
-    nobody = heard.sum(axis=1, keepdims=True) == 0
-    return middle, np.where(nobody, UNLIMITED, variance)
+    variance = floor**2 + usual / (ENOUGH * (support + PRIOR)) + (differ * PRIOR / (PRIOR + support)) ** 2
+    unlimited = support.sum(axis=1, keepdims=True) == 0
+    return middle, np.where(unlimited, UNLIMITED, variance)
 
 
-def _say(rows: Integers) -> Floats:
-    """How much a client with so many rows has to say in a median: never more than 1, however many it claims."""
+def _weight(rows: Integers) -> Floats:
+    """Weight of a client with this many rows in a median: never more than 1, however many it claims."""
     return np.asarray(rows / (rows + ENOUGH))
 
 
 def weighted_median(values: Floats, weights: Floats) -> Floats:
-    """Along the first axis; where two values share the middle, halfway. NaN where nothing has weight.
+    """Weighted median along the first axis; the midpoint where two values share the middle; NaN without any weight.
 
     >>> weighted_median(np.array([[1.0], [2.0], [9.0]]), np.array([[1.0], [1.0], [1.0]]))
     array([2.])
@@ -157,8 +157,8 @@ def weighted_median(values: Floats, weights: Floats) -> Floats:
     ranked = np.take_along_axis(values, order, axis=0)
     below = np.cumsum(np.take_along_axis(weights, order, axis=0), axis=0)
     half, tie = below[-1] / 2, 1e-9 * below[-1]
-    # Values without weight lie between others, but no step of the cumulated weight ends on them.
+    # Values without weight may lie between others, but no step of the cumulative weight ends on them.
     first = np.argmax(below >= half - tie, axis=0)
     last = np.argmax(below > half + tie, axis=0)
-    ends = [np.take_along_axis(ranked, place[None], axis=0)[0] for place in (first, last)]
+    ends = [np.take_along_axis(ranked, index[None], axis=0)[0] for index in (first, last)]
     return np.where(below[-1] > 0, (ends[0] + ends[1]) / 2, np.nan)
