@@ -96,9 +96,9 @@ def test_predicted_dollars_agree_with_the_observed_within_a_tenth():
 def test_landmarks_are_clusters_and_their_features_reproduce_the_kernel():
     router = learn_kernel(federation(*PARTS), POOL, KernelSettings(landmarks=10))
     features = router.features
-    assert features.places.shape == (10, 8)
-    phi = features(features.places)[:, 1:]
-    squared = ((features.places[:, None] - features.places) ** 2).sum(axis=2)
+    assert features.points.shape == (10, 8)
+    phi = features(features.points)[:, 1:]
+    squared = ((features.points[:, None] - features.points) ** 2).sum(axis=2)
     assert phi @ phi.T == pytest.approx(np.exp(-features.sharpness[0] * squared), abs=1e-3)
 
 
