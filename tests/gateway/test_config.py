@@ -119,6 +119,15 @@ def test_everything_wrong_is_said_at_once_with_its_line(tmp_path, monkeypatch):
     }
 
 
+def test_an_entry_that_is_wrong_is_one_problem_and_not_a_missing_model(tmp_path):
+    alone = GOOD[: GOOD.index("  - model_name: large")].replace("baseline_model: large", "baseline_model: small")
+    assert set(problems(tmp_path, alone.replace("input_price: 0", "input_price: -1"))) == {
+        (17, "model_list[0].input_price")
+    }
+    unknown = problems(tmp_path, alone.replace("timing:", "timing:\n  zzz: 1"))
+    assert unknown[8, "timing.zzz"].startswith("unknown field; expected one of answer, breaker_failures, ")
+
+
 def test_a_secret_written_out_is_refused_and_not_repeated(tmp_path):
     found = problems(tmp_path, GOOD.replace("os.environ/SOME_KEY", "sk-very-secret"))
     assert list(found) == [(24, "model_list[1].params.api_key")]

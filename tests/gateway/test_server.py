@@ -95,6 +95,13 @@ def test_a_gateway_whose_encoder_is_missing_says_what_to_install_and_makes_no_ke
         GatewayClient(bundle, config, lambda identity: none)
 
 
+def test_serving_imports_no_training_library_and_no_web_framework():
+    heavy = ("torch", "scipy", "sklearn", "flwr", "pandas", "matplotlib", "fastapi", "jsonschema_rs")
+    program = f"import sys, fedrouter.gateway.server; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):
     import socket
 

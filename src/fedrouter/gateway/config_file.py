@@ -60,7 +60,11 @@ def read_config(path: str | Path) -> Config:
         try:
             config = Config.model_validate(document.data, context=context)
         except ValidationError as error:
-            document.problems += [document.explained(found) for found in error.errors(include_url=False)]
+            # A list whose entries are all invalid counts as too short as well: only an empty one is.
+            errors = [
+                each for each in error.errors(include_url=False) if each["type"] != "too_short" or not each["input"]
+            ]
+            document.problems += [document.explained(each) for each in errors]
         else:
             return config
     raise BadConfig(str(path), document.problems)
@@ -112,7 +116,8 @@ class Document:
         elif error["type"] == "extra_forbidden":
             known = sorted(schema_at(location[:-1])["properties"])
             near = difflib.get_close_matches(name, known, 1)
-            message = f"unknown field; did you mean {near[0]!r}?" if near else f"unknown field; expected one of {known}"
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+            message = f"unknown field; {hint}"
         elif "properties" in schema:
             message = GROUP
         else:
