@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, open_store, shown_time
 from fedrouter.cli.output import BundlePath, Json, Voice
@@ -58,7 +59,7 @@ def _check(voice: Voice, config: Path | None) -> None:
     try:
         found = read_config(config)
     except BadConfig as error:
-        voice.say(str(error))
+        voice.say(escape(str(error)))  # extras are named in brackets
         wrong = [{"line": p.line, "field": p.field, "message": p.message} for p in error.problems]
         voice.result({"config": str(config), "ok": False, "problems": wrong})
         raise typer.Exit(2) from None
