@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-PENDING = {"security"}
 PAGES = [
     PROJECT / "README.md",
     PROJECT / "CONTRIBUTING.md",
     PROJECT / "SECURITY.md",
-    *sorted(page for page in (PROJECT / "docs").rglob("*.md") if page.stem not in PENDING),
+    *sorted((PROJECT / "docs").rglob("*.md")),
 ]
 RUN = {"python", "sh"}
 SHOWN = {"text", "yaml", "json", "ini", "nginx", "toml", "mermaid"}
