@@ -47,7 +47,7 @@ def free(rows: Evaluations) -> Evaluations:
     return replace(rows, cost=np.zeros(len(rows)))
 
 
-class Liar(Client):
+class AlteringClient(Client):
     """A client whose replies are altered on their way out, without the checks of an honest one."""
 
     def __init__(self, name: str, evaluations: Evaluations, alter: Callable[..., dict[str, Any]]) -> None:
@@ -112,12 +112,12 @@ def poisoned(attack: str, name: str, rows: Evaluations, everyone: Evaluations) -
         case "zero costs":
             return Client(name, free(rows))
         case "huge counts":
-            return Liar(name, inflated(rows, favored, price), multiplied)
+            return AlteringClient(name, inflated(rows, favored, price), multiplied)
         case "boosted x100" | "flipped x100" | "flipped x10":
             factor = BOOST if "100" in attack else BOOST / 10
-            return Liar(name, rows, partial(boosted, -factor if attack.startswith("flipped") else factor))
+            return AlteringClient(name, rows, partial(boosted, -factor if attack.startswith("flipped") else factor))
         case "NaN":
-            return Liar(name, rows, not_numbers)
+            return AlteringClient(name, rows, not_numbers)
     raise ValueError(attack)
 
 

@@ -225,7 +225,7 @@ def test_empty_cells_get_noise_too():
     assert max(sent) > 0
 
 
-def test_cells_with_a_noisy_count_below_the_floor_are_not_sent():
+def test_cells_with_a_noisy_count_below_the_minimum_size_are_not_sent():
     client = Client(
         "one", drawn_evaluations(60), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1e9, multiplier=1.0))
     )

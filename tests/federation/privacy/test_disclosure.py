@@ -1,4 +1,4 @@
-"""Privacy floors: what stands on too few queries, alone or as a difference, does not leave."""
+"""Disclosure control: what has too few queries behind it, alone or as a difference, does not leave."""
 
 import numpy as np
 import pytest
@@ -175,7 +175,7 @@ def test_no_two_answers_differ_by_few_rows(first, others):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_learns_from_clients_with_floors(name):
+def test_every_family_learns_from_clients_with_minimum_group_sizes(name):
     # So few rows are enough for products of features only where nobody minds, or among others'.
     privacy = PrivacyPolicy(MinimumGroupSizes(span=name not in ("linear", "kernel")))
     logs = {f"client-{seed}": drawn_evaluations(queries=60, dimension=6, seed=seed) for seed in range(3)}
@@ -197,6 +197,6 @@ def test_a_model_whose_cost_scale_was_withheld_is_not_trained_on():
     assert np.array_equal(update.weights["cost.weight"][1], weights["cost.weight"][1])
 
 
-def test_a_floor_below_two_is_refused():
+def test_a_minimum_group_size_below_two_is_refused():
     with pytest.raises(BadInput, match="minimum group size cell: expected at least 2"):
         MinimumGroupSizes(cell=1)

@@ -21,6 +21,6 @@ def test_the_proxy_of_the_page_passes_what_the_gate_passes_and_nothing_else():
     assert {f"/v1/fleet/{name}" for name in passed} == CLIENT_PATHS
 
 
-def test_the_page_says_how_many_crafted_questions_pass_the_floors():
+def test_the_page_says_how_many_crafted_requests_pass_the_minimum_group_sizes():
     words = {3: "Three", 4: "Four", 5: "Five"}
     assert f"{words[len(CRAFTED)]} are in the suite" in PAGE

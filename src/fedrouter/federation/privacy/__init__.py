@@ -1,1 +1,1 @@
-"""What a client insists on: its policy, disclosure control, and the journal of what it sent."""
+"""A client's privacy: its policy, disclosure control, access to its rows, and the journal of what it sent."""
