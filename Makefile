@@ -35,7 +35,7 @@ test: lint ## what CI runs: style, types, fast tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: lint ## everything, with the slow tests: real data, load, processes
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile
 
 coverage: $(READY) ## the share of lines that the fast tests run, subprocesses included
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
