@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -155,17 +155,9 @@ class Loop:
         settings = kind.settings()
         router = kind.learn(federation, self._world.pool, settings, self._seed)
         version = parent.version + 1 if parent else 1
-        provenance = Provenance(
-            data=data,
-            data_digest=self._world.dataset.digest,
-            seed=self._seed,
-            rounds=1,
-            clients=[{"name": who, "rows": len(part)} for who, part in rows.items()],
-            hyperparameters=settings.to_json(),
-            simulated=True,
-            version=version,
-            parent=parent.manifest["digest"] if parent else None,
-        )
+        counts = {who: len(part) for who, part in rows.items()}
+        learned = Provenance.of_run(data, self._world.dataset.digest, self._seed, counts, settings, simulated=True)
+        provenance = replace(learned, version=version, parent=parent.manifest["digest"] if parent else None)
         return load(save(self._out / "bundles" / f"v{version}", router, self._world.encoder, provenance))
 
     async def _switch(
