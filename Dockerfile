@@ -25,7 +25,7 @@ USER 10001:10001
 WORKDIR /var/lib/fedrouter
 VOLUME /var/lib/fedrouter
 EXPOSE 8080 9092
-# For the gateway. The coordinator speaks gRPC: compose.yaml overrides the check.
+# For the gateway. The coordinator listens elsewhere, with TLS: compose.yaml overrides the check.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/health/ready', timeout=2)"]
 ENTRYPOINT ["fedrouter"]
