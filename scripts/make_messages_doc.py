@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import SCALAR_BYTES
-from fedrouter.federation.verbs.registry import GROUP, OWN
+from fedrouter.federation.verbs.registry import GROUP, OWN, VERBS
 from fedrouter.federation.verbs.verb import (
     Cap,
     MinimumSizes,
@@ -57,7 +57,7 @@ How to read an entry:
 
 def page() -> str:
     """The whole page."""
-    verbs = [module.VERB for module in OWN]
+    verbs = [VERBS[name] for name in OWN]
     return "\n".join([INTRODUCTION, *overview(verbs), *(line for verb in verbs for line in entry(verb))])
 
 

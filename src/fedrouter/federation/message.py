@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -113,6 +114,16 @@ class Message:
 
 
 Reply = TypeVar("Reply", bound=Message)
+
+
+def packed_digest(packed: Packed, *context: Any) -> bytes:
+    """SHA-256 of a packed message and of the JSON values it goes with, such as the name of its verb."""
+    arrays, scalars = packed
+    found = hashlib.sha256(json.dumps([scalars, *context]).encode())
+    for name, array in sorted(arrays.items()):
+        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.digest()
 
 
 @dataclass(frozen=True, eq=False)

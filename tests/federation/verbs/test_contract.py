@@ -120,7 +120,7 @@ def changed_verb(monkeypatch):
 
     def change(**changes):
         record = replace(STATISTICS, **changes)
-        monkeypatch.setitem(VERBS._verbs, record.name, record)
+        monkeypatch.setitem(VERBS._loaded, record.name, record)
         return record
 
     return change

@@ -21,8 +21,8 @@ from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.robust.middleware import Robust, RobustSettings
 from fedrouter.federation.secagg.server import EVERYONE, Secure
-from fedrouter.federation.verbs import registry
 from fedrouter.federation.verbs.hello import VERB as HELLO
+from fedrouter.federation.verbs.registry import GROUP, VERBS, verb_named
 from fedrouter.testing.verbs import check_verb
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -41,21 +41,21 @@ class Loaded:
 
 @pytest.fixture
 def provide(monkeypatch):
-    """Offers objects as entry points of another package."""
+    """Offers objects as entry points of another package, by name."""
 
-    def offer(*objects):
-        points = [Loaded(f"point-{index}", value) for index, value in enumerate(objects)]
-        monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.GROUP else [])
-        registry.VERBS.__dict__.pop("_verbs", None)
+    def offer(**objects):
+        points = [Loaded(name, value) for name, value in objects.items()]
+        monkeypatch.setattr("fedrouter.registry.entry_points", lambda group: points if group == GROUP else [])
+        VERBS.reload()
 
     yield offer
     monkeypatch.undo()
-    registry.VERBS.__dict__.pop("_verbs", None)
+    VERBS.reload()
 
 
 @pytest.fixture
 def plugin(provide):
-    provide(VERB)
+    provide(use=VERB)
 
 
 def clients(privacy=OPEN):
@@ -63,7 +63,7 @@ def clients(privacy=OPEN):
 
 
 def test_a_verb_of_another_package_keeps_the_contract(plugin):
-    assert list(registry.VERBS)[-1] == "use"
+    assert list(VERBS)[-1] == "use"
     check_verb(VERB, drawn_evaluations(queries=200), REQUEST)
 
 
@@ -102,7 +102,7 @@ def test_the_audit_shows_it(plugin, tmp_path):
 
 
 def test_a_message_of_a_package_that_is_gone_is_still_listed_by_the_audit(provide, tmp_path):
-    provide(VERB)
+    provide(use=VERB)
     journal = Journal(tmp_path / "journal.sqlite")
     Client("one", drawn_evaluations(), OPEN, journal).answer("use", REQUEST)
     journal.close()
@@ -114,16 +114,16 @@ def test_a_message_of_a_package_that_is_gone_is_still_listed_by_the_audit(provid
     assert "unknown verb 'use'" in str(shown.exception)
 
 
-def test_a_name_that_is_taken_is_refused(provide):
-    provide(replace(HELLO, purpose="Another hello."))
-    with pytest.raises(BadInput, match=r"entry point fedrouter\.verbs: point-0 .* a verb 'hello' exists"):
-        list(registry.VERBS)
-    provide(VERB, VERB)
-    with pytest.raises(BadInput, match=r"point-1 .* a verb 'use' exists"):
-        list(registry.VERBS)
+def test_a_verb_of_this_package_cannot_be_replaced(provide, caplog):
+    provide(hello=replace(HELLO, purpose="Another hello."))
+    assert list(VERBS).count("hello") == 1
+    assert VERBS["hello"] is HELLO
+    assert "'hello' of a_package:hello is ignored: the name is taken" in caplog.text
 
 
-def test_an_entry_point_that_is_no_verb_is_refused(provide):
-    provide(UseRequest)
-    with pytest.raises(BadInput, match="expected a Verb"):
-        list(registry.VERBS)
+def test_an_entry_point_that_is_no_verb_or_another_one_is_refused(provide):
+    provide(use=UseRequest, other=VERB)
+    with pytest.raises(BadInput, match=r"verb 'use' of a_package:use: cannot be used \(expected a Verb"):
+        verb_named("use")
+    with pytest.raises(BadInput, match="its record is named 'use'"):
+        verb_named("other")

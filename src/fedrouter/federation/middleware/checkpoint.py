@@ -7,7 +7,6 @@ client.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Message, Reply, Request
+from fedrouter.federation.message import Message, Reply, Request, packed_digest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.files import replace_file
 
@@ -80,12 +79,7 @@ class Checkpointed:
 
 def digest(verb: str, payload: Request[Any], to: Sequence[str] | None) -> str:
     """A hash of a request: equal for the same verb, request and recipients only."""
-    arrays, scalars = payload.pack()
-    found = hashlib.sha256(json.dumps([verb, scalars, None if to is None else sorted(to)]).encode())
-    for name, array in sorted(arrays.items()):
-        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+    return packed_digest(payload.pack(), verb, None if to is None else sorted(to)).hex()
 
 
 def _packed(verb: str, wanted: str, replies: Mapping[str, Message]) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedrouter.errors import BadMessage, MissingExtra
-from fedrouter.federation.message import Named, Packed
+from fedrouter.federation.message import Named, Packed, packed_digest
 from fedrouter.federation.secagg.encoding import Vector
 
 try:
@@ -82,12 +82,7 @@ def request_digest(verb: str, packed: Packed) -> bytes:
 
     Without it the coordinator could ask one client about all its rows and the others about none, and read the total.
     """
-    arrays, scalars = packed
-    found = hashlib.sha256(json.dumps([verb, scalars]).encode())
-    for name, array in sorted(arrays.items()):
-        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.digest()
+    return packed_digest(packed, verb)
 
 
 def self_mask(seed: bytes, context: bytes, request: bytes, length: int) -> Vector:
