@@ -19,7 +19,19 @@ from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.statistics import VERB as STATISTICS
-from fedrouter.federation.verbs.verb import MinimumSizes, NoisyMechanism, NoRows, RefusedUnderNoise, Verb
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    MinimumSizes,
+    NoisyMechanism,
+    NoisySums,
+    NoRows,
+    RefusedUnderNoise,
+    RobustTreatment,
+    SecureSum,
+    ShowsEmbeddings,
+    Verb,
+    Without,
+)
 from fedrouter.testing.verbs import check_messages, check_record, check_robust, check_verb
 
 REQUESTS = requests()
@@ -83,6 +95,15 @@ def test_no_field_of_the_record_has_a_default():
         {"request": int},
         {"disclosure": NoRows("")},
         {"differential_privacy": RefusedUnderNoise("")},
+        {"disclosure": MinimumSizes((), "applies none, but may read rows")},
+        {"disclosure": MinimumSizes(("rows",), "a size that there is not")},
+        {"disclosure": MinimumSizes("cell", "its letters are no sizes")},
+        {"differential_privacy": NoisySums("none", None, None)},
+        {"secure_sum": SecureSum(None, None, None)},
+        {"embeddings": ShowsEmbeddings(None, None)},
+        {"robust": RobustTreatment(None, None, None)},
+        {"robust": RobustTreatment(Without(""), Without("no means"), Without("no weights"))},
+        {"robust": RobustTreatment(Cap(None, None), Without("no means"), Without("no weights"))},
     ],
 )
 def test_a_record_that_leaves_something_out_is_refused(wrong):
@@ -112,6 +133,13 @@ def test_an_unknown_verb_is_refused_everywhere(tmp_path):
         with pytest.raises(BadMessage, match="unknown verb 'dump'"):
             refused()
     assert not any(path.suffix for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), None])
+def test_a_verb_whose_largest_reply_is_no_whole_number_is_refused(changed_verb, limit):
+    changed_verb(most_bytes=lambda request: limit)
+    with pytest.raises(BadInput, match="most_bytes"):
+        fault("statistics", REQUESTS["statistics"], ask_statistics(OPEN))
 
 
 @pytest.fixture

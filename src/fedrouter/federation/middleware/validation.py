@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrouter.errors import BadInput
 from fedrouter.exact import LOW, ExactSums
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message, Reply, Request
@@ -49,7 +50,10 @@ def fault(verb: str, request: Request[Any], reply: Message) -> str | None:
 
 def most_bytes(verb: str, request: Request[Any]) -> int:
     """Maximum size of an honest reply to this request; an engine may refuse a larger one before it unpacks it."""
-    return verb_named(verb).most_bytes(request) + SCALAR_BYTES
+    found: Any = verb_named(verb).most_bytes(request)
+    if not isinstance(found, int):  # nothing is larger than NaN or infinity
+        raise BadInput(f"verb {verb}, most_bytes: expected a whole number, got {found!r}")
+    return found + SCALAR_BYTES
 
 
 def odd_ones_out(verb: str, replies: Mapping[str, Message]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.mechanism import Part
 from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.message import Message, Request
+from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.routers.mlp import Weights
 
@@ -236,16 +237,29 @@ class Verb(Generic[Asked, Answered]):
             value = getattr(self, name)
             if not isinstance(value, type) or not issubclass(value, kind):
                 raise BadInput(f"verb {self.name}, {name}: expected a subclass of {kind.__name__}, got {value!r}")
-        for name in ("answer", "faults", "most_bytes"):
-            if not callable(getattr(self, name)):
-                raise BadInput(f"verb {self.name}, {name}: expected a function, got {getattr(self, name)!r}")
         for name, allowed in kinds.items():
             value = getattr(self, name)
             if not isinstance(value, allowed):
                 wanted = " or ".join(kind.__name__ for kind in allowed)
                 raise BadInput(f"verb {self.name}, {name}: expected {wanted}, got {value!r}")
-        for owner in (self, *(getattr(self, name) for name in kinds)):
+        if isinstance(self.disclosure, MinimumSizes):
+            known = tuple(size.name for size in fields(MinimumGroupSizes))
+            sizes: Any = self.disclosure.sizes
+            if not isinstance(sizes, tuple) or not sizes or not set(sizes) <= set(known):
+                raise BadInput(
+                    f"verb {self.name}, sizes: expected a tuple of one or more of {', '.join(known)}, got {sizes!r}; a "
+                    "verb without minimum group sizes reads no rows (NoRows)"
+                )
+        steps: tuple[Any, ...] = ()
+        if isinstance(self.robust, RobustTreatment):
+            steps = (self.robust.cap, self.robust.winsorize, self.robust.updates)
+            for step, used in zip(steps, (Cap, Winsorize, UpdateSteps), strict=True):
+                if not isinstance(step, used | Without):
+                    raise BadInput(f"verb {self.name}, robust: expected {used.__name__} or Without, got {step!r}")
+        for owner in (self, *(getattr(self, name) for name in kinds), *steps):
             for part in fields(owner):
                 value = getattr(owner, part.name)
                 if part.type == "str" and not (isinstance(value, str) and value.strip()):
                     raise BadInput(f"verb {self.name}, {part.name}: expected a sentence, got {value!r}")
+                if str(part.type).startswith("Callable") and not callable(value):
+                    raise BadInput(f"verb {self.name}, {part.name}: expected a function, got {value!r}")
