@@ -26,6 +26,7 @@ from fedrouter.federation.verbs.verb import (
     NoRows,
     RefusedUnderNoise,
     SecureSum,
+    SumsUnderMasks,
     Verb,
 )
 
@@ -122,7 +123,8 @@ class Client:
             return self._answer_without_rows(verb, request)
         assert isinstance(verb.disclosure, MinimumSizes)
         control = self._control()
-        reply: Message = verb.answer(self._view(PrivateRows(self.name, self._evaluations, control, hidden)), request)
+        rows = PrivateRows(self.name, self._evaluations, control, hidden)
+        reply: Message = verb.answer(self._view(verb, rows), request)
         forgotten = [size for size in verb.disclosure.sizes if control and size not in control.applied]
         if forgotten:
             raise Refused(f"{verb.name}: its answer did not apply the minimum group size it states: {forgotten[0]}")
@@ -154,10 +156,10 @@ class Client:
         assert_never(how)
 
     def _answer_without_rows(self, verb: Verb[Any, Any], request: Message) -> Message:
-        reply: Message = verb.answer(self._view(None), request)
+        reply: Message = verb.answer(self._view(verb, None), request)
         return reply
 
-    def _view(self, rows: PrivateRows | None) -> ClientView:
+    def _view(self, verb: Verb[Any, Any], rows: PrivateRows | None) -> ClientView:
         noise, own = self.privacy.differential_privacy, self._evaluations
         return ClientView(
             self.name,
@@ -169,5 +171,5 @@ class Client:
             self._memory,
             self._identity,
             rows,
-            partial(self.answer, hidden=True),
+            partial(self.answer, hidden=True) if isinstance(verb.disclosure, SumsUnderMasks) else None,
         )

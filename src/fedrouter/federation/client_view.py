@@ -26,7 +26,7 @@ class ClientView:
     memory : what it keeps from one request to the next
     identity : its long-term key, for secure aggregation; None if it has none
     private_rows : its rows; None for a verb that states that it reads none
-    answer_hidden : its reply to another verb, which must not leave unmasked
+    reply_to_mask : its reply to another verb, which must not leave unmasked; None for a verb that does not mask one
     """
 
     name: str
@@ -38,7 +38,7 @@ class ClientView:
     memory: Memory
     identity: Identity | None
     private_rows: PrivateRows | None
-    answer_hidden: Callable[[str, Request[Any]], Message]
+    reply_to_mask: Callable[[str, Request[Any]], Message] | None
 
     @property
     def rows(self) -> PrivateRows:
@@ -46,3 +46,9 @@ class ClientView:
         if self.private_rows is None:
             raise Refused(f"client {self.name}: this verb states that it reads no rows, so it gets none")
         return self.private_rows
+
+    def answer_hidden(self, verb: str, request: Request[Any]) -> Message:
+        """The client's reply to another verb, to be masked; raises Refused if the verb does not state that it masks."""
+        if self.reply_to_mask is None:
+            raise Refused(f"client {self.name}: this verb does not state that it masks the reply to another one")
+        return self.reply_to_mask(verb, request)

@@ -172,6 +172,17 @@ def test_an_answer_that_reads_rows_although_it_states_none_is_refused(changed_ve
             ask_statistics(privacy)
 
 
+def test_an_answer_that_passes_on_the_reply_to_another_verb_is_refused(changed_verb):
+    other = REQUESTS["cost_scale"]
+    changed_verb(
+        disclosure=NoRows("so it says"), answer=lambda client, request: client.answer_hidden("cost_scale", other)
+    )
+    for privacy in (OPEN, PrivacyPolicy(secure_only=True)):
+        client = Client("one", drawn_evaluations(queries=200), privacy)
+        with pytest.raises(Refused, match="masks the reply"):
+            client.answer("statistics", REQUESTS["statistics"], hidden=True)
+
+
 def test_an_answer_of_another_type_than_stated_is_refused(changed_verb):
     other = VERBS["hello"].answer
     changed_verb(answer=other)

@@ -12,7 +12,15 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.secagg.byte_arrays import SEALED, are_bytes
 from fedrouter.federation.secagg.encoding import Vector
-from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, SecureSum, Verb
+from fedrouter.federation.verbs.verb import (
+    HidesEmbeddings,
+    NoNoiseNeeded,
+    NoRobust,
+    NotASum,
+    SecureSum,
+    SumsUnderMasks,
+    Verb,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +78,7 @@ VERB = Verb(
     purpose="Secure aggregation, step 3: get each client's sums under masks that cancel in the total.",
     leaves="The sums of one of the verbs above under masks; the client's journal, too, has them only under masks.",
     answer=answer,
-    disclosure=NoRows(
+    disclosure=SumsUnderMasks(
         "reads no rows itself: the verb inside applies its own minimum group sizes, without the rules on features"
     ),
     differential_privacy=NoNoiseNeeded("the verb inside adds its own noise before the masks"),

@@ -47,6 +47,14 @@ class NoRows:
     reason: str
 
 
+@dataclass(frozen=True)
+class SumsUnderMasks(NoRows):
+    """The answer reads no rows itself, but masks the reply to another verb; only such an answer may ask for one.
+
+    Everything else would send that reply unmasked, past a policy that allows it under secure aggregation only.
+    """
+
+
 # --- Differential privacy -------------------------------------------------------------------------------------------
 
 
