@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -158,6 +159,16 @@ def test_a_validation_over_the_time_limit_is_left_undecided_and_its_worker_repla
     worker._seconds = 30
     assert not worker.is_valid(2, {"minimum": 3})
     worker.close()
+
+
+def test_a_worker_that_starts_too_late_gives_no_verdict_of_another_value(monkeypatch):
+    worker, integer, text = SchemaWorker(seconds=30), {"type": "integer"}, {"type": "string"}
+    monkeypatch.setattr("fedrouter.learning.schema.START_SECONDS", 0.0)
+    with pytest.raises(Undecidable):
+        worker.is_valid(1, integer)
+    monkeypatch.undo()
+    time.sleep(1)  # a worker that was left running would be ready by now
+    assert [worker.is_valid(1, schema) for schema in (integer, text, integer, text)] == [True, False, True, False]
 
 
 def test_json_without_a_schema_must_be_an_object():

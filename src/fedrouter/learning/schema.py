@@ -26,6 +26,8 @@ SECONDS = 2.0
 """Time limit of one validation."""
 START_SECONDS = 30.0
 """Time limit for the worker to start."""
+READY = b"ready\n"
+"""The first line that a worker writes."""
 MEMORY = 1 << 30
 """Bytes of address space that the worker may use."""
 
@@ -64,8 +66,9 @@ class SchemaWorker:
             self._end()
 
     def _answer(self, line: bytes) -> bytes:
-        if self._process is None or self._process.poll() is not None:
-            self._start()
+        if (self._process is None or self._process.poll() is not None) and not self._started():
+            self.close()  # its late "ready" would be read as a verdict, and each verdict as that of the next value
+            return b""
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -80,7 +83,8 @@ class SchemaWorker:
             self.close()
         return verdict
 
-    def _start(self) -> None:
+    def _started(self) -> bool:
+        """Start the worker; False if it does not report in time that it is ready."""
         self.close()
         try:
             import jsonschema_rs  # noqa: F401
@@ -97,7 +101,10 @@ class SchemaWorker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-        _read_line(self._process.stdout, time.monotonic() + START_SECONDS)
+        try:
+            return _read_line(self._process.stdout, time.monotonic() + START_SECONDS) == READY
+        except (OSError, TimeoutError):
+            return False
 
 
 def serve() -> None:
@@ -112,7 +119,7 @@ def serve() -> None:
         raise ValueError(uri)
 
     out = sys.stdout.buffer
-    out.write(b"ready\n")
+    out.write(READY)
     out.flush()
     for line in sys.stdin.buffer:
         try:
