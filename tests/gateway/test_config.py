@@ -15,6 +15,8 @@ from fedrouter.gateway.reference import tables, updated
 
 DOCUMENTED = {"default_model": "small", "baseline_model": "large"}
 """What the documented config sets apart from the defaults it shows."""
+CIRCLE, DEEP = "server: &x {port: *x}", "a: " + "[" * 3000 + "]" * 3000
+"""YAML that cannot be read to its end."""
 GOOD = """\
 store: sqlite:///log.db
 routing:
@@ -148,13 +150,27 @@ def test_a_secret_written_out_is_refused_and_not_repeated(tmp_path):
         ("routing:\n", "routing:\n  encoder: tensorflow\n", 3, "routing.encoder"),
         ("timing:\n  retries: 3", "timing: quick", 7, "timing"),
         ("  retries: 3", "  retries: 3\n  retries: 4", 9, "timing.retries"),
+        ("model_list:", "models:", 14, "models"),
+        ("model_name: large", "name: large", 20, "model_list[1].name"),
     ],
 )
 def test_each_mistake_is_named_by_line_and_field(tmp_path, old, new, line, field):
     assert (line, field) in problems(tmp_path, GOOD.replace(old, new))
 
 
-@pytest.mark.parametrize("text", ["", "- 1\n", "a: [1\nb: 2\n", "\x00", "model_list: []", "model_list: 3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- 1\n",
+        "a: [1\nb: 2\n",
+        "\x00",
+        "model_list: []",
+        "model_list: 3",
+        CIRCLE,
+        DEEP,
+    ],
+)
 def test_what_is_no_config_at_all_is_refused(tmp_path, text):
     assert problems(tmp_path, text)
 

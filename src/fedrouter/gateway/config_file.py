@@ -16,6 +16,7 @@ from fedrouter.gateway.config import Config
 
 Location = tuple[int | str, ...]
 GROUP = "expected fields with values"
+TOO_DEEP = "values are nested too deeply, or an alias stands inside its own value"
 MISSING = {
     "input_price": "is missing: a model without a price is refused; write 0 if it is free",
     "output_price": "is missing: a model without a price is refused; write 0 if it is free",
@@ -58,7 +59,7 @@ def read_config(path: str | Path) -> Config:
     if not document.problems:
         context = {"folder": path.parent, "names": _model_names(document.data), "seen": set()}
         try:
-            config = Config.model_validate(document.data, context=context)
+            config = Config.model_validate(document.data, context=context, by_alias=True, by_name=False)
         except ValidationError as error:
             # A list whose entries are all invalid counts as too short as well: only an empty one is.
             errors = [
@@ -92,12 +93,18 @@ class Document:
         except yaml.YAMLError:
             self._report(1, (), "not YAML: contains characters that are not allowed")
             return
+        except RecursionError:
+            self._report(1, (), TOO_DEEP)
+            return
         if node is not None and not isinstance(node, yaml.MappingNode):
             self._report(1, (), f"{GROUP} at the top")
             return
         self._errors, self._kinds = yaml.YAMLError, (yaml.MappingNode, yaml.SequenceNode)
         if node is not None:
-            self.data = self._plain(node, ())
+            try:
+                self.data = self._plain(node, ())
+            except RecursionError:
+                self._report(1, (), TOO_DEEP)
 
     def explained(self, error: Mapping[str, Any]) -> Problem:
         """A validation error of pydantic as a problem: at its line, with what was expected."""
