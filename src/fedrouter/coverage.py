@@ -192,7 +192,7 @@ class Joining:
         return {
             "empty_before": int((self.own.count == 0).sum()),
             "filled": self.filled,
-            "models_learned": self.learned,
+            "models_learnt": self.learned,
             "before": summary(self.own.count),
             "after": summary(self.together),
             "federated_rows": self.federated.tolist(),

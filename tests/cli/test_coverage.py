@@ -144,7 +144,7 @@ def test_with_a_bundle_the_federations_cells_stand_beside_ones_own(log, bundles,
     document = answer("--data", log, "--bundle", bundles / "kmeans", "--client", "newcomer", "--out", tmp_path)
     assert document["regions_from"] == "the bundle's centres"
     assert len(document["regions"]) == REGIONS
-    assert document["never_asked"] == document["joining"]["models_learned"] == ["model-2", "model-3"]
+    assert document["never_asked"] == document["joining"]["models_learnt"] == ["model-2", "model-3"]
     assert np.sum(document["joining"]["federated_rows"]) == 600
     assert document["joining"]["after"]["empty"] < document["joining"]["before"]["empty"]
     assert document["took_part"] is False

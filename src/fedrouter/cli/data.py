@@ -58,7 +58,7 @@ def get(
         {
             "name": wanted.name,
             "page": wanted.page,
-            "license": wanted.license,
+            "licence": wanted.license,
             "data": str(data),
             "files": [
                 {
