@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from conftest import drawn_evaluations
-from fedrouter.bundle import Provenance, load, save
+from conftest import PROJECT, drawn_evaluations
+from fedrouter.bundle import Provenance, load, refuse_existing, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle, BadInput
@@ -182,3 +182,22 @@ def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
     again = load(save(tmp_path / "blend", blend, ENCODER, PROVENANCE)).router
     assert [part.family for part in again.parts] == ["mf", "kmeans"]
     assert again.weights == blend.weights
+
+
+@pytest.mark.parametrize(
+    "edit", [{"family": ["x"]}, {"version": "x"}, {"encoder": {"name": "e", "dimension": 1e999, "normalised": True}}]
+)
+def test_a_manifest_with_values_of_other_types_is_refused_even_with_a_right_digest(tmp_path, edit):
+    bundle = shutil.copytree(PROJECT / "tests" / "fixtures" / "bundles" / "query_blind", tmp_path / "bundle")
+    path = bundle / "bundle.json"
+    manifest = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"} | edit
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(manifest | {"digest": f"sha256:{digest}"}))
+    with pytest.raises(BadBundle, match="do not fit together"):
+        load(bundle)
+
+
+def test_a_bundle_is_not_saved_over_a_link_to_nowhere(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BadInput, match="already exists"):
+        refuse_existing(tmp_path / "link")

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -95,6 +96,16 @@ def test_a_new_file_is_never_written_over_another_or_through_a_link(tmp_path):
         write_new(tmp_path / "link", b"two")
     assert not (tmp_path / "elsewhere").exists()
     assert (tmp_path / "file").read_bytes() == b"one"
+
+
+def test_a_new_file_that_could_not_be_written_is_gone(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_new(tmp_path / "key", b"secret")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path):

@@ -202,7 +202,7 @@ def _same(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
 
 def refuse_existing(path: Path) -> None:
     """Refuse a path at which something exists already; checked before long work as well as when saving."""
-    if path.exists():
+    if path.exists() or path.is_symlink():
         raise BadInput(f"{path}: already exists, and a bundle is never overwritten; choose another path")
 
 
@@ -220,10 +220,11 @@ def load(path: str | Path) -> Bundle:
     if manifest.get("arrays") != f"sha256:{hashlib.sha256(packed).hexdigest()}":
         raise BadBundle(f"{path}: {ARRAYS} is not the file this bundle was saved with (truncated or replaced)")
     try:
+        int(manifest.get("version", 1))
         pool = ModelPool.from_json(manifest["pool"])
         encoder = EncoderIdentity.from_json(manifest["encoder"])
         router = router_class(manifest["family"]).from_arrays(pool, unpack(packed))
-    except (BadInput, KeyError, SafetensorError) as error:
+    except (BadInput, KeyError, OverflowError, SafetensorError, TypeError, ValueError) as error:
         raise BadBundle(f"{path}: its parts do not fit together ({error})") from None
     if router.dimension != encoder.dimension:
         raise BadBundle(f"{path}: the router expects width {router.dimension}, its encoder makes {encoder.dimension}")

@@ -32,9 +32,13 @@ def write_new(path: Path, content: bytes, mode: int = PRIVATE) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     except FileExistsError:
         raise BadInput(f"{path}: already exists and is not overwritten") from None
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        _flush(file)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            _flush(file)
+    except BaseException:  # a full disk must not leave half a file that the next attempt would refuse to overwrite
+        path.unlink(missing_ok=True)
+        raise
 
 
 def replace_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:

@@ -201,3 +201,8 @@ def test_every_field_is_documented():
     for path in ("model_list[].params.api_key", "routing.sticky.gain", "judges.list[].kind", "keep_prompts"):
         assert f"| `{path}` |" in rows
     assert all(row.count(" | ") == 3 and not row.endswith(" |  |") for row in rows.splitlines())
+
+
+def test_limits_and_ports_that_no_machine_has_are_refused(tmp_path):
+    found = problems(tmp_path, GOOD + "server: {port: 65536, body_limit_mb: 1e308, answer_limit_mb: 1e308}\n")
+    assert {field for _, field in found} == {"server.port", "server.body_limit_mb", "server.answer_limit_mb"}

@@ -37,6 +37,8 @@ ENVIRONMENT = "os.environ/"
 Ability = Literal["tools", "vision", "json", "audio"]
 ABILITIES: tuple[str, ...] = get_args(Ability)
 MEGABYTE = 1 << 20
+MAX_LIMIT_MB = 1 << 20
+"""Largest limit of a body or an answer that a config may set: a TiB."""
 
 
 def problem(message: str) -> PydanticCustomError:
@@ -243,10 +245,12 @@ class ServerConfig(Section):
     """The HTTP server and its limits."""
 
     host: Text = Field(default="127.0.0.1", description="Address to listen on.")
-    port: Count = Field(default=8080, description="Port to listen on; 0 for any free one.")
+    port: Count = Field(default=8080, le=65535, description="Port to listen on; 0 for any free one.")
     auth: StrictBool = Field(default=True, description="Whether requests need an API key.")
-    body_limit_mb: Positive = Field(default=32.0, description="Largest request body, in MiB.")
-    answer_limit_mb: Positive = Field(default=64.0, description="Largest answer that is not streamed, in MiB.")
+    body_limit_mb: Positive = Field(default=32.0, le=MAX_LIMIT_MB, description="Largest request body, in MiB.")
+    answer_limit_mb: Positive = Field(
+        default=64.0, le=MAX_LIMIT_MB, description="Largest answer that is not streamed, in MiB."
+    )
     rate_per_minute: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Requests per minute for keys without a rate of their own; default: no limit."
     )

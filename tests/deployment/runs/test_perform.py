@@ -207,7 +207,7 @@ def test_a_job_is_kept_as_it_was_and_another_under_its_name_is_refused(tmp_path)
     assert (tmp_path / "run/job.json").stat().st_mode & 0o777 == 0o600
     with pytest.raises(BadInput, match="other settings"):
         jobs.write(replace(job, seed=1), tmp_path / "run")
-    (tmp_path / "run/job.json").write_text('{"operation": "learn"}')
+    (tmp_path / "run/job.json").write_text('{"verb": "learn"}')
     with pytest.raises(BadInput, match="not in the format"):
         jobs.read(tmp_path / "run")
 

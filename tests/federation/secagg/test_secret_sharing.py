@@ -68,3 +68,9 @@ def test_two_sharings_of_one_secret_have_nothing_in_common():
 def test_a_secret_of_an_odd_length_is_refused():
     with pytest.raises(ValueError, match="multiple of 16"):
         split(b"short", 2, 3)
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 4])
+def test_a_threshold_that_protects_nothing_or_cannot_be_met_is_refused(threshold):
+    with pytest.raises(ValueError, match="between 2 and the number of shares 3"):
+        split(bytes(32), threshold, 3)

@@ -39,7 +39,7 @@ def past_runs(directory: CoordinatorDirectory) -> list[PastRun]:
             continue
         lines = progress.Tail(folder).lines()
         began = lines[0]["time"] if lines else None
-        found.append(PastRun(folder.name, f"{job.operation} {job.family}", began, _state(folder, lines)))
+        found.append(PastRun(folder.name, f"{jobs.IN_FILES[job.operation]} {job.family}", began, _state(folder, lines)))
     return found
 
 

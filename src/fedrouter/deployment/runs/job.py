@@ -13,7 +13,8 @@ from fedrouter.federation.families.registry import family
 from fedrouter.files import make_private_folder, replace_file
 from fedrouter.pool import ModelPool
 
-OPERATIONS = ("learn", "add_models", "add_clients")
+IN_FILES = {"learn": "learn", "add_models": "extend", "add_clients": "absorb"}
+"""What a job can do, and its name in the file of a job and in the JSON of `federation status`."""
 FILE = "job.json"
 LOCK = "lock"
 """File in a run's folder that the process which performs the run holds locked."""
@@ -52,8 +53,8 @@ class Job:
     secure: float | None = None
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            raise BadInput(f"job: expected {', '.join(OPERATIONS)}, got {self.operation!r}")
+        if self.operation not in IN_FILES:
+            raise BadInput(f"job: expected {', '.join(IN_FILES)}, got {self.operation!r}")
         if self.operation == "learn" and self.base is not None:
             raise BadInput("job: learn works without a bundle to extend")
         if self.operation != "learn" and self.base is None:
@@ -77,12 +78,16 @@ class Job:
         return ModelPool.from_json(self.pool)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The job as in its file, where the operation has the key and the names of format 1."""
+        entry = asdict(self)
+        return {"verb": IN_FILES[entry.pop("operation")], **entry}
 
     @classmethod
     def from_json(cls, entry: Any) -> Job:
         try:
-            return cls(**{**entry, "pool": tuple(entry["pool"]), "clients": tuple(entry["clients"])})
+            values = {**entry, "pool": tuple(entry["pool"]), "clients": tuple(entry["clients"])}
+            operations = {word: operation for operation, word in IN_FILES.items()}
+            return cls(operation=operations[values.pop("verb")], **values)
         except (KeyError, TypeError):
             raise BadInput(f"{FILE}: not in the format that `fedrouter federation run` writes") from None
 

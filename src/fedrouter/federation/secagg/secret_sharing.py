@@ -38,6 +38,8 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
     """
     if len(secret) % BLOCK or not secret:
         raise ValueError(f"a secret must have a multiple of {BLOCK} bytes, got {len(secret)}")
+    if not 2 <= threshold <= count:
+        raise ValueError(f"a threshold must lie between 2 and the number of shares {count}, got {threshold}")
     shares = [bytearray(holder.to_bytes(INDEX, "little")) for holder in range(1, count + 1)]
     for block in _blocks(secret + _digest(secret)):
         for holder, part in Shamir.split(threshold, count, block, False):

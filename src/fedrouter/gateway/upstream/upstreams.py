@@ -102,9 +102,9 @@ class Upstreams:
 
     def stream_failed(self, name: str) -> None:
         """Count a stream that had begun and then broke off as a failure of its model."""
-        self._on_failure(name, "broke off")
         self.breakers[name].failed()
         self._failing.add(name)
+        self._on_failure(name, "broke off")
 
     async def close(self) -> None:
         await self._session.close()
@@ -141,13 +141,14 @@ class Upstreams:
                     found = await self._attempt(model, payload(model), streamed, min(left, self._timing.answer))
                 except _AttemptFailed as failure:
                     last = failure
-                    self._on_failure(name, str(failure))
-                    LOG.warning("%s: attempt %d failed: %s", name, retry + 1, failure)
                     self._failing.add(name)
                     if failure.status == 429:  # busy, not broken
                         breaker.abandoned(ticket)
                     else:
                         breaker.failed(ticket)
+                    # After the ticket is returned: a callback that raises must not keep the model out.
+                    self._on_failure(name, str(failure))
+                    LOG.warning("%s: attempt %d failed: %s", name, retry + 1, failure)
                     backoff = BACKOFF * 2**retry * (0.5 + random.random() / 2)
                     wait = backoff if failure.after is None else failure.after
                     if wait > self._timing.longest_wait:
