@@ -104,6 +104,9 @@ def _number(name: str, text: str) -> float:
 
 def prepare_folder(out: Path, overwrite: bool) -> None:
     """Create the output folder before any work: an earlier run's is replaced only on request, others never."""
+    from fedrouter.report.style import require_matplotlib
+
+    require_matplotlib()
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         if not overwrite:
             raise BadInput(f"{out}: not empty; choose another --out, or --overwrite an earlier run")

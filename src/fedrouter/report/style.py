@@ -49,13 +49,20 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
+def require_matplotlib() -> None:
+    """Raise MissingExtra unless matplotlib is installed; commands call it before long work."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise MissingExtra("Drawing figures", "plots") from None
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Apply the settings while drawing; needs the [plots] extra."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingExtra("Drawing figures", "plots") from None
+    require_matplotlib()
+    import matplotlib
+
     matplotlib.use("Agg")
     with matplotlib.rc_context(SETTINGS):
         yield

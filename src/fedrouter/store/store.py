@@ -9,7 +9,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from sqlalchemy import Connection, Engine, select, tuple_
+from fedrouter.errors import MissingExtra
+
+try:
+    from sqlalchemy import Connection, Engine, select, tuple_
+except ImportError:
+    raise MissingExtra("The evaluation log", "serve") from None
 
 from fedrouter.store import accounting, keys, scores, switches
 from fedrouter.store.engine import engine_of, readable_errors

@@ -36,11 +36,12 @@ def coverage(
     from fedrouter.bundle import load
     from fedrouter.report.coverage import write_page
     from fedrouter.report.coverage_map import draw
-    from fedrouter.report.style import write
+    from fedrouter.report.style import require_matplotlib, write
 
     voice = Voice(as_json)
     if regions < 1:
         raise BadInput(f"--regions: expected at least 1, got {regions}")
+    require_matplotlib()
     saved = load(bundle) if bundle is not None else None
     dataset = _read(data, saved)
     document, own, joining = _measure(dataset, saved, client, regions)

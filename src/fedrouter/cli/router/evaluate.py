@@ -48,8 +48,10 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
     from fedrouter.federation.families.registry import title
     from fedrouter.frontier import sweep
     from fedrouter.report.plots import PER, draw_frontier, draw_shares
-    from fedrouter.report.style import write
+    from fedrouter.report.style import require_matplotlib, write
 
+    if out is not None:
+        require_matplotlib()
     saved, dataset = open_with_data(bundle, data)
     queries, truth = dataset.evaluations.queries, dataset.evaluations.grid()
     frontier = sweep(saved.router.estimate(dataset.evaluations.embeddings), truth)

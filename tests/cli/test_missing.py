@@ -1,0 +1,28 @@
+"""A command whose extra is missing says in one line what to install."""
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from fedrouter.cli.main import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "command"),
+    [
+        ("matplotlib", "plots", ("demo",)),
+        ("matplotlib", "plots", ("coverage", "--data", "log.csv")),
+        ("matplotlib", "plots", ("evaluate", "bundle", "--data", "log.csv", "--out", "out")),
+        ("sqlalchemy", "serve", ("usage",)),
+        ("sqlalchemy", "serve", ("key", "list")),
+        ("sqlalchemy", "serve", ("bundle", "show")),
+    ],
+)
+def test_a_missing_extra_is_one_line(module, extra, command, tmp_path):
+    line = [sys.executable, "-c", WITHOUT, module, *command]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert f"pip install 'fedrouter[{extra}]'" in done.stderr
+    assert not list(tmp_path.iterdir())
