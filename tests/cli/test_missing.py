@@ -1,9 +1,11 @@
-"""A command whose extra is missing says in one line what to install."""
+"""A command whose extra is missing says in one line what to install, and a failed start does not block the next."""
 
 import subprocess
 import sys
 
 import pytest
+
+from cli.command import run
 
 WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from fedrouter.cli.main import main; main()"
 
@@ -26,3 +28,9 @@ def test_a_missing_extra_is_one_line(module, extra, command, tmp_path):
     assert done.stderr.count("\n") == 1
     assert f"pip install 'fedrouter[{extra}]'" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_file_name_does_not_block_the_folder_for_the_next_try(tmp_path):
+    for name in ("wrong.parquet", "wrong-again.parquet"):
+        done = run("simulate", "--data", tmp_path / name, "--out", tmp_path / "out")
+        assert f"{name}: no such file" in done.stderr

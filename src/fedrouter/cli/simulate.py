@@ -107,7 +107,8 @@ def prepare_folder(out: Path, overwrite: bool) -> None:
     from fedrouter.report.style import require_matplotlib
 
     require_matplotlib()
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+    left = (path for path in out.iterdir() if path.name != MARKER) if out.is_dir() else [out] if out.exists() else []
+    if any(left):  # a run that failed before it wrote anything leaves only the marker
         if not overwrite:
             raise BadInput(f"{out}: not empty; choose another --out, or --overwrite an earlier run")
         if not (out / MARKER).exists():
