@@ -56,7 +56,7 @@ install: wheel ## install the wheel with EXTRAS into a new environment at PREFIX
 	$(PYTHON) -m venv $(PREFIX)
 	$(PREFIX)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '$(WHEEL)[$(EXTRAS)]'
 
-bench: $(READY) ## measure the numbers in docs/results
+bench: $(READY) ## measure speed, and the routers of the paper (docs/results)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/core.py
 

@@ -64,7 +64,7 @@ def main() -> None:
     left = family.remove_clients(joined, newcomer)
 
     same = all(np.array_equal(array, left.arrays()[name]) for name, array in router.arrays().items())
-    print(f"\nThe router is the one of before, to the bit: {same}")
+    print(f"\nIdentical to the earlier router, to the bit: {same}")
     private = sum(part.embeddings.nbytes for part in rows.values())
     print(f"Embeddings that stayed with the clients: {private:,} bytes")
 

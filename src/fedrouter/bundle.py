@@ -235,7 +235,8 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         text = (path / MANIFEST).read_text()
     except (OSError, UnicodeDecodeError):
-        raise BadBundle(f"{path}: not a bundle (no readable {MANIFEST})") from None
+        why = f"no readable {MANIFEST}" if path.is_dir() else "no such folder"
+        raise BadBundle(f"{path}: not a bundle ({why})") from None
     try:
         manifest = json.loads(text)
     except ValueError:

@@ -10,7 +10,7 @@ import pytest
 from conftest import PROJECT
 
 PRINTED = {
-    "federation_in_one_process.py": ["The router is the one of before, to the bit: True"],
+    "federation_in_one_process.py": ["Identical to the earlier router, to the bit: True"],
     "gateway_in_process.py": ["capital of Mali? (small answers)", "is irrational. (large answers)"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
     "own_data.py": ["Routed within $0.004 a query: accuracy"],

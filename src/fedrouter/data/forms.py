@@ -77,7 +77,8 @@ class DataFile:
         if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
             for row, value in enumerate(column.to_pylist()):
                 if value not in (None, "") and not _is_number(value):
-                    raise self.error(f"expected a number, got {type(value).__name__}", row=row, column=title)
+                    got = "text" if isinstance(value, str) else "something else"
+                    raise self.error(f"expected a number, got {got}", row=row, column=title)
             return np.array([float(value) if value not in (None, "") else np.nan for value in column.to_pylist()])
         return np.asarray(pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy(), np.float64)
 

@@ -53,8 +53,10 @@ def read_config(path: str | Path) -> Config:
     path = Path(path)
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(str(path), [Problem(1, "", f"cannot be read ({type(error).__name__})")]) from None
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError):
+        raise BadInput(f"{path}: cannot be read as text") from None
     document = Document(text)
     if not document.problems:
         context = {"folder": path.parent, "names": _model_names(document.data), "seen": set()}

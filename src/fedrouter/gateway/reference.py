@@ -34,7 +34,7 @@ def tables() -> dict[str, str]:
 
 
 def updated(page: str) -> str:
-    """A page with its tables generated anew."""
+    """A page with its tables generated again."""
     found = tables()
     return MARKER.sub(lambda marker: f"{marker[1]}\n{found[marker['name']]}\n\n{marker[3]}", page)
 

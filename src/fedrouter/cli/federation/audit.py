@@ -36,7 +36,7 @@ def audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every message a client has sent: when, what kind, how large, and what it spent of the privacy budget."""
+    """List every message a client has sent: when, what kind, how large, and what it spent of the privacy budget."""
     from fedrouter.federation.privacy.journal import Journal
 
     if out is not None and show is None:

@@ -61,7 +61,7 @@ def route(
         )
         voice.say("")
     if explain:
-        voice.say("± is the standard error of the accuracy: how far off it may be for want of evaluations.")
+        voice.say("± is the standard error of the accuracy: how far off it may be because there are few evaluations.")
     voice.say(f"[bold]{chosen}[/]: predicted accuracy {best['accuracy']:.3f}, cost {best['cost']:.3g} USD")
     if saved.manifest["simulated"]:
         voice.say("[yellow]This router was trained on the simulated world; its models are fictional.[/]")

@@ -114,7 +114,7 @@ class FlowerProcess:
 
 
 class _RotatingLog:
-    """A private log file that is started anew when it is large, with the previous one kept."""
+    """A private log file that is rotated when it is large, with the previous one kept."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

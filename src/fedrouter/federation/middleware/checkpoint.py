@@ -68,7 +68,7 @@ class Checkpointed:
             try:
                 return tuple(json.loads((self._folder / CLIENTS).read_bytes()))
             except (OSError, ValueError):
-                raise BadInput(f"{self._folder / CLIENTS}: cannot be read; remove the folder to start anew") from None
+                raise BadInput(f"{self._folder / CLIENTS}: cannot be read; remove the folder to start again") from None
         return tuple(self._federation.clients())
 
     def _refuse_other(self, path: Path) -> None:
@@ -121,5 +121,5 @@ def _read(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
 def _of_another_run(folder: Path) -> BadInput:
     return BadInput(
         f"{folder}: the checkpoint is of another run (other seed, settings, models or version); run with the ones it "
-        "was made with, or remove the folder to start anew"
+        "was made with, or remove the folder to start again"
     )
