@@ -162,7 +162,7 @@ def test_the_run_went_through_success_failure_and_refusal(evidence, quoting):
     assert b"fedrouter_requests_total" in evidence.found["answers"]
     assert b"log_unavailable" in evidence.found["answers without a log"]
     assert b"the encoder failed: ValueError" in evidence.found["stderr"]
-    assert b"the log cannot be written" in evidence.found["stderr"]
+    assert b"the store failed" in evidence.found["stderr"]
     assert evidence.found["log.db"].startswith(b"SQLite")
 
 
@@ -195,8 +195,8 @@ def test_a_failure_nobody_foresaw_says_where_it_was_and_not_what(
     async def fails(gateway, request, send):
         raise ValueError(PROMPT)
 
-    monkeypatch.setitem(app.PATHS, "/fails", {"GET": fails})
     gateway = start(config_for(tmp_path, bundle, upstream.url))
+    monkeypatch.setattr(app, "handler", lambda request: fails)
     with caplog.at_level(logging.ERROR):
         response = gateway.http.get("/fails")
     assert response.json()["error"]["code"] == "internal_error"
