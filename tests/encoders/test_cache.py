@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -224,6 +225,23 @@ def test_a_cache_that_stays_locked_is_not_waited_for_forever(cache, monkeypatch,
     holder.rollback()
     holder.close()
     assert Store(cache / "s.sqlite", "p").get(["text", "other"]).keys() == {"text"}
+
+
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_cache_that_another_process_creates_is_waited_for(cache, caplog, lock):
+    """SQLite reports "locked" at once, without its timeout, when the switch to WAL meets another connection."""
+    cache.mkdir(mode=0o700)
+    creator = sqlite3.connect(cache / "s.sqlite", check_same_thread=False)
+    creator.execute("CREATE TABLE other (x)")
+    creator.execute(f"BEGIN {lock}")
+    creator.execute("INSERT INTO other VALUES (1)")
+    done = threading.Timer(0.5, creator.commit)
+    done.start()
+    Store(cache / "s.sqlite", "p").put(["text"], np.eye(1, 4, dtype=np.float32))
+    done.join()
+    creator.close()
+    assert caplog.text == ""
+    assert Store(cache / "s.sqlite", "p").get(["text"]).keys() == {"text"}
 
 
 WRITER = """

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -34,6 +35,7 @@ PORTION = 512
 """Number of texts that are encoded before they are stored: an interrupted run keeps what it has done."""
 BUSY_SECONDS = 30.0
 """Seconds to wait while another process writes."""
+RETRY_SECONDS = 0.02
 TABLE = "CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)"
 T = TypeVar("T")
 _LOG = logging.getLogger("fedrouter.encoders")
@@ -140,10 +142,7 @@ class Store:
             return None
         try:
             self._make()
-            with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as database:
-                database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
-                database.execute(TABLE)
-                return work(database)
+            return self._patiently(work)
         except sqlite3.OperationalError as error:  # locked, full, read-only: nothing is wrong with the file
             self._stop_using(error)
         except sqlite3.DatabaseError as error:
@@ -151,6 +150,26 @@ class Store:
         except (sqlite3.Error, OSError) as error:
             self._stop_using(error)
         return None
+
+    def _patiently(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function on the database, again while another process has it locked.
+
+        SQLite's own timeout does not cover everything: the switch to WAL, and the moment when another process closes
+        the last connection, report "locked" at once. Both kinds of work may be repeated.
+        """
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as database:
+                    database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
+                    database.execute(TABLE)
+                    return work(database)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_SECONDS)
 
     def _stop_using(self, error: Exception) -> None:
         self._usable = False
