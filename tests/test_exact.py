@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrouter.exact import LARGEST, LIMB_BITS, RESOLUTION, ExactSums
+from fedrouter.exact import LARGEST, LIMB_BITS, RESOLUTION, ExactSums, RowProducts
 
 values = st.lists(st.floats(-1e5, 1e5, allow_nan=False), max_size=60)
 
@@ -78,3 +78,75 @@ def test_products_of_many_large_factors_are_exact():
 def test_factors_that_could_overflow_are_refused(value):
     with pytest.raises(OverflowError):
         ExactSums.products(np.array([[value]]), np.array([[value]]))
+
+
+SIZES = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    15,
+    16,
+    17,
+    31,
+    32,
+    33,
+    47,
+    48,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    191,
+    192,
+    193,
+    255,
+    256,
+    257,
+)
+"""Numbers of rows around those at which BLAS changes kernels."""
+
+
+@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize(("width", "columns"), [(1, 1), (3, 5), (64, 14), (384, 20), (768, 512)])
+def test_a_row_of_a_product_does_not_depend_on_the_other_rows(precise, width, columns):
+    draw = np.random.default_rng(width)
+    rows = draw.normal(size=(300, width)).astype(np.float32) * 10.0 ** draw.integers(-6, 6, (300, 1))
+    product = RowProducts(draw.normal(size=(width, columns)) * 10.0 ** draw.integers(-30, 30, columns), precise)
+    whole = product(rows)
+    for size in SIZES:
+        assert np.array_equal(product(rows[:size]), whole[:size])
+        assert np.array_equal(product(rows[-size:]), whole[-size:])
+
+
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1), st.integers(-40, 40))
+def test_products_of_rows_are_as_accurate_as_floating_point(width, seed, exponent):
+    draw = np.random.default_rng(seed)
+    rows, matrix = draw.normal(size=(6, width)) * 2.0**exponent, draw.normal(size=(width, 4))
+    size = np.abs(rows).max(axis=1, keepdims=True) * np.abs(matrix).max(axis=0) * width
+    for precise, accuracy in ((False, 2.0**-19), (True, 2.0**-38)):
+        assert (np.abs(RowProducts(matrix, precise)(rows) - rows @ matrix) <= accuracy * size).all()
+
+
+def test_a_value_that_is_not_finite_stays_in_its_row_and_column():
+    draw = np.random.default_rng(0)
+    rows, matrix = draw.normal(size=(5, 8)), draw.normal(size=(8, 4))
+    fine = RowProducts(matrix)(rows)
+    rows[2, 3], matrix[1, 0] = np.nan, np.inf
+    found = RowProducts(matrix)(rows)
+    kept = np.ix_([0, 1, 3, 4], [1, 2, 3])
+    assert np.array_equal(found[kept], fine[kept])
+    assert not np.isfinite(found[2]).any()
+    assert not np.isfinite(found[:, 0]).any()
+
+
+def test_products_of_no_rows_of_zeros_and_of_tiny_numbers_are_what_they_should_be():
+    assert RowProducts(np.ones((3, 2)))(np.zeros((0, 3))).shape == (0, 2)
+    assert not RowProducts(np.ones((3, 2)))(np.zeros((1, 3))).any()
+    assert not RowProducts(np.full((3, 2), 1e-308))(np.full((1, 3), 5e-324)).any()

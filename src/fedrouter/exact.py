@@ -7,6 +7,10 @@ is added, to a multiple of 2^-40; after that, everything is integer arithmetic. 
 An integer is stored as two 64-bit limbs, ``high * 2^31 + low`` with low in [0, 2^31), so equal sums have equal bytes.
 For values below 2^20 in magnitude each limb of one value is below 2^31, so the limbs of 2^32 (four billion) values can
 be added without a carry before any overflows. Secure aggregation relies on that, because it adds masked limbs.
+
+:class:`RowProducts` are the other half: what is summed must itself not depend on the other rows. BLAS picks its kernel
+and its order of additions by the number of rows, so in floating point one row more changes the last bits of all others,
+and weights can be crafted that turn those bits into predictions of 0 or 1.
 """
 
 from __future__ import annotations
@@ -102,3 +106,53 @@ class ExactSums:
         return isinstance(other, ExactSums) and np.array_equal(self.limbs, other.limbs)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+SIGNIFICAND_BITS = 53
+LEAST_EXPONENT = -900
+"""Rows and columns below 2^-900 are zero: the power of two that scales them up must be finite."""
+
+
+class RowProducts:
+    """``rows @ matrix``, where the result of a row is the same to the bit whatever other rows there are.
+
+    Each row and each column is scaled by a power of two and rounded to integers so small that their products and all
+    sums of them stay within 2^53. Float64 holds these exactly, in any order and with any kernel of BLAS. Rounding to
+    that many bits (21 each for 768 columns) is as accurate as float32. With ``precise``, what the rounding left over is
+    multiplied as well, which is as accurate as float64 but takes three matrix products.
+
+    Prepare one for each matrix ``(d, k)``, and call it with rows ``(n, d)``.
+    """
+
+    def __init__(self, matrix: npt.ArrayLike, precise: bool = True) -> None:
+        columns = np.ascontiguousarray(matrix, np.float64)
+        terms = max(1, len(columns) - 1).bit_length()  # a sum has at most 2^terms products
+        self._bits = (SIGNIFICAND_BITS - terms) // 2
+        self._column_bits = SIGNIFICAND_BITS - terms - self._bits
+        self._precise = precise
+        self._scale, self._whole, self._rest = _integers(columns, 0, self._column_bits, precise)
+
+    def __call__(self, rows: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        scale, whole, rest = _integers(np.ascontiguousarray(rows, np.float64), 1, self._bits, self._precise)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite stays in its own row or column
+            product = whole @ self._whole
+            if self._precise:
+                small = np.ldexp(1.0, -self._column_bits) * (whole @ self._rest)
+                product += small + np.ldexp(1.0, -self._bits) * (rest @ self._whole)
+            return np.asarray(product * scale * self._scale)
+
+
+def _integers(
+    values: npt.NDArray[np.float64], axis: int, bits: int, precise: bool
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """A power of two for each row or column, the values in its units as integers within ±2^bits, and the rounding.
+
+    The rounding is in units 2^bits times finer, and integers as well; it is empty unless ``precise``.
+    """
+    exponent = np.frexp(np.abs(values).max(axis=axis, keepdims=True, initial=0.0))[1]
+    exponent = np.maximum(exponent, LEAST_EXPONENT)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = values * np.ldexp(1.0, bits - exponent)
+        whole = np.rint(scaled)
+        rest = np.rint((scaled - whole) * np.ldexp(1.0, bits)) if precise else np.zeros(0)
+    return np.ldexp(1.0, exponent - bits), whole, rest

@@ -10,10 +10,12 @@ noise maximize the likelihood of the data (empirical Bayes by EM). All that the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fedrouter.evaluations import Floats, Integers
+from fedrouter.exact import RowProducts
 
 ITERATIONS = 60
 TOLERANCE = 1e-4
@@ -42,7 +44,11 @@ class Posterior:
 
     def mean(self, features: Floats) -> Floats:
         """Predictions ``(n, M)``."""
-        return np.asarray(features @ self.weights.T)
+        return self._predictions(features)
+
+    @cached_property
+    def _predictions(self) -> RowProducts:
+        return RowProducts(self.weights.T)
 
     def error(self, features: Floats) -> Floats:
         """Standard errors of the predictions ``(n, M)``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,12 +12,16 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
+from fedrouter.exact import RowProducts
 
 Named = Mapping[str, npt.NDArray[np.float32]]
 
 
 class FeatureMap(Protocol):
-    """From embeddings ``(n, d)`` to features ``(n, r)`` whose first column is the constant 1."""
+    """From embeddings ``(n, d)`` to features ``(n, r)`` whose first column is the constant 1.
+
+    Features enter sums, so those of one query must not depend on which others there are, not even in the last bit.
+    """
 
     def __call__(self, embeddings: Embeddings) -> Floats: ...
 
@@ -36,7 +41,11 @@ class Projection:
     directions: npt.NDArray[np.float32]
 
     def __call__(self, embeddings: Embeddings) -> Floats:
-        return with_constant(embeddings.astype(np.float64) @ self.directions.astype(np.float64))
+        return with_constant(self._along(embeddings))
+
+    @cached_property
+    def _along(self) -> RowProducts:
+        return RowProducts(self.directions)
 
     @property
     def width(self) -> int:
@@ -73,8 +82,16 @@ class Landmarks:
         return cls(points, whitening.astype(np.float32), np.array([sharpness], np.float32))
 
     def __call__(self, embeddings: Embeddings) -> Floats:
-        similarity = np.exp(-float(self.sharpness[0]) * squared_distances(embeddings, self.points))
-        return with_constant(similarity @ self.whitening.astype(np.float64))
+        similarity = np.exp(-float(self.sharpness[0]) * self._distances(embeddings))
+        return with_constant(self._whitened(similarity))
+
+    @cached_property
+    def _distances(self) -> SquaredDistances:
+        return SquaredDistances(self.points)
+
+    @cached_property
+    def _whitened(self) -> RowProducts:
+        return RowProducts(self.whitening)
 
     @property
     def width(self) -> int:
@@ -106,7 +123,22 @@ def with_constant(features: Floats) -> Floats:
     return np.concatenate([np.ones((len(features), 1)), features], axis=1)
 
 
+class SquaredDistances:
+    """Squared Euclidean distances ``(n, k)`` from points ``(n, d)``, each for itself, to given others ``(k, d)``."""
+
+    def __init__(self, others: Embeddings) -> None:
+        self._products = RowProducts(others.T)
+        self._squares = (others.astype(np.float64) ** 2).sum(axis=1)
+
+    def __call__(self, points: Embeddings) -> Floats:
+        squares = (np.ascontiguousarray(points, np.float64) ** 2).sum(axis=1)
+        return np.asarray(np.maximum(squares[:, None] + self.shifted(points), 0.0))
+
+    def shifted(self, points: Embeddings) -> Floats:
+        """The same, less the squared length of each point: enough to compare the others by."""
+        return np.asarray(self._squares - 2 * self._products(points))
+
+
 def squared_distances(points: Embeddings, others: Embeddings) -> Floats:
     """Squared Euclidean distances ``(n, k)`` between points ``(n, d)`` and others ``(k, d)``."""
-    a, b = points.astype(np.float64), others.astype(np.float64)
-    return np.asarray(np.maximum((a**2).sum(axis=1)[:, None] - 2 * (a @ b.T) + (b**2).sum(axis=1), 0.0))
+    return SquaredDistances(others)(points)

@@ -16,22 +16,19 @@ from fedrouter.baselines import UNSEEN
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
-from fedrouter.exact import RESOLUTION, ExactSums
+from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import Moments, fit
 from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
-from fedrouter.routers.features import squared_distances, with_constant
+from fedrouter.routers.features import SquaredDistances, squared_distances, with_constant
 
 
 def nearest_centre(embeddings: Embeddings, centres: Embeddings) -> Integers:
     """``k_μ(x) = argmin_k ‖x - μ_k‖``; ``(n,)``.
 
-    Computed in float64, where products of float32 are exact, so that a query's cluster does not depend on the batch it
-    is in.
+    A query's cluster does not depend on the batch it is in: see :class:`~fedrouter.exact.RowProducts`.
     """
-    points, means = embeddings.astype(np.float64), centres.astype(np.float64)
-    distance = (means**2).sum(axis=1) - 2 * (points @ means.T)
-    return np.asarray(distance.argmin(axis=1))
+    return np.asarray(SquaredDistances(centres).shifted(embeddings).argmin(axis=1))
 
 
 def soft_assignment(embeddings: Embeddings, centres: Embeddings) -> Floats:
@@ -128,14 +125,19 @@ class KMeansRouter(Router):
     def table(self) -> CellTable:
         return pooled_cells(self.sums) if self.shrunk else plain_cells(self.sums)
 
+    @cached_property
+    def _distances(self) -> SquaredDistances:
+        return SquaredDistances(self.centres)
+
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         reasons = tuple(None if known else UNSEEN for known in self.sums.count.sum(axis=0) > 0)
         table = self.table
         if self.soft:
             weight = soft_assignment(embeddings, self.centres)
-            accuracy, cost, error = (weight @ part for part in (table.accuracy, table.cost, table.error))
+            averages = RowProducts(np.concatenate([table.accuracy, table.cost, table.error], axis=1))
+            accuracy, cost, error = np.split(averages(weight), 3, axis=1)
         else:
-            cluster = nearest_centre(embeddings, self.centres)
+            cluster = self._distances.shifted(embeddings).argmin(axis=1)
             accuracy, cost, error = (part[cluster] for part in (table.accuracy, table.cost, table.error))
         return Estimates(self.pool, accuracy, cost, reasons, lambda: error)
 

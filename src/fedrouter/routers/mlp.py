@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedrouter.baselines import UNSEEN
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.exact import RowProducts
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Arrays, Router, fit_shapes
 
@@ -111,19 +113,37 @@ def hidden_sizes(weights: Weights) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def forward(weights: Weights, embeddings: Embeddings) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Accuracy logits and normalized costs, each ``(n, M)``."""
-    from scipy.special import erf
+class Network:
+    """The network ready to be applied: its outputs for one query do not depend on which others are asked with it."""
 
-    hidden: npt.NDArray[Any] = embeddings @ weights[PROJECTION].T if PROJECTION in weights else embeddings
-    for layer in range(1, 1 if PROJECTION in weights else len(hidden_sizes(weights)) + 1):
-        hidden = hidden @ weights[f"layer{layer}.weight"].T + weights[f"layer{layer}.bias"]
-        hidden = hidden - hidden.mean(axis=1, keepdims=True)
-        hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + np.float32(NORM_EPSILON))
-        hidden = hidden * weights[f"norm{layer}.weight"] + weights[f"norm{layer}.bias"]
-        hidden = hidden * np.float32(0.5) * (1 + erf(hidden / np.float32(np.sqrt(2))))  # GELU
-    accuracy, cost = (hidden @ weights[f"{head}.weight"].T + weights[f"{head}.bias"] for head in HEADS)
-    return accuracy, cost
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        # As accurate as the float32 weights are.
+        self._products = {
+            name: RowProducts(array.T, precise=False) for name, array in weights.items() if array.ndim == 2
+        }
+
+    def __call__(self, embeddings: Embeddings) -> tuple[Floats, Floats]:
+        """Accuracy logits and normalized costs, each ``(n, M)``."""
+        from scipy.special import erf
+
+        weights = self._weights
+        hidden: npt.NDArray[Any] = embeddings
+        if PROJECTION in weights:
+            hidden = self._products[PROJECTION](embeddings)
+        for layer in range(1, 1 if PROJECTION in weights else len(hidden_sizes(weights)) + 1):
+            hidden = self._products[f"layer{layer}.weight"](hidden) + weights[f"layer{layer}.bias"]
+            hidden = hidden - hidden.mean(axis=1, keepdims=True)
+            hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + NORM_EPSILON)
+            hidden = hidden * weights[f"norm{layer}.weight"] + weights[f"norm{layer}.bias"]
+            hidden = hidden * 0.5 * (1 + erf(hidden / np.sqrt(2)))  # GELU
+        accuracy, cost = (self._products[f"{head}.weight"](hidden) + weights[f"{head}.bias"] for head in HEADS)
+        return accuracy, cost
+
+
+def forward(weights: Weights, embeddings: Embeddings) -> tuple[Floats, Floats]:
+    """Accuracy logits and normalized costs, each ``(n, M)``."""
+    return Network(weights)(embeddings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,10 +159,15 @@ class MLPRouter(Router):
     def dimension(self) -> int:
         return int(first_layer(self.weights).shape[1])
 
+    @cached_property
+    def _network(self) -> Network:
+        return Network(self.weights)
+
     def _estimate(self, embeddings: Embeddings) -> Estimates:
-        logits, outputs = forward(self.weights, embeddings)
+        logits, outputs = self._network(embeddings)
         seen = self.scale.count > 0
-        accuracy = np.where(seen, 1 / (1 + np.exp(-logits.astype(np.float64))), np.nan)
+        with np.errstate(over="ignore"):
+            accuracy = np.where(seen, 1 / (1 + np.exp(-logits)), np.nan)
         # A network has no uncertainty of its own; this is the least that the number of rows allows.
         return Estimates(
             self.pool,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.exact import RowProducts
 from fedrouter.federation.dp.mechanism import Part, clipped, deviation, noised
 from fedrouter.federation.dp.sums import whole_counts
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
@@ -37,7 +38,7 @@ def noisy_centroids(
     few = min(FEW, dimension)
     directions = np.linalg.qr(draw.normal(size=(dimension, few)))[0]
     # As long in the projection as before, for a point that lies in no special direction.
-    low = clipped(points @ directions * np.sqrt(dimension / few), 1.0)
+    low = clipped(RowProducts(directions)(points) * np.sqrt(dimension / few), 1.0)
     everyone = np.zeros(len(points), np.int64)
     (rows,) = noised([Part.of(np.ones(len(points)), everyone, 1, COUNT_SHARE)], noise)
     clusters = _affordable(float(rows[0]), wanted, dimension, noise)

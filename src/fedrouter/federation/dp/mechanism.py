@@ -75,7 +75,7 @@ class Part:
 
 def clipped(rows: Floats, l2: float, l1: float = np.inf) -> Floats:
     """Rows ``(n, w)`` clipped to both norms; NaN counts as 0."""
-    rows = np.nan_to_num(np.asarray(rows, np.float64), nan=0.0, posinf=1e100, neginf=-1e100)
+    rows = np.nan_to_num(np.ascontiguousarray(rows, np.float64), nan=0.0, posinf=1e100, neginf=-1e100)
     for order, most in ((2, l2), (1, l1)):
         length = np.linalg.norm(rows, ord=order, axis=1)
         long = length > most
