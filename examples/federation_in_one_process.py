@@ -19,7 +19,7 @@ from fedrouter.federation.federation import Federation
 
 
 @dataclass(frozen=True)
-class Logged:
+class Logged(Federation):
     """A federation that prints each question and the size of each reply."""
 
     inner: Federation

@@ -14,6 +14,7 @@ from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import CHECKPOINT
 from fedrouter.deployment.runs.submission import RunFailed, submit
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.privacy.journal import Journal
 
 pytestmark = pytest.mark.slow
@@ -97,7 +98,7 @@ def journal_verbs(directory):
     return verbs
 
 
-class Without:
+class Without(Federation):
     """A federation of which one client no longer answers one verb."""
 
     def __init__(self, federation, verb, client):

@@ -8,12 +8,13 @@ from typing import cast
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.registry import verb_named
 
 
-class LocalFederation:
+class LocalFederation(Federation):
     """A :class:`~fedrouter.federation.federation.Federation` of clients in this process.
 
     >>> LocalFederation([]).clients()

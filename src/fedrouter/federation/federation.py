@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Generic, Protocol
 
 from fedrouter.errors import FedrouterError
 from fedrouter.federation.message import Reply, Request
 from fedrouter.routers.base import Router
 
 
+@dataclass(frozen=True)
+class Question(Generic[Reply]):
+    """A verb and what is asked with it."""
+
+    verb: str
+    request: Request[Reply]
+
+
 class Federation(Protocol):
-    """How a server reaches its clients; an algorithm has no other way to the outside."""
+    """How a server reaches its clients; an algorithm has no other way to the outside.
+
+    An engine that inherits from this class has to write ``clients`` and ``ask``. It also writes ``ask_all`` if it can
+    carry several questions in one exchange of messages.
+    """
 
     def clients(self) -> Sequence[str]:
         """Names of the participating clients, sorted."""
@@ -21,6 +33,17 @@ class Federation(Protocol):
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
         """Replies by client name, in sorted order; clients that do not answer are missing."""
         ...
+
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        """The replies to several questions, in their order; none of the questions depends on another's replies."""
+        return [self.ask(question.verb, question.request, to) for question in questions]
+
+
+class Middleware(Federation, Protocol):
+    """Base class of a federation around a federation: writes ``clients`` and ``ask_all``, and inherits ``ask``."""
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        return self.ask_all([Question(verb, payload)], to)[0]
 
 
 @dataclass(frozen=True)

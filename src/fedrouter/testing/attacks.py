@@ -53,7 +53,7 @@ class Observed:
 
 
 @dataclass
-class Watched:
+class Watched(Federation):
     """A federation that records all replies."""
 
     federation: Federation

@@ -17,7 +17,7 @@ from typing import Any
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import Federation, Question
 from fedrouter.federation.message import Message
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
@@ -73,6 +73,19 @@ def check_replies_arrive_unchanged(make: MakeEngine) -> None:
             assert content(reply) == content(expected[name]), f"{verb}: the reply of {name} was changed on its way"
 
 
+def check_several_questions_are_answered_in_order(make: MakeEngine) -> None:
+    """``ask_all`` gives what asking one by one gives, in the order of the questions."""
+    federation = make(sample_clients(*NAMES))
+    questions = [Question(verb, request) for verb, request in REQUESTS.items()]
+    for to in (None, ["gamma", "alpha"]):
+        together = federation.ask_all(questions, to)
+        apart = [federation.ask(question.verb, question.request, to) for question in questions]
+        assert [list(replies) for replies in together] == [list(replies) for replies in apart]
+        for ours, expected in zip(together, apart, strict=True):
+            assert all(content(reply) == content(expected[name]) for name, reply in ours.items())
+    assert federation.ask_all([]) == []
+
+
 def check_a_request_is_not_changed(make: MakeEngine) -> None:
     """Asking twice is asking the same: an engine does not change the request that it sends."""
     federation, before = make(sample_clients(*NAMES)), content(REQUESTS["statistics"])
@@ -99,6 +112,7 @@ ENGINE_CHECKS: tuple[Callable[[MakeEngine], None], ...] = (
     check_replies_are_in_order,
     check_only_those_named_are_asked,
     check_replies_arrive_unchanged,
+    check_several_questions_are_answered_in_order,
     check_a_request_is_not_changed,
     check_families_learn_the_same_router,
 )

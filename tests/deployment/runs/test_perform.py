@@ -14,6 +14,7 @@ from fedrouter.deployment.runs.progress import ProgressLog, Tail
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.quorum import QuorumLost
 
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
@@ -116,7 +117,7 @@ def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
         done(replace(join, family="mf"), LocalFederation([client("z", 9)]), tmp_path / "other")
 
 
-class Silent:
+class Silent(Federation):
     def __init__(self, federation, verb):
         self.federation, self.verb, self.asked = federation, verb, []
 

@@ -13,6 +13,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mf import MFSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed, digest
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.privacy.policy import OPEN
@@ -33,7 +34,7 @@ class Killed(BaseException):
     """Not an Exception, so that no code can go on after it, as after a signal."""
 
 
-class Dying:
+class Dying(Federation):
     """A federation whose server dies after so many questions; it counts them."""
 
     def __init__(self, federation, after=10**9):
@@ -109,7 +110,7 @@ def test_a_list_of_clients_that_cannot_be_read_is_not_guessed(tmp_path):
         Checkpointed(federation(), tmp_path)
 
 
-class Left:
+class Left(Federation):
     """A federation that some have left, who are still asked but do not answer."""
 
     def __init__(self, federation):

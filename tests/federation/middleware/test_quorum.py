@@ -7,6 +7,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings, learn
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
@@ -19,7 +20,7 @@ def federation(names="abcd"):
     return LocalFederation(Client(name, drawn_evaluations(seed=ord(name))) for name in names)
 
 
-class Silent:
+class Silent(Federation):
     """A federation of which some clients do not answer some verbs."""
 
     def __init__(self, federation, **silent):

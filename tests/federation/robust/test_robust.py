@@ -17,6 +17,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.validation import Checked, fault
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.robust.middleware import Robust, RobustSettings
@@ -49,7 +50,7 @@ def learned(federation, name):
     return family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
 
 
-class Scripted:
+class Scripted(Federation):
     """A federation that gives these replies."""
 
     def __init__(self, replies):

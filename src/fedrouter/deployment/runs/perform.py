@@ -17,8 +17,7 @@ from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import family
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum
 from fedrouter.federation.middleware.validation import Checked
@@ -76,7 +75,7 @@ def _protected(job: Job, federation: Federation, log: ProgressLog) -> Federation
 
 
 @dataclass
-class Tally:
+class Tally(Middleware):
     """A federation that counts the rows behind the replies of each client, where replies are seen one by one."""
 
     federation: Federation
@@ -85,12 +84,12 @@ class Tally:
     def clients(self) -> Sequence[str]:
         return self.federation.clients()
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        replies = self.federation.ask(verb, payload, to)
-        for name, reply in replies.items():
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        answers = self.federation.ask_all(questions, to)
+        for name, reply in (each for replies in answers for each in replies.items()):
             count = reply.rows if isinstance(reply, Update) else getattr(reply, "count", 0)
             self.rows[name] = max(self.rows.get(name, 0), int(np.sum(count)))
-        return replies
+        return answers
 
 
 def _pool(job: Job, handshake: Handshake, base: Bundle | None) -> ModelPool:

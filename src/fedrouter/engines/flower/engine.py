@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fedrouter.engines.flower.records import MOST_BYTES, from_records, to_records
 from fedrouter.errors import BadMessage, Refused
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message as Payload
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.middleware.validation import Report, most_bytes
@@ -29,7 +30,7 @@ MAX_ERROR_LENGTH = 40
 """Characters of the one word that an error reply may contain."""
 
 
-class FlowerFederation:
+class FlowerFederation(Federation):
     """A :class:`~fedrouter.federation.federation.Federation` of the clients behind a Flower grid.
 
     Parameters

@@ -39,7 +39,7 @@ BEFORE, AFTER, WITHOUT_DISTILLATION = "before", "after", "after, no distillation
 OLD, NEW = "old clients", "new clients"
 
 
-class Attendance:
+class Attendance(Federation):
     """A federation that counts how often each client was asked."""
 
     def __init__(self, federation: Federation) -> None:

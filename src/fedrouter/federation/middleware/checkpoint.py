@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrouter.errors import BadInput, BadMessage
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Message, Reply, Request, packed_digest
+from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.message import Message, Request, packed_digest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.files import replace_file
 
@@ -25,7 +25,7 @@ CLIENTS = "clients.json"
 ENDING = ".safetensors"
 
 
-class Checkpointed:
+class Checkpointed(Middleware):
     """A federation whose replies are kept in a folder, one file for each request, written atomically.
 
     The list of clients is kept as well, from the first answered request on: an algorithm that samples clients samples
@@ -44,23 +44,43 @@ class Checkpointed:
     def clients(self) -> Sequence[str]:
         return self._clients
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        verb_named(verb)  # an unknown one is refused before anything is written
-        wanted = digest(verb, payload, to)
-        path = self._folder / f"{self._asked:05}-{verb}{ENDING}"
-        self._asked += 1
-        self._refuse_other(path)
-        replies = cast("Mapping[str, Reply] | None", _read(path, verb, wanted))
-        if replies is None:
-            for later in self._folder.glob(f"*{ENDING}"):
-                if later.name >= path.name:  # replies after an unreadable file depended on it
-                    later.unlink()
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        for question in questions:
+            verb_named(question.verb)  # an unknown one is refused before anything is written
+        answers: list[Mapping[str, Any]] = []
+        for question in questions:
+            replies = self._recorded(question, to, self._asked + len(answers))
+            if replies is None:
+                break
+            answers.append(replies)
+        first, open_questions = self._asked + len(answers), questions[len(answers) :]
+        self._asked += len(questions)
+        if open_questions:
+            self._forget_from(first)
             # All of them, even if some have left by now: a quorum is counted among all participants.
-            replies = self._federation.ask(verb, payload, self._clients if to is None else to)
+            found = self._federation.ask_all(open_questions, self._clients if to is None else to)
             if not any(self._folder.glob(f"*{ENDING}")):
                 replace_file(self._folder / CLIENTS, json.dumps(self._clients).encode())
-            replace_file(path, _packed(verb, wanted, replies))
-        return replies
+            for index, (question, replies) in enumerate(zip(open_questions, found, strict=True), first):
+                wanted = digest(question.verb, question.request, to)
+                replace_file(self._path(index, question.verb), _packed(question.verb, wanted, replies))
+            answers += found
+        return answers
+
+    def _recorded(self, question: Question[Any], to: Sequence[str] | None, index: int) -> Mapping[str, Message] | None:
+        """The replies that are recorded for the question of this number; None if there are none."""
+        path = self._path(index, question.verb)
+        self._refuse_other(path)
+        return _read(path, question.verb, digest(question.verb, question.request, to))
+
+    def _path(self, index: int, verb: str) -> Path:
+        return self._folder / f"{index:05}-{verb}{ENDING}"
+
+    def _forget_from(self, index: int) -> None:
+        """Remove the replies from this number on: those after an unreadable file depended on it."""
+        for later in self._folder.glob(f"*{ENDING}"):
+            if later.name >= f"{index:05}":
+                later.unlink()
 
     def _participants(self) -> tuple[str, ...]:
         """The clients of the run so far, or the present ones if no request was answered yet."""

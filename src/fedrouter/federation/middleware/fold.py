@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
 
 
 @dataclass(frozen=True)
-class WithoutFold:
+class WithoutFold(Middleware):
     """Every request to ``federation`` names this ``fold``; a family is then cross-validated without knowing it."""
 
     federation: Federation
@@ -19,5 +19,6 @@ class WithoutFold:
     def clients(self) -> Sequence[str]:
         return self.federation.clients()
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        return self.federation.ask(verb, replace(payload, fold=self.fold), to)
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        within = [replace(question, request=replace(question.request, fold=self.fold)) for question in questions]
+        return self.federation.ask_all(within, to)

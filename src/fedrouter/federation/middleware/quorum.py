@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedrouter.errors import BadInput, FedrouterError
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
 
 
 class QuorumLost(FedrouterError):
     """Fewer clients than the quorum answered a request, so the run ended."""
 
 
-class Quorum:
+class Quorum(Middleware):
     """A federation that raises QuorumLost when fewer than ``least`` clients answer a request.
 
     If fewer than that are asked, as in a round with few active clients, all of them must answer.
@@ -28,13 +28,14 @@ class Quorum:
     def clients(self) -> Sequence[str]:
         return self._federation.clients()
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
         asked = len(self.clients() if to is None else to)
-        replies = self._federation.ask(verb, payload, to)
+        answers = self._federation.ask_all(questions, to)
         needed = max(1, min(self._least, asked))
-        if len(replies) < needed:
-            raise QuorumLost(
-                f"{verb}: {len(replies)} of {asked} clients answered, the quorum is {needed}; what was learned so far "
-                "is kept, and the same run goes on from there when it is started again"
-            )
-        return replies
+        for question, replies in zip(questions, answers, strict=True):
+            if len(replies) < needed:
+                raise QuorumLost(
+                    f"{question.verb}: {len(replies)} of {asked} clients answered, the quorum is {needed}; what was "
+                    "learned so far is kept, and the same run goes on from there when it is started again"
+                )
+        return answers

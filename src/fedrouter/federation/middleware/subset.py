@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
 
 
 @dataclass(frozen=True)
-class Subset:
+class Subset(Middleware):
     """Restrict a federation to the clients ``names``."""
 
     federation: Federation
@@ -19,5 +19,5 @@ class Subset:
     def clients(self) -> Sequence[str]:
         return self.names
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        return self.federation.ask(verb, payload, self.names if to is None else to)
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        return self.federation.ask_all(questions, self.names if to is None else to)

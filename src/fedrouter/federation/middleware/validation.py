@@ -15,8 +15,8 @@ import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.exact import LOW, ExactSums
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Message, Reply, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.message import Message, Request
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import ShowsEmbeddings
 
@@ -80,7 +80,7 @@ def odd_ones_out(verb: str, replies: Mapping[str, Message]) -> dict[str, str]:
 
 
 @dataclass
-class Checked:
+class Checked(Middleware):
     """A federation that passes on only valid replies; ``dropped`` counts the others by client, verb and reason."""
 
     federation: Federation
@@ -90,13 +90,17 @@ class Checked:
     def clients(self) -> Sequence[str]:
         return self.federation.clients()
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        replies = dict(self.federation.ask(verb, payload, to))
-        self._drop(verb, replies, {name: fault(verb, payload, reply) for name, reply in replies.items()})
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        answers = self.federation.ask_all(questions, to)
+        return [self._valid(question, replies) for question, replies in zip(questions, answers, strict=True)]
+
+    def _valid(self, question: Question[Any], answered: Mapping[str, Message]) -> Mapping[str, Message]:
+        verb, replies = question.verb, dict(answered)
+        self._drop(verb, replies, {name: fault(verb, question.request, reply) for name, reply in replies.items()})
         self._drop(verb, replies, odd_ones_out(verb, replies))
         return replies
 
-    def _drop(self, verb: str, replies: dict[str, Reply], reasons: Mapping[str, str | None]) -> None:
+    def _drop(self, verb: str, replies: dict[str, Message], reasons: Mapping[str, str | None]) -> None:
         for name, reason in reasons.items():
             if reason:
                 del replies[name]

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrouter.errors import BadInput
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.robust.caps import capped
 from fedrouter.federation.robust.updates import capped_updates, clipped, median, trimmed_mean
 from fedrouter.federation.verbs.registry import verb_named
@@ -64,7 +63,7 @@ class RobustSettings:
             raise BadInput("trim and median: choose one, a median leaves nothing to trim")
 
 
-class Robust:
+class Robust(Middleware):
     """A federation with robust aggregation of the replies.
 
     Trimmed means and medians are one reply, named `everyone`; everything else is still one reply for each client. A
@@ -78,9 +77,15 @@ class Robust:
     def clients(self) -> Sequence[str]:
         return self._federation.clients()
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        replies: Mapping[str, Any] = self._federation.ask(verb, payload, to)
-        steps = self._steps(verb, payload)
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        answers = self._federation.ask_all(questions, to)
+        return [
+            self._combined(question.verb, question.request, replies)
+            for question, replies in zip(questions, answers, strict=True)
+        ]
+
+    def _combined(self, verb: str, request: Any, replies: Mapping[str, Any]) -> Mapping[str, Any]:
+        steps = self._steps(verb, request)
         if steps and len(replies) < LEAST_CLIENTS:
             raise BadInput(
                 f"{verb}: {len(replies)} clients answered; robust aggregation compares clients with each other and "

@@ -16,12 +16,12 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from fedrouter.errors import BadInput, BadMessage, FedrouterError
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.message import Named, Reply, Request
 from fedrouter.federation.middleware.validation import fault
 from fedrouter.federation.secagg.client import LEAST_CLIENTS
@@ -51,7 +51,7 @@ class TooFewLeft(FedrouterError):
     """Fewer clients than the threshold are left in a secure aggregation, so nothing can be unmasked."""
 
 
-class Secure:
+class Secure(Middleware):
     """A federation that answers a request for sums with one reply, the total, under the name ``everyone``.
 
     More than the fraction ``threshold`` of the clients asked must complete a request, otherwise :class:`TooFewLeft` is
@@ -69,10 +69,17 @@ class Secure:
     def clients(self) -> Sequence[str]:
         return self._federation.clients()
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        seen = [question for question in questions if not _is_sum(question)]
+        replies = iter(self._federation.ask_all(seen, to) if seen else ())
+        return [
+            self._total(question.verb, question.request, to) if _is_sum(question) else next(replies)
+            for question in questions
+        ]
+
+    def _total(self, verb: str, payload: Request[Any], to: Sequence[str] | None) -> Mapping[str, Any]:
         sums = verb_named(verb).secure_sum
-        if not isinstance(sums, SecureSum):
-            return self._federation.ask(verb, payload, to)
+        assert isinstance(sums, SecureSum)
         asked = sorted(self.clients() if to is None else to)
         if len(asked) < LEAST_CLIENTS:
             raise BadInput(
@@ -85,7 +92,11 @@ class Secure:
         wrong = fault(verb, payload, total)
         if wrong:
             raise BadMessage(f"{verb}: the total of {len(self.answered)} clients cannot be right: {wrong}")
-        return {EVERYONE: cast(Reply, total)}
+        return {EVERYONE: total}
+
+
+def _is_sum(question: Question[Any]) -> bool:
+    return isinstance(verb_named(question.verb).secure_sum, SecureSum)
 
 
 class _Session:
