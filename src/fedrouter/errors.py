@@ -24,5 +24,21 @@ class BadMessage(FedrouterError):
     """A message between server and client that is invalid for its type."""
 
 
+REFUSALS = {
+    "policy": "its privacy settings forbid it",
+    "budget": "its privacy budget is spent",
+    "secure_only": "it answers under secure sums only",
+    "secure_sum": "it does not take part in this secure sum",
+    "version": "it speaks another wire format than the coordinator",
+}
+"""Why a client refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there."""
+
+
 class Refused(FedrouterError):
-    """A request that a client refuses because the reply would disclose private data."""
+    """A request that a client refuses; its text stays at the client, and ``reason``, a key of REFUSALS, is sent."""
+
+    def __init__(self, text: str, reason: str = "policy") -> None:
+        super().__init__(text)
+        if reason not in REFUSALS:
+            raise ValueError(f"reason: expected one of {', '.join(REFUSALS)}, got {reason!r}")
+        self.reason = reason

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.accountant import Event, PrivacyAccountant
 from fedrouter.federation.dp.mechanism import deviation, noised, opendp
+from fedrouter.federation.dp.repeats import released_again
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Reply, Request
 from fedrouter.federation.privacy.disclosure import DisclosureControl
@@ -90,7 +91,7 @@ class Client:
         if not isinstance(request, asked.request):
             raise BadMessage(f"{verb}: expected {asked.request.__name__}, got {type(request).__name__}")
         if self.privacy.secure_only and isinstance(asked.secure_sum, SecureSum) and not hidden:
-            raise Refused(f"{verb}: client {self.name} answers it under secure aggregation only")
+            raise Refused(f"{verb}: client {self.name} answers it under secure aggregation only", "secure_only")
         reply: Message
         try:
             if self.privacy.differential_privacy and self.accountant:
@@ -133,12 +134,20 @@ class Client:
     def _noisy_reply(
         self, verb: Verb[Any, Any], request: Message, noise: DifferentialPrivacy, accountant: PrivacyAccountant
     ) -> Message:
-        """The answer under differential privacy, charged to the accountant."""
+        """The answer under differential privacy: the one released before, or a new one."""
         how = verb.differential_privacy
         if isinstance(how, NoNoiseNeeded):
             return self._answer_without_rows(verb, request)
         if isinstance(how, RefusedUnderNoise):
             raise Refused(f"{verb.name}: client {self.name} has differential privacy, and {how.reason}")
+        make = partial(self._charged_reply, verb, request, noise, accountant)
+        return released_again(self._memory, verb.name, request, verb.reply, make)
+
+    def _charged_reply(
+        self, verb: Verb[Any, Any], request: Message, noise: DifferentialPrivacy, accountant: PrivacyAccountant
+    ) -> Message:
+        """A new answer with noise, charged to the accountant."""
+        how = verb.differential_privacy
         sizes = self.privacy.minimum_sizes
         rows = NoisyRows(self.name, verb.name, self._evaluations, noise, sizes, self._memory, accountant)
         reply: Message
@@ -153,7 +162,7 @@ class Client:
             if not rows.paid:
                 raise Refused(f"{verb.name}: its answer was not charged to the privacy budget")
             return reply
-        assert_never(how)
+        raise AssertionError(f"{verb.name}: answered without noise, or refused")
 
     def _answer_without_rows(self, verb: Verb[Any, Any], request: Message) -> Message:
         reply: Message = verb.answer(self._view(verb, None), request)
@@ -168,6 +177,7 @@ class Client:
             own.dimension,
             self.normalised,
             (noise.models or own.pool.names) if noise else None,
+            self.accountant.answers_left if self.accountant else None,
             self._memory,
             self._identity,
             rows,

@@ -23,6 +23,7 @@ class ClientView:
     ----------
     name, encoder, weights, dimension, normalised : public: the client's name, and which embeddings it has
     declared_models : models that the client declares to know, under differential privacy; else None
+    answers_left : counts the answers that its privacy budget still allows; None if it has no budget
     memory : what it keeps from one request to the next
     identity : its long-term key, for secure aggregation; None if it has none
     private_rows : its rows; None for a verb that states that it reads none
@@ -35,6 +36,7 @@ class ClientView:
     dimension: int
     normalised: bool
     declared_models: tuple[str, ...] | None
+    answers_left: Callable[[], int] | None
     memory: Memory
     identity: Identity | None
     private_rows: PrivateRows | None

@@ -1,14 +1,17 @@
 """The handshake of a run: clients with other weights of the encoder are excluded; the bundle names the common ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from conftest import drawn_evaluations
 from fedrouter.deployment.runs.handshake import shake_hands
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
-from fedrouter.errors import BadInput, BadMessage
+from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.verbs.hello import Hello
+from fedrouter.federation.federation import Federation
+from fedrouter.federation.verbs.hello import Hello, HelloRequest
 
 ONE, TWO = ("sha256:" + digit * 64 for digit in "12")
 
@@ -62,3 +65,47 @@ def test_clients_that_do_not_agree_on_weights_are_an_error():
 def test_weights_that_are_no_digest_are_refused(weights):
     with pytest.raises(BadMessage, match="weights must be a sha256 digest"):
         Hello("a", "mini", 8, True, ("model-0",), weights)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\ud800", "a\nb", "\x1b[31mred", "a\u202eb", "zero\u200bwidth", "x" * 129, "", "  ", " padded ", "\x00", 7, None],
+)
+def test_names_that_cannot_be_stored_printed_or_compared_are_refused(name):
+    for parts in ((name, "mini", ("m",)), ("a", name, ("m",)), ("a", "mini", (name,))):
+        with pytest.raises(BadMessage, match="printable text of 1 to 128 characters"):
+            Hello(parts[0], parts[1], 8, True, parts[2])
+
+
+def test_thousands_of_models_are_refused():
+    Hello("a", "mini", 8, True, tuple(f"model-{index}" for index in range(256)))
+    with pytest.raises(BadMessage, match="models must be at most 256"):
+        Hello("a", "mini", 8, True, tuple(f"model-{index}" for index in range(257)))
+
+
+def test_a_client_with_another_wire_format_is_excluded_and_says_its_version():
+    class Newer(Federation):
+        """A federation of which one client speaks a later wire format."""
+
+        def __init__(self, federation):
+            self.federation = federation
+
+        def clients(self):
+            return self.federation.clients()
+
+        def ask(self, verb, payload, to=None):
+            replies = dict(self.federation.ask(verb, payload, to))
+            return replies | {"client-1": replace(replies["client-1"], wire=99, version="9.0")}
+
+    excluded = {}
+    clients = [Client(f"client-{index}", drawn_evaluations(queries=120, seed=index)) for index in range(2)]
+    found = shake_hands(Newer(LocalFederation(clients)), lambda name, verb, why: excluded.update({name: why}))
+    assert found.federation.clients() == ("client-0",)
+    assert excluded["client-1"].startswith("speaks wire format 99 (fedrouter 9.0), this coordinator")
+
+
+def test_a_client_refuses_a_coordinator_with_another_wire_format():
+    client = Client("a", drawn_evaluations(queries=120))
+    with pytest.raises(Refused, match="install the same version on both sides") as refused:
+        client.answer("hello", HelloRequest("9.0", 99))
+    assert refused.value.reason == "version"

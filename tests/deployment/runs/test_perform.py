@@ -14,8 +14,10 @@ from fedrouter.deployment.runs.progress import ProgressLog, Tail
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
+from fedrouter.federation.dp.accountant import multiplier_for
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.quorum import QuorumLost
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
@@ -34,16 +36,46 @@ def done(job, clients, folder):
 
 
 def test_a_router_is_learned_for_all_models_with_evaluations_and_names_its_clients(tmp_path):
-    more = client("d", 9, models=4)
-    result = done(KMEANS, federation(more), tmp_path)
+    more = [client("d", 9, models=4), client("e", 8, models=4)]
+    result = done(KMEANS, federation(*more), tmp_path)
     saved = load(tmp_path / "bundle")
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["models"] == list(saved.router.pool.names) == ["model-0", "model-1", "model-2", "model-3"]
     assert saved.encoder.name == result["encoder"] == "one"
-    assert list(saved.clients) == ["a", "b", "c", "d"]
+    assert list(saved.clients) == ["a", "b", "c", "d", "e"]
     counted = sum(entry["rows"] for entry in saved.clients.values())
     assert counted == saved.router.sums.count.sum() > 0
     assert [line["event"] for line in Tail(tmp_path).lines()] == ["start", "step", "step", "done"]
+
+
+def test_a_model_that_one_client_alone_names_enters_the_pool_only_if_the_operator_names_it(tmp_path):
+    liar = client("d", 9, models=4)
+    assert "model-3" not in done(KMEANS, federation(liar), tmp_path / "default")["models"]
+    left_out = [line["models"] for line in Tail(tmp_path / "default").lines() if line["event"] == "left out"]
+    assert left_out == [{"model-3": "d"}]
+    named = replace(KMEANS, pool=tuple({"name": f"model-{index}"} for index in range(4)))
+    assert "model-3" in done(named, federation(liar), tmp_path / "named")["models"]
+    alone = LocalFederation([liar])  # who is alone in a federation is the operator
+    assert "model-3" in done(KMEANS, alone, tmp_path / "alone")["models"]
+
+
+def test_below_the_quorum_no_router_is_made_even_if_those_that_are_left_all_answer(tmp_path):
+    others = [client("y", 7, encoder="two"), client("z", 8, encoder="two")]
+    with pytest.raises(QuorumLost, match="3 of 5 clients can take part, the quorum is 4"):
+        done(replace(KMEANS, quorum=4), federation(*others), tmp_path)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+    pytest.importorskip("opendp")
+    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, 1e-5, 2))
+    poor = Client("p", drawn_evaluations(queries=120), PrivacyPolicy(differential_privacy=noise), encoder="one")
+    asked = Silent(federation(poor), None)
+    with pytest.raises(BadInput, match=r"auto asks each client \d+ questions .* allow fewer: p 2;"):
+        done(Job(family="auto"), asked, tmp_path / "auto")
+    assert asked.asked == ["hello"]
+    assert poor.accountant.spent() == 0
+    assert done(KMEANS, asked, tmp_path / "kmeans")["family"] == "kmeans"
 
 
 def test_the_same_job_makes_the_same_bytes(tmp_path):

@@ -8,6 +8,7 @@ from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.server import gather, invited
 from fedrouter.deployment.state.directories import create_coordinator
 from fedrouter.errors import BadInput
+from fedrouter.federation.middleware.quorum import QuorumLost
 
 MEMBERS = {"beta": 2, "alpha": 1, "gamma": 3}
 
@@ -36,6 +37,11 @@ def test_who_does_not_come_in_time_is_named_and_left_out():
     assert reported == [("beta", "hello", "not connected")]
 
 
+def test_the_quorum_counts_those_that_are_enrolled_not_those_that_happen_to_be_connected():
+    with pytest.raises(QuorumLost, match="1 of 3 enrolled clients are connected, the quorum is 2"):
+        gather(MEMBERS, Job(gather=0, quorum=2), Connection([3]), lambda *report: None)
+
+
 def test_only_those_a_job_names_are_invited_and_they_must_be_enrolled(tmp_path):
     directory = create_coordinator(tmp_path / "directory", ("localhost",))
     config = directory.config()
@@ -44,5 +50,7 @@ def test_only_those_a_job_names_are_invited_and_they_must_be_enrolled(tmp_path):
     directory.write_config(config)
     assert invited(directory, Job()) == MEMBERS
     assert invited(directory, Job(clients=("gamma",))) == {"gamma": 3}
+    with pytest.raises(BadInput, match="--quorum 4: only 3 clients are enrolled"):
+        invited(directory, Job(quorum=4))
     with pytest.raises(BadInput, match="zeta: not on the roster"):
         invited(directory, replace(Job(), clients=("gamma", "zeta")))

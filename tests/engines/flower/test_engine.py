@@ -1,6 +1,8 @@
 """The Flower engine: the same answers as in one process, and whatever a client does costs that client alone."""
 
+import json
 from functools import cached_property
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import drawn_evaluations
 from engines.flower.in_memory_grid import InMemoryGrid, altered
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.perform import perform
+from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.engines.flower import engine
 from fedrouter.engines.flower.client_app import error_type, make_client_app
 from fedrouter.engines.flower.engine import FlowerFederation, error_reason
@@ -213,10 +218,8 @@ def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
     for error, word in (
         (BadInput(PROMPT), "BadInput"),
         (KeyError(PROMPT), "KeyError"),
-        (
-            Refused(PROMPT),
-            "its privacy settings forbid it (a budget that is spent, or sums asked for without --secure)",
-        ),
+        (Refused(PROMPT), "its privacy settings forbid it"),
+        (Refused(PROMPT, "budget"), "its privacy budget is spent"),
         (type(PROMPT, (RuntimeError,), {})(PROMPT), "RuntimeError"),
         (UnicodeDecodeError("utf-8", PROMPT.encode(), 0, 1, PROMPT), "UnicodeDecodeError"),
     ):
@@ -276,3 +279,28 @@ def test_a_hello_that_breaks_its_rules_is_refused(change):
     VERBS["hello"].reply(**whole)
     with pytest.raises(BadMessage):
         VERBS["hello"].reply(**(whole | change))
+
+
+def naming(models):
+    """A client whose reply to `hello` names these models, whatever its fedrouter would let it say."""
+
+    def failure(reply):
+        if not reply.metadata.message_type.endswith(".hello"):
+            return [reply]
+        arrays, scalars = from_records(reply.content)
+        lie = json.dumps({**json.loads(scalars), "models": models})
+        return [altered(reply, content=to_records(SimpleNamespace(pack=lambda: (arrays, lie))))]
+
+    return failure
+
+
+@pytest.mark.parametrize("models", [["\ud800"], ["\x1b[2J"], [f"model-{index}" for index in range(2000)]])
+def test_a_client_that_sends_hostile_names_is_refused_in_a_line_and_the_run_goes_on(models, tmp_path):
+    federation, dropped = over_flower(node12=naming(models))
+    job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
+    result = perform(job, federation, tmp_path, ProgressLog(tmp_path))
+    assert [entry["name"] for entry in result["clients"]] == ["alpha", "gamma"]
+    assert [(name, verb) for name, verb, _ in dropped] == [("beta", "hello")]
+    assert dropped[0][2].startswith("Hello: ")
+    assert "\n" not in dropped[0][2]
+    dropped[0][2].encode()

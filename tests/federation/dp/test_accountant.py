@@ -11,15 +11,20 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.dp.accountant import ORDERS, Event, PrivacyAccountant, multiplier_for, spent_epsilon
+from fedrouter.federation.dp.repeats import LIFETIME, released_again
+from fedrouter.federation.families.registry import family
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
+from fedrouter.federation.verbs.hello import NO_BUDGET, HelloRequest
 from fedrouter.federation.verbs.train import TrainRequest
+from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale, initial_weights
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -77,25 +82,68 @@ def test_a_multiplier_for_a_budget_uses_it_up_and_no_more():
 def test_what_would_go_over_budget_is_refused_before_it_is_made_and_says_why():
     noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
     client = noisy_client(noise)
-    for _ in range(2):
-        client.answer("cost_scale", COST_SCALE)
+    for models in (MODELS, MODELS[:1]):
+        client.answer("cost_scale", CostScaleRequest(models))
     before = spent(client)
     assert 1.9 < before <= 2.0
     with pytest.raises(
         Refused, match=r"budget of epsilon 2 at delta 1e-05, of which 1\.\d+ is spent.*bring it to 2\.[1-9]"
     ):
-        client.answer("cost_scale", COST_SCALE)
+        client.answer("cost_scale", CostScaleRequest(MODELS[1:]))
     assert spent(client) == before
+
+
+def test_an_identical_noisy_answer_is_released_again_at_no_cost_and_survives_a_restart(tmp_path):
+    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 1))
+    replies = []
+    for _ in range(3):
+        journal = Journal(tmp_path / "journal.sqlite")
+        client = noisy_client(noise, journal)
+        replies.append(client.answer("cost_scale", COST_SCALE))
+        journal.close()
+    assert len({reply.total.limbs.tobytes() for reply in replies}) == 1
+    journal = Journal(tmp_path / "journal.sqlite")
+    assert [bool(entry.spent) for entry in journal.entries()] == [True, False, False]
+    assert len(noisy_client(noise, journal).accountant.events()) == 1
+
+
+def test_an_answer_of_yesterday_is_made_anew_and_charged_again_whether_or_not_rows_have_changed():
+    memory, clock, made = ShortMemory(), [0.0], []
+
+    def answered(rows):
+        def make():
+            made.append(rows)
+            return Client("one", rows, PrivacyPolicy()).answer("cost_scale", COST_SCALE)
+
+        return released_again(memory, "cost_scale", COST_SCALE, LogCostSums, make, lambda: clock[0])
+
+    old, new = drawn_evaluations(seed=1), drawn_evaluations(seed=2)
+    first = answered(old)
+    clock[0] = LIFETIME - 1
+    assert answered(new).total.limbs.tobytes() == first.total.limbs.tobytes()
+    clock[0] = LIFETIME + 1
+    assert answered(new).total.limbs.tobytes() != first.total.limbs.tobytes()
+    assert made == [old, new]
+
+
+@pytest.mark.parametrize("answers", [0, 1, 3])
+def test_a_client_says_how_many_answers_its_budget_still_allows(answers):
+    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 3))
+    client = noisy_client(noise)
+    for number in range(3 - answers):
+        client.answer("cost_scale", CostScaleRequest(MODELS[: number + 1]))
+    assert client.answer("hello", HelloRequest()).answers == answers
+    assert Client("open", drawn_evaluations()).answer("hello", HelloRequest()).answers == NO_BUDGET
 
 
 def test_the_budget_survives_a_restart(tmp_path):
     noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, DELTA, 2))
-    for _ in range(2):
+    for models in (MODELS, MODELS[:1]):
         journal = Journal(tmp_path / "journal.sqlite")
-        noisy_client(noise, journal).answer("cost_scale", COST_SCALE)
+        noisy_client(noise, journal).answer("cost_scale", CostScaleRequest(models))
         journal.close()
     with pytest.raises(Refused, match="privacy budget"):
-        noisy_client(noise, Journal(tmp_path / "journal.sqlite")).answer("cost_scale", COST_SCALE)
+        noisy_client(noise, Journal(tmp_path / "journal.sqlite")).answer("cost_scale", CostScaleRequest(MODELS[1:]))
 
 
 def test_the_record_of_what_was_sent_says_what_it_cost(tmp_path):
@@ -128,7 +176,7 @@ def test_two_processes_of_a_client_share_one_budget(tmp_path):
     first, second = (noisy_client(noise, Journal(tmp_path / "journal.sqlite")) for _ in range(2))
     first.answer("cost_scale", COST_SCALE)
     with pytest.raises(Refused, match="privacy budget"):
-        second.answer("cost_scale", COST_SCALE)
+        second.answer("cost_scale", CostScaleRequest(MODELS[:1]))
 
 
 def test_what_leaves_under_masks_is_paid_for_too():
@@ -151,3 +199,21 @@ def test_training_costs_its_steps_on_sampled_rows():
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(BadInput, match=f"differential privacy, .*{next(iter(wrong))}"):
         DifferentialPrivacy(**({"epsilon": 1.0} | wrong))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("query_blind", {}), ("kmeans", {"k_local": 3, "k_global": 4}), ("linear", {}), ("kernel", {}), ("auto", {})],
+)
+def test_a_family_states_exactly_the_questions_that_are_charged(name, settings):
+    noise = DifferentialPrivacy(1e6)
+    members = [
+        Client(each, drawn_evaluations(60, seed=number), PrivacyPolicy(differential_privacy=noise))
+        for number, each in enumerate("ab")
+    ]
+    kind = family(name)
+    chosen = kind.settings.from_json(settings)
+    kind.learn(LocalFederation(members), ModelPool(MODELS), chosen)
+    stated = kind.charged_questions(chosen)
+    assert len(set(stated)) == len(stated)
+    assert {len(member.accountant.events()) for member in members} == {len(stated)}

@@ -184,9 +184,9 @@ def test_an_answer_that_passes_on_the_reply_to_another_verb_is_refused(changed_v
 
 
 def test_an_answer_of_another_type_than_stated_is_refused(changed_verb):
-    other = VERBS["hello"].answer
+    other = VERBS["cost_scale"].answer
     changed_verb(answer=other)
-    with pytest.raises(Refused, match="its answer is a Hello"):
+    with pytest.raises(Refused, match="its answer is a LogCostSums"):
         ask_statistics(OPEN)
 
 

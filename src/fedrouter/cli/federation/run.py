@@ -163,6 +163,9 @@ def _show(voice: Voice, line: Mapping[str, Any], steps: list[Mapping[str, Any]])
     """Print one line of a run's progress."""
     if line["event"] == "start":
         voice.say(f"Taking part: {', '.join(line['clients'])}; {len(line['models'])} models, {plain(line['encoder'])}")
+    elif line["event"] == "left out":
+        named = ", ".join(f"{plain(model)} ({plain(client)})" for model, client in line["models"].items())
+        voice.warn(f"Left out, because only one client has evaluations of it: {named}; --models includes it")
     elif line["event"] == "dropped":
         voice.warn(f"{plain(line['client'])} is left out of {plain(line['verb'])}: {plain(line['reason'])}")
     elif line["event"] == "step":

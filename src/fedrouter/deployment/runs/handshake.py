@@ -1,47 +1,78 @@
-"""The handshake of a run: which clients answer, whether their encoders match, and which models they have evaluated."""
+"""The handshake of a run: which clients fit together, which models they have evaluated, what they can still answer."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.errors import BadInput
 from fedrouter.federation.federation import Federation
+from fedrouter.federation.message import WIRE_FORMAT
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Report
-from fedrouter.federation.verbs.hello import Hello, HelloRequest
+from fedrouter.federation.verbs.hello import NO_BUDGET, Hello, HelloRequest, own_version
+
+LEAST_NAMING = 2
+"""Number of clients that must name a model for it to enter the pool, unless the operator names it."""
 
 
 @dataclass(frozen=True)
 class Handshake:
-    """The clients with a common encoder, that encoder, and the models that any of them has evaluated, sorted."""
+    """The clients that can learn together, and what they have in common.
+
+    Parameters
+    ----------
+    federation : the clients with a common wire format and encoder
+    encoder : that encoder
+    models : every model that one of them has enough evaluations of, with the clients that name it, sorted
+    answers : number of answers that a client's privacy budget still allows, for those that have one
+    """
 
     federation: Subset
     encoder: EncoderIdentity
-    models: tuple[str, ...]
+    models: Mapping[str, tuple[str, ...]]
+    answers: Mapping[str, int]
+
+    def shared_models(self) -> tuple[str, ...]:
+        """The models that two clients name, or all if there is only one client: a liar cannot add one alone."""
+        least = min(LEAST_NAMING, len(self.federation.clients()))
+        return tuple(model for model, clients in self.models.items() if len(clients) >= least)
 
 
 def shake_hands(federation: Federation, report: Report, encoder: EncoderIdentity | None = None) -> Handshake:
-    """Ask every client who it is; one with another name than on the roster, or another encoder, is excluded.
+    """Ask every client who it is; one that does not fit the roster or the others is excluded with a reason.
 
     ``encoder`` is that of the bundle to extend; without one, the encoder of most clients is used.
     """
     replies = dict(federation.ask("hello", HelloRequest()))
-    for name in [name for name, reply in replies.items() if reply.name != name]:
-        report(name, "hello", "gives another name than the one on the roster")
-        del replies[name]
+
+    def exclude(unfit: Callable[[str, Hello], str | None]) -> None:
+        for name, reply in list(replies.items()):
+            reason = unfit(name, reply)
+            if reason:
+                report(name, "hello", reason)
+                del replies[name]
+
+    exclude(_another_name)
+    exclude(_another_wire_format)
     wanted = _key(encoder.name, encoder.dimension) if encoder else _most_common(replies)
-    for name, reply in list(replies.items()):
-        if _key(reply.encoder, reply.dimension) != wanted:
-            report(name, "hello", f"uses another encoder than {wanted[0]} of width {wanted[1]}")
-            del replies[name]
+    exclude(
+        lambda _, reply: (
+            f"uses another encoder than {wanted[0]} of width {wanted[1]}"
+            if _key(reply.encoder, reply.dimension) != wanted
+            else None
+        )
+    )
     weights = encoder.weights if encoder and encoder.weights else _most_common_weights(replies)
-    for name, reply in list(replies.items()):
-        if weights and reply.weights and reply.weights != weights:
-            report(name, "hello", f"uses other weights of the encoder: {reply.weights} instead of {weights}")
-            del replies[name]
+    exclude(
+        lambda _, reply: (
+            f"uses other weights of the encoder: {reply.weights} instead of {weights}"
+            if weights and reply.weights and reply.weights != weights
+            else None
+        )
+    )
     if not replies:
         raise BadInput("no client is left to learn from: none that answered has embeddings of the encoder")
     if encoder is None:
@@ -51,8 +82,27 @@ def shake_hands(federation: Federation, report: Report, encoder: EncoderIdentity
         # Likewise the weights: embeddings of unknown origin may be of others.
         known = all(reply.weights for reply in replies.values())
         encoder = EncoderIdentity(first.encoder, first.dimension, normalised, weights if known else None)
-    models = sorted({model for reply in replies.values() for model in reply.models})
-    return Handshake(Subset(federation, tuple(sorted(replies))), encoder, tuple(models))
+    names = tuple(sorted(replies))
+    every = sorted({model for reply in replies.values() for model in reply.models})
+    return Handshake(
+        Subset(federation, names),
+        encoder,
+        {model: tuple(name for name in names if model in replies[name].models) for model in every},
+        {name: replies[name].answers for name in names if replies[name].answers != NO_BUDGET},
+    )
+
+
+def _another_name(name: str, reply: Hello) -> str | None:
+    return None if reply.name == name else "gives another name than the one on the roster"
+
+
+def _another_wire_format(name: str, reply: Hello) -> str | None:
+    if reply.wire == WIRE_FORMAT:
+        return None
+    return (
+        f"speaks wire format {reply.wire} (fedrouter {reply.version}), this coordinator {WIRE_FORMAT} "
+        f"(fedrouter {own_version()})"
+    )
 
 
 def _key(encoder: str, dimension: int) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
-from fedrouter.federation.middleware.quorum import Quorum
+from fedrouter.federation.middleware.quorum import Quorum, require_quorum
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.verbs.train import Update
 from fedrouter.files import replace_file
@@ -37,9 +37,11 @@ def perform(job: Job, federation: Federation, folder: Path, log: ProgressLog) ->
     base = load(job.base) if job.base else None
     handshake = shake_hands(kept, log.dropped, base.encoder if base else None)
     tally = Tally(handshake.federation)
-    pool = _pool(job, handshake, base)
-    log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
+    require_quorum(len(tally.clients()), len(kept.clients()), "clients can take part", job.quorum)
+    pool = _pool(job, handshake, base, log)
     settings = _settings(job, base)
+    _require_budgets(job, handshake, settings)
+    log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
     router = _learn(job, tally, pool, settings, base, log)
     if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
         save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
@@ -92,7 +94,20 @@ class Tally(Middleware):
         return answers
 
 
-def _pool(job: Job, handshake: Handshake, base: Bundle | None) -> ModelPool:
+def _require_budgets(job: Job, handshake: Handshake, settings: Any) -> None:
+    """Refuse before the first question what a client's privacy budget cannot pay for to its end."""
+    if job.operation != "learn":
+        return
+    needed = len(set(family(job.family).charged_questions(settings)))
+    short = [f"{name} {left}" for name, left in sorted(handshake.answers.items()) if left < needed]
+    if short:
+        raise BadInput(
+            f"{job.family} asks each client {needed} questions that a privacy budget is charged for, and the budgets "
+            f"of these allow fewer: {', '.join(short)}; choose another --router, or --clients without them"
+        )
+
+
+def _pool(job: Job, handshake: Handshake, base: Bundle | None, log: ProgressLog) -> ModelPool:
     """The models to learn, in order."""
     if job.operation == "add_clients" and base:
         return base.router.pool
@@ -104,7 +119,13 @@ def _pool(job: Job, handshake: Handshake, base: Bundle | None) -> ModelPool:
         return models
     if not handshake.models:
         raise BadInput("no client has enough evaluations of any model")
-    return ModelPool(handshake.models)
+    shared = handshake.shared_models()
+    alone = {model: clients[0] for model, clients in handshake.models.items() if model not in shared}
+    if alone:
+        log.write("left out", models=alone)
+    if not shared:
+        raise BadInput("no model has enough evaluations of two clients; name the models to learn with --models")
+    return ModelPool(shared)
 
 
 def _settings(job: Job, base: Bundle | None) -> Any:

@@ -12,6 +12,7 @@ from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.engines.flower.server_app import Connection
 from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.federation.middleware.quorum import require_quorum
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Report
 from fedrouter.files import locked
@@ -44,11 +45,17 @@ def invited(directory: CoordinatorDirectory, job: Job) -> Mapping[str, int]:
     unknown = [name for name in job.clients if name not in nodes]
     if unknown:
         raise BadInput(f"{', '.join(unknown)}: not on the roster; `fedrouter federation enroll` adds a client")
-    return {name: node for name, node in nodes.items() if not job.clients or name in job.clients}
+    chosen = {name: node for name, node in nodes.items() if not job.clients or name in job.clients}
+    if len(chosen) < job.quorum:
+        raise BadInput(f"--quorum {job.quorum}: only {len(chosen)} clients are enrolled")
+    return chosen
 
 
 def gather(members: Mapping[str, int], job: Job, connection: Connection, report: Report) -> tuple[str, ...]:
-    """Names of the clients that take part: all, as soon as all are connected, or after a while those that are."""
+    """Names of the clients that take part: all, as soon as all are connected, or after a while those that are.
+
+    The quorum counts among all that are enrolled: whoever happens to be connected is not a federation.
+    """
     deadline = time.monotonic() + job.gather
     while True:
         connected = connection.connected_nodes()
@@ -58,4 +65,5 @@ def gather(members: Mapping[str, int], job: Job, connection: Connection, report:
         time.sleep(POLL)
     for name in missing:
         report(name, "hello", "not connected")
+    require_quorum(len(members) - len(missing), len(members), "enrolled clients are connected", job.quorum)
     return tuple(sorted(set(members) - set(missing)))

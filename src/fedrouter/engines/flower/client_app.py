@@ -1,7 +1,7 @@
 """The client side of a run on Flower: answers the requests of a fixed list, each in a process of its own.
 
-Only answers leave. If anything goes wrong, the server receives one word, the type of the error. The text of an error
-or a traceback could quote a prompt, so neither is sent or logged.
+Only answers leave. If anything goes wrong, the server receives one word: the type of the error, or why it was refused.
+The text of an error or a traceback could quote a prompt, so neither is sent or logged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedrouter.engines.flower.engine import CATEGORY
 from fedrouter.engines.flower.records import from_records, to_records
-from fedrouter.errors import FedrouterError
+from fedrouter.errors import FedrouterError, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.verbs.registry import VERBS, verb_named
 
@@ -52,7 +52,12 @@ def reply_to(message: Message, client: Callable[[], Client]) -> Message:
 
 
 def error_type(error: BaseException) -> str:
-    """Name of an error's type: ours, or the built-in one that it derives from; other names could hold data."""
+    """The one word that leaves: why a client refuses, or the name of the error's type.
+
+    The type is ours, or the built-in one that it derives from; other names could hold data.
+    """
+    if isinstance(error, Refused):
+        return error.reason
     for each in type(error).__mro__:
         ours = issubclass(each, FedrouterError) and each.__module__.startswith("fedrouter.")
         if ours or getattr(builtins, each.__name__, None) is each:

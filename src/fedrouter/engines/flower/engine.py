@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fedrouter.engines.flower.records import MOST_BYTES, from_records, to_records
-from fedrouter.errors import BadMessage, Refused
+from fedrouter.errors import REFUSALS, BadMessage
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message as Payload
 from fedrouter.federation.message import Reply, Request
@@ -137,11 +137,7 @@ def error_reason(code: int, text: str | None) -> str:
     if code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
         # One word and nothing else: what a client writes here ends up in logs and on terminals.
         plain = text is not None and text.isascii() and text.isidentifier() and len(text) <= MAX_ERROR_LENGTH
-        if text == Refused.__name__:
-            return (
-                "refused: its privacy settings forbid it (a budget that is spent, or sums asked for without --secure)"
-            )
-        return f"refused: {text}" if plain else "refused"
+        return f"refused: {REFUSALS.get(text or '', text)}" if plain else "refused"
     known = {
         ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its fedrouter could not be started",
         ErrorCode.NODE_UNAVAILABLE: "not connected",

@@ -25,6 +25,8 @@ from fedrouter.federation.privacy.memory import Memory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
 
 SPENT = "spent/"
+MOST_ANSWERS = 10_000
+"""The largest number of remaining answers that a client states."""
 ORDERS = (*range(2, 33), *range(36, 65, 4), 80, 96, 128, 192, 256, 512, 1024)
 """Orders of the Rényi divergences; integers, for which divergences of sampled rows are finite sums."""
 
@@ -109,9 +111,24 @@ class PrivacyAccountant:
             self._memory.forget(key)  # nothing of this answer has been made or sent
             raise Refused(
                 f"{verb}: client {self._name} has a privacy budget of epsilon {self._noise.epsilon:g} at delta "
-                f"{self._noise.delta:g}, of which {before:.3f} is spent; this answer would bring it to {after:.3f}"
+                f"{self._noise.delta:g}, of which {before:.3f} is spent; this answer would bring it to {after:.3f}",
+                "budget",
             )
         self._unreported.append(event)
+
+    def answers_left(self) -> int:
+        """How many more sums with this client's noise the budget allows, up to MOST_ANSWERS; a bisection."""
+        events, noise = self.events(), self._noise
+
+        def within(answers: int) -> bool:
+            more = (*events, Event(noise.mechanism, noise.multiplier, answers)) if answers else events
+            return spent_epsilon(more, noise.delta) <= noise.epsilon
+
+        low, high = 0, MOST_ANSWERS + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if within(middle) else (low, middle)
+        return low
 
     def report(self) -> str:
         """What was charged since the last report, and the total, as JSON for the journal."""

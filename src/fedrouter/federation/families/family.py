@@ -91,6 +91,10 @@ RemoveClients = Callable[[Any, Federation], Router]
 """Removes the clients of this federation from a router, exactly."""
 
 
+ChargedQuestions = Callable[[Any], tuple[str, ...]]
+"""From a family's settings, a name for each different question that learning charges to a privacy budget."""
+
+
 @dataclass(frozen=True)
 class NotASum:
     """Says that clients cannot be removed from a family's routers; ``reason`` completes "<name> router: ..."."""
@@ -120,6 +124,8 @@ class Family:
     paper : the settings with which the family is exactly the paper's, or None if the paper does not have it
     learn, add_models, add_clients : see :class:`Learn`, :class:`AddModels`, :class:`AddClients`
     remove_clients : see :data:`RemoveClients`, or why it is not possible
+    charged_questions : the different questions, by any names, that ``learn`` asks with these settings and that a
+        client with differential privacy charges to its budget; questions whose number the data decides count once
     candidate : whether `auto` may consider it, as part of a blend
     incremental : whether a router can be updated row by row from a gateway's log, in batches of any size
     pooled : how its settings change to train on all clients' rows in one place, the centralized baseline
@@ -137,6 +143,7 @@ class Family:
     add_models: AddModels
     add_clients: AddClients
     remove_clients: RemoveClients | NotASum
+    charged_questions: ChargedQuestions
     candidate: bool
     incremental: bool
     pooled: PooledSettings

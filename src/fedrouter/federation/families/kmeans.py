@@ -121,6 +121,8 @@ def remove_clients(router: KMeansRouter, federation: Federation) -> KMeansRouter
     return replace(router, sums=left)
 
 
+CENTROIDS = "centroids"
+"""The question about local centroids, among :attr:`Family.charged_questions`; released once under noise."""
 FAMILY = Family(
     name="kmeans",
     title="K-Means",
@@ -132,6 +134,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
+    charged_questions=lambda settings: (CENTROIDS, "sums around centres"),
     candidate=True,
     incremental=True,
     pooled=train_once,

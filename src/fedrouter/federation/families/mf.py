@@ -8,7 +8,13 @@ import numpy as np
 
 from fedrouter.federation.families.epochs import choose_epochs
 from fedrouter.federation.families.family import TRAINED_WEIGHTS, Family
-from fedrouter.federation.families.mlp import MLPSettings, ask_cost_correction, ask_cost_scale, average_rounds
+from fedrouter.federation.families.mlp import (
+    MLPSettings,
+    ask_cost_correction,
+    ask_cost_scale,
+    average_rounds,
+    charged_questions,
+)
 from fedrouter.federation.families.mlp_growth import add_clients, add_models
 from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.federation.seeds import derive
@@ -54,6 +60,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=TRAINED_WEIGHTS,
+    charged_questions=charged_questions,
     candidate=False,
     incremental=False,
     pooled=choose_epochs(learn),

@@ -107,6 +107,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=TRAINED_WEIGHTS,
+    charged_questions=mlp.charged_questions,
     candidate=True,
     incremental=False,
     pooled=choose_epochs(mlp.learn),

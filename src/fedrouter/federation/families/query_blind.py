@@ -45,6 +45,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
+    charged_questions=lambda settings: ("cost scale", "sums around one centre"),
     candidate=True,
     incremental=True,
     pooled=train_once,

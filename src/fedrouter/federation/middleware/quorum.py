@@ -8,9 +8,17 @@ from typing import Any
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.federation import Federation, Middleware, Question
 
+RESUMED = "what was learned so far is kept, and the same run goes on from there when it is started again"
+
 
 class QuorumLost(FedrouterError):
     """Fewer clients than the quorum answered a request, so the run ended."""
+
+
+def require_quorum(present: int, of: int, what: str, least: int) -> None:
+    """Raise QuorumLost if fewer clients than the quorum are ``present``, of a number that ``what`` describes."""
+    if present < least:
+        raise QuorumLost(f"{present} of {of} {what}, the quorum is {least}; {RESUMED}")
 
 
 class Quorum(Middleware):
@@ -35,7 +43,6 @@ class Quorum(Middleware):
         for question, replies in zip(questions, answers, strict=True):
             if len(replies) < needed:
                 raise QuorumLost(
-                    f"{question.verb}: {len(replies)} of {asked} clients answered, the quorum is {needed}; what was "
-                    "learned so far is kept, and the same run goes on from there when it is started again"
+                    f"{question.verb}: {len(replies)} of {asked} clients answered, the quorum is {needed}; {RESUMED}"
                 )
         return answers

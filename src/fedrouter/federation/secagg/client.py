@@ -217,7 +217,7 @@ class SecureAggregationClient:
         return {name: part for name, part in known.items() if name not in ("session", "step")}
 
     def _refuse(self, why: str) -> Refused:
-        return Refused(f"client {self._name} refuses to take part in secure aggregation: {why}")
+        return Refused(f"client {self._name} refuses to take part in secure aggregation: {why}", "secure_sum")
 
 
 def _written(value: Any) -> bytes:

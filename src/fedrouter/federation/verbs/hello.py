@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Annotated
 
+from fedrouter.errors import Refused
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.message import Message, Request
-from fedrouter.federation.plausibility import MOST_WIDTH, SHAPE
+from fedrouter.federation.message import WIRE_FORMAT, Message, Request
+from fedrouter.federation.plausibility import MOST_MODELS, MOST_NAME, MOST_WIDTH, SHAPE, fits_name, whole_number
 from fedrouter.federation.verbs.verb import HidesEmbeddings, MinimumSizes, NoNoiseNeeded, NoRobust, NotASum, Verb
 
 MOST_WORDS = 65_536
 """Maximum number of bytes in the names of a reply."""
+MOST_STATED = 1_000_000
+"""Largest number of remaining answers that a client may state."""
+NO_BUDGET = -1
+"""The number of answers that a client without a privacy budget states."""
+
+
+def own_version() -> str:
+    """The version of this fedrouter."""
+    return version("fedrouter")
 
 
 @dataclass(frozen=True, eq=False)
 class HelloRequest(Request["Hello"]):
-    """Asked before anything is learned; it has no fields of its own."""
+    """Asked before anything is learned: the coordinator says which version it is."""
+
+    version: Annotated[str, "the coordinator's version of fedrouter"] = field(default_factory=own_version)
+    wire: Annotated[int, "its version of the wire format"] = WIRE_FORMAT
+
+    def check(self) -> None:
+        self.require(fits_name(self.version), "version must be printable text")
+        self.require(type(self.wire) is int, "wire must be a whole number")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,10 +48,16 @@ class Hello(Message):
     normalised: Annotated[bool, "whether its embeddings have length one"]
     models: Annotated[tuple[str, ...], "names of the models it has enough evaluations of"]
     weights: Annotated[str, "sha256 of the encoder's weights; empty if the client does not know it"] = ""
+    answers: Annotated[int, "answers that its privacy budget still allows; -1 if it has none"] = NO_BUDGET
+    version: Annotated[str, "its version of fedrouter"] = field(default_factory=own_version)
+    wire: Annotated[int, "its version of the wire format"] = WIRE_FORMAT
 
     def check(self) -> None:
-        words = (self.name, self.encoder, *self.models)
-        self.require(all(isinstance(word, str) and word.strip() for word in words), "names must not be empty")
+        self.require(len(self.models) <= MOST_MODELS, f"models must be at most {MOST_MODELS}")
+        words = (self.name, self.encoder, *self.models, self.version)
+        self.require(all(map(fits_name, words)), f"names must be printable text of 1 to {MOST_NAME} characters")
+        self.require(whole_number(self.answers, NO_BUDGET, MOST_STATED), "answers must be a whole number")
+        self.require(type(self.wire) is int, "wire must be a whole number")
         self.require(type(self.dimension) is int and self.dimension > 0, "dimension must be above 0")
         self.require(type(self.normalised) is bool, "normalised must be true or false")
         self.require(len(set(self.models)) == len(self.models), "models must be named once")
@@ -41,9 +65,16 @@ class Hello(Message):
 
 
 def answer(client: ClientView, request: HelloRequest) -> Hello:
+    if request.wire != WIRE_FORMAT:
+        raise Refused(
+            f"the coordinator (fedrouter {request.version}) speaks wire format {request.wire}, and this client "
+            f"(fedrouter {own_version()}) speaks {WIRE_FORMAT}: install the same version on both sides",
+            "version",
+        )
     declared = client.declared_models
     models = client.rows.known_models() if declared is None else declared
-    return Hello(client.name, client.encoder, client.dimension, client.normalised, models, client.weights)
+    answers = NO_BUDGET if client.answers_left is None else client.answers_left()
+    return Hello(client.name, client.encoder, client.dimension, client.normalised, models, client.weights, answers)
 
 
 def fits_digest(weights: str) -> bool:
@@ -64,8 +95,9 @@ VERB = Verb(
     name="hello",
     request=HelloRequest,
     reply=Hello,
-    purpose="Before a run, check that all clients use the same encoder, and find the models they know.",
-    leaves="The client's name, its encoder and a digest of its weights, and the models it has enough evaluations of.",
+    purpose="Before a run, check that all clients use the same encoder and version, and find the models they know.",
+    leaves="The client's name and version, its encoder and a digest of its weights, the models it has enough "
+    "evaluations of, and the number of answers that its privacy budget still allows.",
     answer=answer,
     disclosure=MinimumSizes(("cell",), "a model is named only if enough different queries were asked of it"),
     differential_privacy=NoNoiseNeeded("the models are those that the client declares, not those in its rows"),

@@ -95,6 +95,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
+    charged_questions=lambda settings: ("cost_histogram",),
     candidate=True,
     incremental=True,
     pooled=train_once,
