@@ -46,7 +46,7 @@ PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("mmlu_pro", "routerbench_subset")
 SEEDS = 2
-FLOORS, LOOSE = PrivacyPolicy(), PrivacyPolicy(MinimumGroupSizes(span=False))
+FLOORS, LOOSE = PrivacyPolicy(), PrivacyPolicy(MinimumGroupSizes(say=1.0))
 NOISE = DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)
 NOISY = PrivacyPolicy(differential_privacy=NOISE)
 SMALL = {
@@ -167,7 +167,7 @@ def price(name: str) -> list[str]:
             test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
             for place, (privacy, kind) in enumerate(ways):
                 if family in ("kmeans", "mlp") and place > 1:
-                    continue  # no products of features: neither span nor hiding changes anything
+                    continue  # no products of features: neither say nor hiding changes anything
                 found[place, seed] = area(family, clients, test, seed, privacy, kind)
         means = found.mean(axis=1)
         cells = [f"{means[0]:.4f}"]
@@ -236,9 +236,9 @@ a multiplier of {NOISE.multiplier:g}, less than the default. Minimum group sizes
 
 Federated `auc_common`, 10 clients, means of {SEEDS} seeds, and the change with minimum group sizes. Products of
 features (linear, kernel, and auto, which blends them) are withheld if there are fewer than five queries per feature;
-hidden by secure aggregation, or with `span=False`, they are sent.
+hidden by secure aggregation, or with `say=1`, they are sent.
 
-| data | family | open | minimum sizes | minimum sizes, secure aggregation | minimum sizes, span=False |
+| data | family | open | minimum sizes | minimum sizes, secure aggregation | minimum sizes, say=1 |
 |---|---|---|---|---|---|
 {chr(10).join(line for name in SETS for line in price(name))}
 """

@@ -135,8 +135,8 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
         return follow
 
     follow: Watch = watch
-    # `span` applies to products of features sent in the clear; a real federation sends them by secure aggregation.
-    return compare(split, settings, seed, follow, PrivacyPolicy(MinimumGroupSizes(span=False)) if floors else OPEN)
+    # `say` applies to sums sent in the clear; a real federation sends them by secure aggregation.
+    return compare(split, settings, seed, follow, PrivacyPolicy(MinimumGroupSizes(say=1.0)) if floors else OPEN)
 
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:

@@ -140,16 +140,16 @@ def test_a_fold_is_spoken_of_only_where_it_hides_enough():
     assert not client.answer("cost_scale", CostScaleRequest(MODELS, fold=0)).count.any()
 
 
-def test_products_of_fewer_than_five_queries_a_feature_are_withheld():
-    rows = drawn_evaluations(queries=30, per_query=3, dimension=40)
+def test_products_in_which_a_query_has_too_much_say_are_withheld():
+    rows = drawn_evaluations(queries=100, per_query=3, dimension=40)
     client = Client("one", rows)
     assert client.answer("second_moment", SecondMomentRequest()).count == 0
-    narrow, wide = (Projection(np.eye(40, dtype=np.float32)[:, :size]) for size in (5, 6))
+    narrow, wide = (Projection(np.eye(40, dtype=np.float32)[:, :size]) for size in (3, 20))
     unit = np.ones(3)
-    assert (client.answer("moments", MomentsRequest(MODELS, narrow.arrays(), unit)).count == 30).all()
+    assert (client.answer("moments", MomentsRequest(MODELS, narrow.arrays(), unit)).count > 80).all()
     assert not client.answer("moments", MomentsRequest(MODELS, wide.arrays(), unit)).count.any()
-    loose = Client("one", rows, PrivacyPolicy(MinimumGroupSizes(span=False)))
-    assert loose.answer("second_moment", SecondMomentRequest()).count == 30
+    loose = Client("one", rows, PrivacyPolicy(MinimumGroupSizes(say=1.0)))
+    assert loose.answer("second_moment", SecondMomentRequest()).count == 100
 
 
 @given(
@@ -177,7 +177,7 @@ def test_no_two_answers_differ_by_few_rows(first, others):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_learns_from_clients_with_minimum_group_sizes(name):
     # So few rows are enough for products of features only where nobody minds, or among others'.
-    privacy = PrivacyPolicy(MinimumGroupSizes(span=name not in ("linear", "kernel")))
+    privacy = PrivacyPolicy(MinimumGroupSizes(say=1.0 if name in ("linear", "kernel") else 0.2))
     logs = {f"client-{seed}": drawn_evaluations(queries=60, dimension=6, seed=seed) for seed in range(3)}
     clients = [Client(name, log, privacy) for name, log in logs.items()]
     pool = drawn_evaluations().pool
@@ -200,3 +200,5 @@ def test_a_model_whose_cost_scale_was_withheld_is_not_trained_on():
 def test_a_minimum_group_size_below_two_is_refused():
     with pytest.raises(BadInput, match="minimum group size cell: expected at least 2"):
         MinimumGroupSizes(cell=1)
+    with pytest.raises(BadInput, match="minimum group size say: expected a share"):
+        MinimumGroupSizes(say=0.0)

@@ -14,18 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.federation.privacy.leverage import SumsSoFar, heard_evenly
 from fedrouter.federation.privacy.memory import Arrays, Memory
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.routers.kmeans import nearest_centre
 
 Keys = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
+MOST_TOGETHER = 0.5
+"""The most say that one row may have in any combination of all sums by group that were ever sent. More than in a single
+question: cells of five rows, of which cross-validation leaves out some, would otherwise end after one training."""
 
 
 class DisclosureControl:
     """Decides what may leave, given the minimum group ``sizes`` and, from ``memory``, what has left before.
 
-    ``applied`` collects which of the sizes (``cluster``, ``cell``, ``span``) were applied: a client compares them with
+    ``applied`` collects which of the sizes (``cluster``, ``cell``, ``say``) were applied: a client compares them with
     those that its verb states.
     """
 
@@ -69,23 +73,27 @@ class DisclosureControl:
         content: Keys | None = None,
         kind: str = "sums",
         least: int | None = None,
+        jointly: bool = False,
     ) -> Mask:
         """Which of ``size`` groups of rows may be summed, given the group ``(n,)`` of each row's key ``(n,)``.
 
         A group needs enough rows, and so does its difference from any group summed before and from any such groups
         that together make up most of it. What may be sent is remembered. A row whose ``content`` ``(n,)`` has changed
         counts as different. "Enough" is the minimum size of a cell, or ``least`` for a ``kind`` of sums that discloses
-        more.
+        more. With ``jointly``, no row may have too much say in any combination of all sums so far, either.
         """
-        self.applied.add("cell" if kind == "sums" else "span")
+        self.applied.add("cell" if kind == "sums" else "say")
         least = self.sizes.cell if least is None else least
         pairs, index = np.unique(np.stack([keys, group.astype(np.uint64)]), axis=1, return_inverse=True)
         held = np.zeros(pairs.shape[1], np.uint64)
         np.add.at(held, index.ravel(), keys if content is None else content)
         keys, group = pairs[0], pairs[1].astype(np.int64)
         allowed = np.bincount(group, minlength=size) >= least
-        for earlier in self._memory.remembered(f"{kind}/"):
+        before = list(self._memory.remembered(f"{kind}/"))
+        for earlier in before:
             allowed &= self._apart(keys, group, held, allowed, least, earlier)
+        if jointly and self.sizes.say < 1:
+            allowed &= self._jointly(keys, group, held, allowed, before)
         sent = allowed[group]
         now = {"keys": keys[sent], "group": group[sent], "content": held[sent]}
         name = f"{kind}/{hashlib.sha256(b''.join(part.tobytes() for part in now.values())).hexdigest()}"
@@ -119,6 +127,24 @@ class DisclosureControl:
         for old in np.flatnonzero(inside.any(axis=0) & (rest > 0) & (rest < least)):
             members = np.flatnonzero(inside[:, old])
             keep[members[np.argmin(sizes[members])]] = False
+        return keep
+
+    def _jointly(self, keys: Keys, group: Integers, held: Keys, allowed: Mask, before: list[Arrays]) -> Mask:
+        """Which groups leave every row little say in any combination of them and of all earlier ones."""
+        now = {"keys": keys, "group": np.where(allowed[group], group, -1), "content": held}
+        answers = [*(earlier for earlier in before if len(earlier["keys"])), now]
+        # A row with another content is another row: its accuracy and cost are what is unknown.
+        names = [answer["keys"] ^ (answer["content"] * np.uint64(0x9E3779B97F4A7C15)) for answer in answers]
+        rows = np.unique(np.concatenate(names))
+        labels = np.full((len(rows), len(answers)), -1, np.int64)
+        for place, (name, answer) in enumerate(zip(names, answers, strict=True)):
+            labels[np.searchsorted(rows, name), place] = answer["group"]
+        mine = labels[:, -1].copy()
+        sums = SumsSoFar(labels, new=1)
+        keep = allowed.copy()
+        sizes = np.bincount(group, minlength=len(allowed))
+        for one in sorted(np.flatnonzero(allowed), key=lambda one: -sizes[one]):
+            keep[one] = sums.admits(mine == one, max(MOST_TOGETHER, self.sizes.say))
         return keep
 
     def gathered(self, rows: Evaluations, centre: Integers, centres: Embeddings) -> Integers:
@@ -177,15 +203,14 @@ class DisclosureControl:
         found = [queries[once & (label == index)].mean(axis=0, dtype=np.float64) for index in alive]
         return np.asarray(found, np.float32), np.bincount(label, minlength=len(centres))[alive]
 
-    def even(self, weights: Floats, rows: Evaluations) -> Mask:
-        """Which models ``(M,)`` have their weight ``(n,)`` spread over enough rows (by the effective sample size).
-
-        Otherwise a weighted sum of features would be nearly that of a few rows.
-        """
-        keys, first, index = np.unique(row_keys(rows), return_index=True, return_inverse=True)
-        by_row = np.bincount(index, weights, len(keys))
-        total, squares = (np.bincount(rows.model[first], part, len(rows.pool)) for part in (by_row, by_row**2))
-        return np.asarray(total**2 >= (self.sizes.cell - 1e-6) * squares)
+    def heard(self, columns: Floats, query: Keys, group: Integers) -> Integers:
+        """Rows ``(m,)``, sorted, in whose group ``(n,)`` no query has too much say in any combination of columns."""
+        self.applied.add("say")
+        if self.sizes.say >= 1:
+            return np.arange(len(columns))
+        parts = [np.flatnonzero(group == one) for one in np.unique(group)]
+        kept = [part[heard_evenly(columns[part], query[part], self.sizes.say)] for part in parts]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *kept]))
 
     def enough(self, rows: Evaluations) -> bool:
         """Whether these rows together have enough queries."""

@@ -22,19 +22,22 @@ class MinimumGroupSizes:
     cluster : behind a centroid; smaller clusters are merged into the nearest one
     cell : behind a sum, such as that of a (cluster, model) cell, and behind the difference of two sums; smaller cells
         join the nearest one, other sums are withheld
-    span : whether sums of products of features need ``cell`` queries for each feature. Such sums over fewer queries
-        than features reveal exactly which queries they cover (only those lie in their span), and over slightly more
-        queries nearly so. Not needed where secure aggregation hides the sums among those of other clients
+    say : the most say that one query may have in any combination of what a linear question asks (its leverage), so
+        that nothing is asked of fewer than ``1 / say`` queries, whatever features or routers are in the question;
+        queries with more are left out. 1 turns the rule off. Not needed where secure aggregation hides the sums among
+        those of other clients
     """
 
     cluster: int = 5
     cell: int = 5
-    span: bool = True
+    say: float = 0.2
 
     def __post_init__(self) -> None:
         for name, value in (("cluster", self.cluster), ("cell", self.cell)):
             if value < 2:
                 raise BadInput(f"minimum group size {name}: expected at least 2 queries, got {value}")
+        if not 0 < self.say <= 1:
+            raise BadInput(f"minimum group size say: expected a share above 0 and at most 1, got {self.say}")
 
 
 @dataclass(frozen=True)

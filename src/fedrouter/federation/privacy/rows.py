@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Embeddings, Evaluations, Integers
+from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.disclosure import DisclosureControl, Keys, Mask, evaluation_keys, row_keys
 from fedrouter.federation.seeds import derive
@@ -96,7 +97,8 @@ class PrivateRows:
         if not len(rows):
             self.control.applied.add("cell")
             return rows, group
-        kept = np.flatnonzero(self.control.may_send(row_keys(rows), group, size, evaluation_keys(rows))[group])
+        allowed = self.control.may_send(row_keys(rows), group, size, evaluation_keys(rows), jointly=not self.hidden)
+        kept = np.flatnonzero(allowed[group])
         return rows.take(kept), group[kept]
 
     def sendable_by_model(self, rows: Evaluations) -> Evaluations:
@@ -107,6 +109,23 @@ class PrivateRows:
         """All of these rows if they may be summed as one group, or none."""
         return self.sendable(rows, np.zeros(len(rows), np.int64), 1)[0]
 
+    def heard(self, rows: Evaluations, columns: Floats, group: Integers | None = None) -> Integers:
+        """Indices ``(m,)`` of the rows in whose group no query has too much say in what is asked.
+
+        ``columns`` ``(n, k)`` are the weights that the question gives the rows. Every row is heard where secure
+        aggregation hides the answer: there the question itself is checked.
+        """
+        together = np.zeros(len(rows), np.int64) if group is None else group
+        return self.heard_queries(columns, row_keys(rows), together)
+
+    def heard_queries(self, columns: Floats, keys: Keys, group: Integers) -> Integers:
+        """As :meth:`heard`, of queries by their keys ``(n,)``."""
+        if not self.control or self.hidden:
+            if self.control:
+                self.control.applied.add("say")
+            return np.arange(len(keys))
+        return self.control.heard(columns, keys, group)
+
     def may_multiply(self, keys: Keys, group: Integers, size: int, width: int, kind: str) -> Mask:
         """Which groups ``(size,)`` of rows may have products of ``width`` features summed and sent.
 
@@ -116,8 +135,10 @@ class PrivateRows:
         if not self.control:
             return np.ones(size, np.bool_)
         sizes = self.control.sizes
-        least = sizes.cell * (width if sizes.span and not self.hidden else 1)
-        return self.control.may_send(keys, group, size, kind=kind, least=least)
+        alone = self.hidden or sizes.say >= 1
+        return self.control.may_send(
+            keys, group, size, kind=kind, least=sizes.cell if alone else ceil(width / sizes.say)
+        )
 
     def _inside(self, request: Request[Any]) -> Mask:
         """Which queries ``(q,)`` lie in the fold of the request, if it names one."""

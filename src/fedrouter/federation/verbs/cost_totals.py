@@ -66,9 +66,12 @@ class CostTotals(Message):
 
 
 def answer(client: ClientView, request: CostTotalsRequest) -> CostTotals:
-    rows = client.rows.sendable_by_model(client.rows.with_cost_scale(request, request.models, request.scale))
+    rows = client.rows.with_cost_scale(request, request.models, request.scale)
     size = len(request.models)
     router = MLPRouter(rows.pool, request.weights, request.scale)
+    predicted = router.estimate(rows.embeddings).cost[rows.query, rows.model]
+    rows = rows.take(client.rows.heard(rows, np.column_stack([predicted, rows.cost]), rows.model))
+    rows = client.rows.sendable_by_model(rows)
     predicted = router.estimate(rows.embeddings).cost[rows.query, rows.model]
     return CostTotals(ExactSums.of(rows.cost, rows.model, size), ExactSums.of(predicted, rows.model, size))
 
@@ -148,7 +151,9 @@ VERB = Verb(
     leaves="By model: the total cost observed, and the total cost predicted for the same rows.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("cell",), "each model's sums have enough different queries, and so has their difference from any sent before"
+        ("cell", "say"),
+        "each model's sums have enough different queries, and so has their difference from any sent before; no query "
+        "has more than 1/5 of the say in the predictions",
     ),
     differential_privacy=NoisySums(
         "1 for each part, by model: the count; observed and predicted log cost and their squares, scaled to [-1, 1]",

@@ -90,13 +90,13 @@ class ModelMoments(Message):
 
 def answer(client: ClientView, request: MomentsRequest) -> ModelMoments:
     """Products of features with each other, with accuracy, and with cost in its model's unit."""
-    chosen, control = feature_map(request.features), client.rows.control
+    chosen = feature_map(request.features)
     client.rows.require_width(chosen.dimension)
     rows = client.rows.of_models(request, request.models)
+    cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
+    columns = np.column_stack([chosen(rows.embeddings)[rows.query], rows.accuracy, cost])
+    rows = rows.take(client.rows.heard(rows, columns, rows.model))
     enough = client.rows.may_multiply(row_keys(rows), rows.model, len(request.models), chosen.width, "moments")
-    if control and not client.rows.hidden:
-        for weights in (rows.accuracy, 1 - rows.accuracy, rows.cost):
-            enough = enough & control.even(weights, rows)
     rows = client.rows.sendable_by_model(rows.take(np.flatnonzero(enough[rows.model])))
     features = chosen(rows.embeddings)[rows.query]
     cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
@@ -214,9 +214,10 @@ VERB = Verb(
     leaves="By model: the number of rows, and sums of products of features with each other, accuracy and cost.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("cell", "span"),
-        "enough different queries of each model for each feature (under secure sums: for each model), also in the "
-        "difference from any sum sent before; no few rows may have most of the accuracy, inaccuracy or cost",
+        ("cell", "say"),
+        "by model, no query has more than 1/5 of the say in any combination of features, accuracy and cost, and enough "
+        "different queries for each feature are in the difference from any sum sent before (under secure sums: enough "
+        "queries of each model)",
     ),
     differential_privacy=NoisySums(
         "by model, for features clipped to length 1 beside the constant: products of features 2 (l2) or r+1 (l1); with "

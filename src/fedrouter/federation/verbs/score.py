@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrouter.evaluations import Floats
+from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.mechanism import Part
@@ -67,13 +67,20 @@ class Scores(Message):
 
 
 def answer(client: ClientView, request: ScoreRequest) -> Scores:
-    rows = client.rows.sendable_together(client.rows.of_models(request, request.models, in_fold=True))
-    errors = np.zeros((len(rows), len(request.families)))
+    rows = client.rows.of_models(request, request.models, in_fold=True)
+    rows = rows.take(client.rows.heard(rows, np.column_stack([_predicted(rows, request), rows.accuracy])))
+    rows = client.rows.sendable_together(rows)
+    errors = _predicted(rows, request) - rows.accuracy[:, None]
+    return Scores(len(rows), ExactSums.products(errors, errors))
+
+
+def _predicted(rows: Evaluations, request: ScoreRequest) -> Floats:
+    """Each router's accuracy of each row, ``(n, J)``; a model that it has not seen is as uncertain as can be."""
+    found = np.zeros((len(rows), len(request.families)))
     for index, router in enumerate(unpack_routers(rows.pool, request.families, request.arrays)):
         accuracy = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
-        # A model that the router has not seen is as uncertain as can be.
-        errors[:, index] = np.where(np.isnan(accuracy), 0.5, accuracy) - rows.accuracy
-    return Scores(len(rows), ExactSums.products(errors, errors))
+        found[:, index] = np.where(np.isnan(accuracy), 0.5, accuracy)
+    return found
 
 
 def noisy_parts(rows: NoisyRows, request: ScoreRequest) -> list[Part]:
@@ -153,7 +160,9 @@ VERB = Verb(
     leaves="The number of rows in a fold, and sums of products of the routers' errors in accuracy on them.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("cell",), "the sums have enough different queries, and so has their difference from any sent before"
+        ("cell", "say"),
+        "the sums have enough different queries, and so has their difference from any sent before; no query has more "
+        "than 1/5 of the say in any combination of the routers' predictions",
     ),
     differential_privacy=NoisySums(
         "1 for the count; for the products of the errors of J routers, J (l2) or J(J+1)/2 (l1)",

@@ -54,6 +54,8 @@ class SecondMoment(Message):
 
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
+    keys = query_keys(queries)
+    queries = queries[client.rows.heard_queries(queries, keys, np.zeros(len(queries), np.int64))]
     together = np.zeros(len(queries), np.int64)
     sent = client.rows.may_multiply(query_keys(queries), together, 1, queries.shape[1], "second moments")
     points = queries[: len(queries) if sent[0] else 0].astype(np.float64)
@@ -138,9 +140,9 @@ VERB = Verb(
     leaves="The number of queries, and the sum of products of their embeddings' coordinates.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("span",),
-        "enough different queries for each coordinate (under secure sums: in total), also in the difference from any "
-        "sum sent before",
+        ("say",),
+        "no query has more than 1/5 of the say in any combination of coordinates, and enough different queries for "
+        "each coordinate are in the difference from any sum sent before (under secure sums: enough queries in total)",
     ),
     differential_privacy=NoisySums(
         "1 for the count; for the products, of embeddings clipped to length 1, 1 (l2) or (d+1)/2 (l1)",

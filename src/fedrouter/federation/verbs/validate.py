@@ -67,8 +67,10 @@ class HeldOutErrors(Message):
 def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
     rows = client.rows.with_cost_scale(request, request.models, request.scale)
     chosen = rows.take(np.flatnonzero(client.rows.validation(rows, request.held_out)))
-    rows = client.rows.sendable_together(chosen)
     router = MLPRouter(rows.pool, request.weights, request.scale)
+    predicted = router.estimate(chosen.embeddings).accuracy[chosen.query, chosen.model]
+    rows = chosen.take(client.rows.heard(chosen, np.column_stack([predicted, chosen.accuracy])))
+    rows = client.rows.sendable_together(rows)
     predicted = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
     errors = (predicted - rows.accuracy) ** 2
     return HeldOutErrors(len(rows), ExactSums.of(errors, np.zeros(len(rows), np.int64), 1))
@@ -137,7 +139,9 @@ VERB = Verb(
     leaves="The number of rows kept for validation, and the sum of their squared errors of accuracy.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("cell",), "the sum has enough different queries, and so has its difference from any sent before"
+        ("cell", "say"),
+        "the sum has enough different queries, and so has its difference from any sent before; no query has more than "
+        "1/5 of the say in the predictions",
     ),
     differential_privacy=NoisySums(
         "1 for each part: the count, and the squared error, scaled to [-1, 1]", noisy_parts, noisy_reply
