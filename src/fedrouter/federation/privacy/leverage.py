@@ -9,6 +9,8 @@ close can together be one row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,7 +35,7 @@ def leverage(columns: Floats) -> Floats:
     return np.asarray((left[:, values > SMALLEST * values[0]] ** 2).sum(axis=1))
 
 
-def heard_evenly(columns: Floats, query: Integers, most: float) -> Integers:
+def heard_evenly(columns: Floats, query: npt.NDArray[Any], most: float) -> Integers:
     """Rows ``(m,)`` to keep so that no query ``(n,)`` has more than ``most`` of the say in any combination of columns.
 
     The queries with more are left out, which gives the others more say, until none has too much; often none is left.

@@ -68,9 +68,10 @@ class Scores(Message):
 
 def answer(client: ClientView, request: ScoreRequest) -> Scores:
     rows = client.rows.of_models(request, request.models, in_fold=True)
-    rows = rows.take(client.rows.heard(rows, np.column_stack([_predicted(rows, request), rows.accuracy])))
-    rows = client.rows.sendable_together(rows)
-    errors = _predicted(rows, request) - rows.accuracy[:, None]
+    predicted = _predicted(rows, request)
+    kept = client.rows.heard(rows, np.column_stack([predicted, rows.accuracy]))
+    rows = client.rows.sendable_together(rows.take(kept))
+    errors = predicted[kept[: len(rows)]] - rows.accuracy[:, None]
     return Scores(len(rows), ExactSums.products(errors, errors))
 
 

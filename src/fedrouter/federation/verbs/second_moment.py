@@ -54,11 +54,10 @@ class SecondMoment(Message):
 
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
-    keys = query_keys(queries)
-    queries = queries[client.rows.heard_queries(queries, keys, np.zeros(len(queries), np.int64))]
-    together = np.zeros(len(queries), np.int64)
-    sent = client.rows.may_multiply(query_keys(queries), together, 1, queries.shape[1], "second moments")
-    points = queries[: len(queries) if sent[0] else 0].astype(np.float64)
+    points, keys, together = queries.astype(np.float64), query_keys(queries), np.zeros(len(queries), np.int64)
+    kept = client.rows.heard_queries(points, keys, together)
+    sent = client.rows.may_multiply(keys[kept], together[kept], 1, client.dimension, "second moments")
+    points = points[kept[: len(kept) if sent[0] else 0]]
     upper = np.triu_indices(client.dimension)
     return SecondMoment(len(points), ExactSums.products(points, points)[upper])
 

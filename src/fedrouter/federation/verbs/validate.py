@@ -69,10 +69,9 @@ def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
     chosen = rows.take(np.flatnonzero(client.rows.validation(rows, request.held_out)))
     router = MLPRouter(rows.pool, request.weights, request.scale)
     predicted = router.estimate(chosen.embeddings).accuracy[chosen.query, chosen.model]
-    rows = chosen.take(client.rows.heard(chosen, np.column_stack([predicted, chosen.accuracy])))
-    rows = client.rows.sendable_together(rows)
-    predicted = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
-    errors = (predicted - rows.accuracy) ** 2
+    kept = client.rows.heard(chosen, np.column_stack([predicted, chosen.accuracy]))
+    rows = client.rows.sendable_together(chosen.take(kept))
+    errors = (predicted[kept[: len(rows)]] - rows.accuracy) ** 2
     return HeldOutErrors(len(rows), ExactSums.of(errors, np.zeros(len(rows), np.int64), 1))
 
 
