@@ -16,6 +16,7 @@ from fedrouter.errors import BadInput
 from fedrouter.files import (
     PRIVATE,
     PUBLIC,
+    append_to,
     locked,
     make_private_folder,
     move_into_place,
@@ -66,6 +67,19 @@ def test_the_old_content_is_there_until_the_new_is_complete(tmp_path):
         file.flush()
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    path = tmp_path / "file" / "inside"
+
+    def lock():
+        with locked(path):
+            pass
+
+    for write in (lambda: replace_file(path, b"x"), lambda: write_new(path, b"x"), lambda: append_to(path), lock):
+        with pytest.raises(BadInput, match="inside: cannot be written"):
+            write()
 
 
 KILLED = """

@@ -32,6 +32,8 @@ def write_new(path: Path, content: bytes, mode: int = PRIVATE) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     except FileExistsError:
         raise BadInput(f"{path}: already exists and is not overwritten") from None
+    except OSError as error:
+        raise unwritable(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -51,7 +53,10 @@ def replace_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
     """Open a binary file for writing that replaces ``path`` when the block ends without an error."""
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    except OSError as error:
+        raise unwritable(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -92,7 +97,22 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def append_to(path: Path) -> IO[str]:
     """Open a private text file for appending; it is created if it does not exist."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE), "a", encoding="utf-8")
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    return os.fdopen(handle, "a", encoding="utf-8")
+
+
+def set_aside(path: Path, most: int) -> None:
+    """Rename a log of more than ``most`` bytes to its name and ``.old``, which replaces the one before."""
+    if path.exists() and path.stat().st_size > most:
+        os.replace(path, path.with_name(f"{path.name}.old"))
+
+
+def unwritable(path: Path, error: OSError) -> BadInput:
+    """The error for a file in a folder that is read-only, full, not ours, or not there."""
+    return BadInput(f"{path}: cannot be written ({error.strerror})")
 
 
 @contextmanager
@@ -103,8 +123,17 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
     """
     from filelock import FileLock
 
-    with FileLock(path, timeout=timeout, mode=PRIVATE):
+    lock = FileLock(path, timeout=timeout, mode=PRIVATE)
+    try:
+        lock.acquire()
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error) from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def is_locked(path: Path) -> bool:

@@ -15,6 +15,7 @@ from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPoli
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -49,6 +50,24 @@ def test_lists_every_message_with_totals_and_the_last_fingerprint(home):
     assert (found["verified"], found["messages"], found["epsilon"]) == (True, 3, None)
     assert found["last_fingerprint"] == found["sent"][-1]["fingerprint"]
     assert answer(path / "journal.sqlite")["sent"] == found["sent"]
+
+
+def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    journal = Journal(tmp_path / "journal.sqlite")
+    noise = DifferentialPrivacy(12345.0, multiplier=0.5)
+    client = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise), memory=journal)
+    replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
+    client.answer("second_moment", SecondMomentRequest())
+    client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
+    journal.close()
+    shown = run(tmp_path).stdout
+    table = shown.split("messages")[0]
+    assert "…" not in table
+    for entry in answer(tmp_path)["sent"]:
+        (line,) = [each for each in table.splitlines() if each.startswith(f"{entry['number']} ")]
+        for part in (entry["verb"], f"{entry['bytes']:,}", f"{entry['spent']['epsilon']:.3g}", entry["time"][:10]):
+            assert part in line
 
 
 def test_tells_a_person_that_the_chain_holds_and_what_it_cannot_show(home):
@@ -103,8 +122,8 @@ def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
         "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0)), journal
     )
     client.answer("hello", HelloRequest())
-    for _ in range(2):
-        client.answer("cost_scale", CostScaleRequest(MODELS))
+    for models in (MODELS, MODELS[:1]):
+        client.answer("cost_scale", CostScaleRequest(models))
     journal.close()
     found = answer(tmp_path)
     spent = [one["spent"] and one["spent"]["epsilon"] for one in found["sent"]]

@@ -1,6 +1,8 @@
 """`fedrouter federation` as a user types it, as far as no process has to stay; the rest is in tests/deployment."""
 
 import json
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,10 @@ from typer.testing import CliRunner
 
 from cli.command import run
 from fedrouter.cli.federation.manage import app
+from fedrouter.deployment.runs import job as jobs
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.state.process_lock import process_lock
 from fedrouter.errors import FedrouterError
 
 
@@ -89,6 +95,42 @@ def test_a_client_whose_log_cannot_be_read_does_not_start(directories, tmp_path)
 def test_a_run_without_a_coordinator_says_how_to_start_one(directories):
     made, _ = directories
     assert "fedrouter federation coordinator" in refused("run", made["home"], "--router", "kmeans")
+    assert answered("status", made["home"])["runs"] == []  # a refused start changes nothing
+
+
+def test_a_refused_start_changes_nothing(directories, tmp_path):
+    made, client = directories
+    before = (Path(made["home"]) / "federation.json").read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert "cannot be listened at" in refused("coordinator", made["home"], "--listen", address)
+    with process_lock(Path(made["home"]) / "coordinator.pid"):
+        assert "already running" in refused("coordinator", made["home"], "--listen", "127.0.0.1:1")
+    assert (Path(made["home"]) / "federation.json").read_bytes() == before
+    (tmp_path / "log.csv").write_text("prompt,embedding,model,accuracy,cost\n" + 'a,"[1.0, 0.0]",m,1,0.1\n')
+    before = (Path(client["home"]) / "client.json").read_bytes()
+    with process_lock(Path(client["home"]) / "client.pid"):
+        assert "already running" in refused("client", client["home"], "--log", tmp_path / "log.csv")
+    (Path(client["home"]) / "journal.sqlite").mkdir()
+    assert "journal.sqlite: cannot be" in refused("client", client["home"], "--log", tmp_path / "log.csv")
+    assert (Path(client["home"]) / "client.json").read_bytes() == before
+
+
+def test_status_shows_every_column_at_80_columns(directories, tmp_path, monkeypatch):
+    made, client = directories
+    name = "a-client-with-a-name-of-sixty-four-letters-which-is-the-longest"
+    answered("enroll", made["home"], name, client["public_key"])
+    for number, why in enumerate(("the quorum is 2; what was learned so far is kept, and goes on from there", "x")):
+        folder = Path(made["home"]) / "runs" / f"nightly-learning-of-the-auto-router-{number}"
+        jobs.write(Job(), folder)
+        ProgressLog(folder).write("failed", why=why)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(app, ["status", made["home"]], catch_exceptions=False).stdout
+    assert "…" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines() if "fedrouter" not in line)
+    assert [run["name"] for run in answered("status", made["home"])["runs"]][1].endswith("router-1")
+    for part in (name[:40], name[-4:], "nightly-learning", "router-1", "unknown", "failed:", "quorum", "there"):
+        assert part in shown
 
 
 def test_the_command_is_there_and_an_error_is_one_line(tmp_path):

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a saved router.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
@@ -31,10 +33,28 @@ class Voice:
     def warn(self, text: str) -> None:
         self.console.print("[bold yellow]warning[/]", text, soft_wrap=True)
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        title: str | None = None,
+        wrapped: Sequence[str] = (),
+    ) -> None:
+        """Print a table; on a narrow terminal the ``wrapped`` columns take several lines, so that none is cut off."""
         table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
         for number, name in enumerate(header):
-            table.add_column(name, justify="right" if number else "left", no_wrap=True)
+            folds = name in wrapped
+            # A column that does not wrap keeps its width: rich would otherwise shorten it together with the others.
+            width = (
+                None if folds or not wrapped else max(cell_len(name), *(cell_len(_text(row[number])) for row in rows))
+            )
+            table.add_column(
+                name,
+                justify="right" if number and not folds else "left",
+                no_wrap=not folds,
+                overflow="fold" if folds else "ellipsis",
+                min_width=width,
+            )
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
@@ -49,6 +69,10 @@ class Voice:
         if self.as_json:
             json.dump(document, sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")
+
+
+def _text(cell: str) -> str:
+    return Text.from_markup(cell).plain
 
 
 class Bars:

@@ -73,7 +73,7 @@ def test_an_address_at_which_nothing_listens_cannot_be_reached(coordinators):
     assert found == f"{address} cannot be reached (ConnectionRefusedError)"
 
 
-@pytest.mark.parametrize(("ahead", "where"), [(300.0, "behind"), (-300.0, "ahead of")])
+@pytest.mark.parametrize(("ahead", "where"), [(300.0, "behind"), (-300.0, "ahead of"), (-10.0, "ahead of")])
 def test_a_wrong_clock_is_named_because_signatures_would_be_refused(coordinators, ahead, where):
     own, _ = coordinators
     with serving(own, ahead) as address:

@@ -10,6 +10,7 @@ from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
+from fedrouter.federation.verbs.excluded import ExcludedRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
@@ -49,4 +50,5 @@ def requests():
         "moments": MomentsRequest(MODELS, features, np.array([1e-5, 1e-4, 1e-3])),
         "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),
         "keys": KeysRequest("a session"),
+        "excluded": ExcludedRequest("statistics", "counts that no values have"),
     }

@@ -60,7 +60,7 @@ def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) ->
     rows = [
         [str(one.number), _time(one), plain(one.verb), f"{one.bytes:,}", _epsilon(one), _shapes(one)] for one in entries
     ]
-    voice.table(["", "sent (UTC)", "verb", "bytes", "ε", "shapes"], rows, title=plain(journal.path))
+    voice.table(["", "sent (UTC)", "verb", "bytes", "ε", "shapes"], rows, title=plain(journal.path), wrapped=["shapes"])
     verbs = sorted({one.verb for one in entries})
     totals = {
         verb: {

@@ -21,6 +21,8 @@ DirectoryPath = Annotated[
     Path, typer.Argument(metavar="DIR", help="State directory of the coordinator or of a client.")
 ]
 CoordinatorPath = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")]
+MOST_NOTED = 5
+"""Entries of a client's record of refusals that `status` shows."""
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]
 
 
@@ -178,14 +180,15 @@ def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
     state = f"is running (process {pid}); clients reach it at {config.address}" if pid else "is not running"
     voice.say(f"The coordinator {state}\n")
     if clients:
-        voice.table(["client", "state", "since (UTC)"], [_client_row(client) for client in clients])
+        voice.table(["client", "state", "since (UTC)"], [_client_row(client) for client in clients], wrapped=["client"])
     else:
         voice.say("No client is on the roster yet.")
     if runs:
         voice.say("")
         voice.table(
             ["run", "what", "began (UTC)", "state"],
-            [[run.name, run.what, run.began or "-", plain(run.state)] for run in runs],
+            [[run.name, run.what, _short(run.began), plain(run.state)] for run in runs],
+            wrapped=["run", "state"],
         )
     if pid is None:
         voice.next(f"fedrouter federation coordinator {directory.path}")
@@ -201,6 +204,11 @@ def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
     )
 
 
+def _short(began: str | None) -> str:
+    """A time to the minute: the table's columns must fit on a terminal of 80 columns."""
+    return began[:16].replace("T", " ") if began else "-"
+
+
 def _client_row(client: dict[str, Any]) -> list[str]:
     offline = "offline" if client["since"] else "never seen"
     state = {None: "unknown", True: "online", False: offline}[client["online"]]
@@ -210,6 +218,7 @@ def _client_row(client: dict[str, Any]) -> list[str]:
 def _client_status(voice: Voice, directory: ClientDirectory) -> None:
     from fedrouter.deployment.client.connection import connection_error
     from fedrouter.deployment.state.process_lock import running
+    from fedrouter.deployment.state.refusals import RefusalLog
 
     config, pid = directory.config(), running(directory.pid_file)
     problem = connection_error(config.coordinator, directory.authority)
@@ -217,6 +226,11 @@ def _client_status(voice: Voice, directory: ClientDirectory) -> None:
     voice.say(f"The client {config.name} {f'is running (process {pid})' if pid else 'is not running'}")
     voice.say(f"Evaluations: {evaluations or 'not set yet'}")
     voice.say(f"Coordinator: {problem or f'{config.coordinator} answers'}")
+    noted = RefusalLog(directory.refusals).last(MOST_NOTED)
+    if noted:
+        voice.say(f"\nRefused or not used lately (all of it is in {directory.refusals.name}):")
+        for entry in noted:
+            voice.say(f"{plain(entry['time'])}   {plain(entry['event'])} {plain(entry['verb'])}: {plain(entry['why'])}")
     if pid is None:
         voice.next(f"fedrouter federation client {directory.path}{'' if evaluations else ' --log FILE'}")
     voice.result(
@@ -229,6 +243,7 @@ def _client_status(voice: Voice, directory: ClientDirectory) -> None:
             "reachable": problem is None,
             "log": config.log,
             "store": config.store,
+            "refusals": noted,
         }
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrouter.cli.gateway.stores import plain
+from fedrouter.cli.federation.progress import ShownProgress, listed
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
@@ -65,7 +65,7 @@ def run(
 ) -> None:
     """Learn a router over the network, or extend one. Repeating the command resumes an interrupted run."""
     from fedrouter.bundle import refuse_existing
-    from fedrouter.deployment.runs.history import name_for
+    from fedrouter.deployment.runs.history import name_for, usual_exchanges
     from fedrouter.deployment.runs.submission import follow, stop_run, submit
     from fedrouter.deployment.state.directories import open_coordinator
 
@@ -84,11 +84,12 @@ def run(
     resumed = False
     if name is None:
         name, resumed = name_for(directory, job)
+    usual = usual_exchanges(directory, job)
     submitted = submit(directory, name, job)
     voice.say(f"{name}: {'resumed' if resumed else 'started'} ({job.operation} {job.family})   (Ctrl+C stops it)")
-    steps: list[Mapping[str, Any]] = []
+    shown = ShownProgress(voice, usual)
     try:
-        result = follow(submitted, lambda line: _show(voice, line, steps))
+        result = follow(submitted, shown.show)
     except KeyboardInterrupt:
         stop_run(submitted)
         voice.say(f"\n{name}: stopped; repeat the command to resume it")
@@ -101,7 +102,7 @@ def run(
     voice.say(f"Evaluations behind it: {_counted(result['clients'])}")
     voice.say(f"[bold]Bundle:[/] {made}")
     voice.next(f"fedrouter evaluate {made} --data FILE", f'fedrouter route {made} "your question" --explain')
-    voice.result({"run": name, **result, "steps": steps})
+    voice.result({"run": name, **result, "steps": shown.steps})
 
 
 def _job(
@@ -159,32 +160,11 @@ def _robust() -> Mapping[str, Any]:
     return asdict(RobustSettings.preset())
 
 
-def _show(voice: Voice, line: Mapping[str, Any], steps: list[Mapping[str, Any]]) -> None:
-    """Print one line of a run's progress."""
-    if line["event"] == "start":
-        voice.say(f"Taking part: {', '.join(line['clients'])}; {len(line['models'])} models, {plain(line['encoder'])}")
-    elif line["event"] == "left out":
-        named = ", ".join(f"{plain(model)} ({plain(client)})" for model, client in line["models"].items())
-        voice.warn(f"Left out, because only one client has evaluations of it: {named}; --models includes it")
-    elif line["event"] == "dropped":
-        voice.warn(f"{plain(line['client'])} is left out of {plain(line['verb'])}: {plain(line['reason'])}")
-    elif line["event"] == "step":
-        steps.append({name: line[name] for name in ("stage", "step", "steps", "answered", "missing", "metrics")})
-        measured = "".join(f"   {name} {value:.4f}" for name, value in line["metrics"].items())
-        answered = f"   {_listed(line['answered'])} answered" if line["answered"] else ""
-        voice.say(f"{plain(line['stage'])} {line['step']}/{line['steps']}{answered}{measured}")
-
-
 def _counted(clients: list[Mapping[str, Any]]) -> str:
     """Row counts by client; under secure aggregation only each client knows its own."""
     if not any(client["rows"] for client in clients):
-        return f"from {_listed([client['name'] for client in clients])}; the counts are hidden"
+        return f"from {listed([client['name'] for client in clients])}; the counts are hidden"
     return ", ".join(f"{client['name']} {client['rows']:,}" for client in clients)
-
-
-def _listed(names: list[str]) -> str:
-    """Names, or their number if a line has no room for them."""
-    return ", ".join(names) if len(names) <= 5 else f"{len(names)} clients"
 
 
 def _names(text: str | None) -> list[str]:

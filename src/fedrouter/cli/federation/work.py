@@ -33,12 +33,18 @@ def coordinator(
     from fedrouter.deployment.coordinator.run_coordinator import run_coordinator
     from fedrouter.deployment.state.config import check_address
     from fedrouter.deployment.state.directories import open_coordinator
+    from fedrouter.deployment.state.process_lock import require_free, require_unused
+    from fedrouter.files import append_to
 
     voice = Voice(as_json)
     directory = open_coordinator(path)
+    require_free(directory.pid_file)
+    append_to(directory.log_file).close()
+    address = check_address(listen) if listen is not None else directory.config().listen
+    require_unused(address)
     if listen is not None:
         with directory.editing() as config:
-            directory.write_config(replace(config, listen=check_address(listen)))
+            directory.write_config(replace(config, listen=address))
 
     def on_ready(config: FederationConfig) -> None:
         names = ", ".join(sorted(config.roster)) or "no client yet"
@@ -94,6 +100,9 @@ def client(
     """Take part with this client's evaluations until Ctrl-C; reconnects automatically."""
     from fedrouter.deployment.client.run_client import run_client
     from fedrouter.deployment.state.directories import open_client
+    from fedrouter.deployment.state.process_lock import require_free
+    from fedrouter.federation.privacy.journal import Journal
+    from fedrouter.files import append_to
 
     voice = Voice(as_json)
     directory = open_client(path)
@@ -106,6 +115,11 @@ def client(
     if answers is not None:
         config = replace(config, privacy=_lasting(config, answers))
     summary = _check(config)
+    # Everything that a run will need is opened now, so that a start that is refused has changed nothing.
+    require_free(directory.pid_file)
+    for file in (directory.log_file, directory.refusals):
+        append_to(file).close()
+    Journal(directory.journal).close()
     directory.write_config(config)
     models = len(summary["models"])
     voice.say(f"{config.name}: {summary['evaluations']:,} evaluations of {models} models, {summary['encoder']}")
@@ -170,9 +184,16 @@ def _lasting(config: ClientConfig, answers: int) -> Mapping[str, Any]:
 def _check(config: ClientConfig) -> dict[str, Any]:
     """Read everything once, so that errors are shown here; the coordinator would see only their type."""
     from fedrouter.deployment.client.local_client import evaluations_of, privacy_of
+    from fedrouter.federation.plausibility import MOST_MODELS, MOST_NAME, fits_name
 
     privacy_of(config)
     evaluations, encoder = evaluations_of(config)
+    unfit = [name for name in evaluations.pool.names if not fits_name(name)]
+    if unfit or len(evaluations.pool) > MOST_MODELS:
+        found = f"got {unfit[0]!r}" if unfit else f"got {len(evaluations.pool)}"
+        raise BadInput(
+            f"models: expected at most {MOST_MODELS}, with names of 1 to {MOST_NAME} printable characters; {found}"
+        )
     return {"evaluations": len(evaluations), "models": list(evaluations.pool.names), "encoder": encoder.name}
 
 

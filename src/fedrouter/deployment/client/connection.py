@@ -11,8 +11,11 @@ from pathlib import Path
 from fedrouter.deployment.state.config import split_address
 
 TIMEOUT = 10.0
-MAX_CLOCK_SKEW = 60.0
-"""Seconds that two clocks may differ; the coordinator refuses what was signed 5 s ahead or 5 min ago."""
+MOST_AHEAD, MOST_BEHIND = 4.0, 240.0
+"""Seconds that this machine's clock may be ahead of the coordinator's, or behind it.
+
+The coordinator refuses what was signed more than 5 s ahead or 5 min ago, as it refuses a key that is not enrolled.
+"""
 
 
 def connection_error(coordinator: str, authority: Path) -> str | None:
@@ -40,6 +43,7 @@ def _clock_skew(date: str | None) -> str | None:
     if date is None:
         return None
     ahead = time.time() - parsedate_to_datetime(date).timestamp()
-    if abs(ahead) <= MAX_CLOCK_SKEW:
+    if -MOST_BEHIND <= ahead <= MOST_AHEAD:
         return None
-    return f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
+    where = "ahead of" if ahead > 0 else "behind"
+    return f"this machine's clock is {abs(ahead):.0f} s {where} the coordinator's, which refuses its signatures"

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrouter.deployment.client.recording import RecordingClient
 from fedrouter.deployment.state.directories import open_client
 from fedrouter.deployment.state.peers import identity_of
+from fedrouter.deployment.state.refusals import RefusalLog
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
@@ -32,7 +34,8 @@ def client_of(path: Path) -> Client:
     directory = open_client(path)
     config = directory.config()
     evaluations, encoder = evaluations_of(config)
-    return Client(
+    return RecordingClient(
+        RefusalLog(directory.refusals),
         config.name,
         evaluations,
         privacy_of(config),

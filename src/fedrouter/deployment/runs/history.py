@@ -57,6 +57,19 @@ def name_for(directory: CoordinatorDirectory, job: Job) -> tuple[str, bool]:
     return next(name for name in (f"run-{number}" for number in range(1, len(taken) + 2)) if name not in taken), False
 
 
+def usual_exchanges(directory: CoordinatorDirectory, job: Job) -> int | None:
+    """How many exchanges with the clients the last finished run of the same kind took; None if there was none."""
+    for folder in reversed(_folders(directory)):
+        try:
+            past = jobs.read(folder)
+        except BadInput:
+            continue
+        same = (past.operation, past.family, past.secure is None) == (job.operation, job.family, job.secure is None)
+        if same and (folder / RESULT).exists():
+            return sum(line["event"] == "exchange" for line in progress.Tail(folder).lines()) or None
+    return None
+
+
 def _folders(directory: CoordinatorDirectory) -> list[Path]:
     found = [folder for folder in directory.runs.iterdir() if (folder / jobs.FILE).is_file()]
     return sorted(found, key=lambda folder: ((folder / jobs.FILE).stat().st_mtime, folder.name))

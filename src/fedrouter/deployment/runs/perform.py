@@ -20,7 +20,7 @@ from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, require_quorum
-from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.middleware.validation import Checked, Report
 from fedrouter.federation.verbs.train import Update
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
@@ -29,13 +29,19 @@ from fedrouter.routers.base import Router
 RESULT, BUNDLE, CHECKPOINT = "result.json", "bundle", "checkpoint"
 
 
-def perform(job: Job, federation: Federation, folder: Path, log: ProgressLog) -> dict[str, Any]:
-    """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``."""
+def perform(
+    job: Job, federation: Federation, folder: Path, log: ProgressLog, rejected: Report | None = None
+) -> dict[str, Any]:
+    """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``.
+
+    ``rejected`` is called with every answer that was received and is not used; by default it is logged.
+    """
+    rejected = rejected or log.dropped
     if (folder / RESULT).exists():
         return dict(json.loads((folder / RESULT).read_bytes()))
-    kept = Checkpointed(_protected(job, federation, log), folder / CHECKPOINT)
+    kept = Checkpointed(_protected(job, federation, rejected), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
-    handshake = shake_hands(kept, log.dropped, base.encoder if base else None)
+    handshake = shake_hands(kept, rejected, base.encoder if base else None)
     tally = Tally(handshake.federation)
     require_quorum(len(tally.clients()), len(kept.clients()), "clients can take part", job.quorum)
     pool = _pool(job, handshake, base, log)
@@ -62,9 +68,9 @@ def perform(job: Job, federation: Federation, folder: Path, log: ProgressLog) ->
     return result
 
 
-def _protected(job: Job, federation: Federation, log: ProgressLog) -> Federation:
+def _protected(job: Job, federation: Federation, rejected: Report) -> Federation:
     """Validate every reply, stop below the quorum, and combine replies as the job says."""
-    validated = Quorum(Checked(federation, log.dropped), job.quorum)
+    validated = Quorum(Checked(federation, rejected), job.quorum)
     if job.robust is not None:
         from fedrouter.federation.robust.middleware import Robust, RobustSettings
 

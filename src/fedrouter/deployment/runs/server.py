@@ -7,14 +7,17 @@ from collections.abc import Mapping
 
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import LOCK, Job
+from fedrouter.deployment.runs.notices import TIMEOUT as NOTICE_TIMEOUT
+from fedrouter.deployment.runs.notices import Notices
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.runs.watched import Watched
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.engines.flower.server_app import Connection
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.middleware.quorum import require_quorum
 from fedrouter.federation.middleware.subset import Subset
-from fedrouter.federation.middleware.validation import Report
+from fedrouter.federation.middleware.validation import Report, ignore
 from fedrouter.files import locked
 
 POLL = 1.0
@@ -29,8 +32,13 @@ def perform_run(directory: CoordinatorDirectory, name: str, connection: Connecti
         log = ProgressLog(folder)
         try:
             members = invited(directory, job)
-            everyone = connection.federation(members, job.timeout, log.dropped)
-            perform(job, Subset(everyone, gather(members, job, connection, log.dropped)), folder, log)
+            everyone = Watched(connection.federation(members, job.timeout, log.dropped), log)
+            notices = Notices(connection.federation(members, NOTICE_TIMEOUT, ignore), log.dropped)
+            try:
+                present = Subset(everyone, gather(members, job, connection, log.dropped))
+                perform(job, present, folder, log, notices.rejected)
+            finally:
+                notices.send()
         except FedrouterError as error:
             log.write("failed", why=str(error))
             raise

@@ -50,12 +50,19 @@ def submit(directory: CoordinatorDirectory, name: str, job: Job) -> SubmittedRun
     """Start a run, or resume an interrupted one of the same name and job."""
     check_flower()
     folder = directory.runs / check_name(name, "run")
+    if (folder / RESULT).exists():
+        jobs.write(job, folder)  # refuses another job of the same name
+        return SubmittedRun(directory, name, None, Tail(folder, from_end=True))
+    control = wait_until_ready(directory)
+    if not control.ready():
+        raise Unreachable(
+            f"{directory.config().local_address}: the coordinator does not answer; start it with "
+            f"`fedrouter federation coordinator {directory.path}`"
+        )
     jobs.write(job, folder)
     tail = Tail(folder, from_end=True)
-    if (folder / RESULT).exists():
-        return SubmittedRun(directory, name, None, tail)
     app = build_app(LAUNCHER, server="server_app", client="client_app")
-    return SubmittedRun(directory, name, wait_until_ready(directory).start_run(app, run=name), tail)
+    return SubmittedRun(directory, name, control.start_run(app, run=name), tail)
 
 
 def follow(run: SubmittedRun, on_event: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:

@@ -119,6 +119,10 @@ class ClientDirectory:
         return self.path / "journal.sqlite"
 
     @property
+    def refusals(self) -> Path:
+        return self.path / "refusals.jsonl"
+
+    @property
     def flower(self) -> Path:
         return self.path / "flwr"
 

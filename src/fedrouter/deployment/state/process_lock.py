@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from fedrouter.deployment.state.config import split_address
 from fedrouter.errors import BadInput
 from fedrouter.files import is_locked, locked, replace_file
 
@@ -19,6 +21,31 @@ LOCK_TIMEOUT = 0.5
 """Seconds to wait for the lock, which a process that only checks it holds for a moment."""
 
 
+def require_free(pid_file: Path) -> None:
+    """Raise BadInput if a process works in a state directory, before anything in it is changed."""
+    if running(pid_file) is not None:
+        raise _taken(pid_file)
+
+
+def require_unused(address: str) -> None:
+    """Raise BadInput if another program listens at ``host:port``, or it is not an address of this machine."""
+    host, port = split_address(address)
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        raise BadInput(f"{address}: cannot be listened at ({error.strerror or 'no such host'})") from None
+
+
+def _taken(pid_file: Path) -> BadInput:
+    directory = pid_file.parent
+    return BadInput(
+        f"{directory}: process {_pid(pid_file)} is already running in this directory; to stop it: "
+        f"fedrouter federation stop {directory}"
+    )
+
+
 @contextmanager
 def process_lock(pid_file: Path) -> Iterator[None]:
     """Be the only process that works in a state directory. A crash releases the lock, whatever the pid file says."""
@@ -26,11 +53,7 @@ def process_lock(pid_file: Path) -> Iterator[None]:
         try:
             held.enter_context(locked(_lock_file(pid_file), timeout=LOCK_TIMEOUT))
         except TimeoutError:
-            directory = pid_file.parent
-            raise BadInput(
-                f"{directory}: process {_pid(pid_file)} is already running in this directory; to stop it: "
-                f"fedrouter federation stop {directory}"
-            ) from None
+            raise _taken(pid_file) from None
         replace_file(pid_file, f"{os.getpid()}\n".encode())
         yield
         pid_file.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from fedrouter.errors import BadInput
 from fedrouter.federation.message import Message, Packed
 from fedrouter.federation.privacy.memory import Arrays
+from fedrouter.files import append_to
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS sent (
@@ -62,10 +62,13 @@ class Journal:
         if reading and not path.is_file():
             raise BadInput(f"{path}: no journal; a client's is made when it first answers")
         if not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-        self._connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=60, isolation_level=None
-        )
+            append_to(path).close()
+        try:
+            self._connection = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=60, isolation_level=None
+            )
+        except sqlite3.OperationalError as error:
+            raise BadInput(f"{path}: cannot be opened ({error})") from None
         try:
             if reading:
                 self._connection.execute("PRAGMA query_only = ON")
@@ -74,8 +77,10 @@ class Journal:
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute("PRAGMA secure_delete = ON")  # forgotten data leaves no trace on disk
                 self._connection.executescript(TABLES)
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as error:
             self._connection.close()
+            if isinstance(error, sqlite3.OperationalError) and not reading:
+                raise BadInput(f"{path}: cannot be written ({error})") from None
             raise BadInput(f"{path}: expected a client's journal, found another kind of file") from None
 
     def close(self) -> None:

@@ -1,0 +1,36 @@
+"""A federation that writes a line of progress for every exchange with the clients: what, who answered, how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.federation.federation import Federation, Middleware, Question
+
+
+class Watched(Middleware):
+    """Around an engine, so that every exchange counts, also those that protect another question."""
+
+    def __init__(self, federation: Federation, log: ProgressLog) -> None:
+        self._federation = federation
+        self._log = log
+        self._asked = 0
+
+    def clients(self) -> Sequence[str]:
+        return self._federation.clients()
+
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        began = time.monotonic()
+        answers = self._federation.ask_all(questions, to)
+        self._asked += 1
+        self._log.write(
+            "exchange",
+            number=self._asked,
+            verbs=list(dict.fromkeys(question.verb for question in questions)),
+            asked=len(self.clients() if to is None else to),
+            answered=min((len(replies) for replies in answers), default=0),
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return answers

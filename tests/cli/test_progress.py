@@ -1,0 +1,36 @@
+"""A run's progress as it is printed: every exchange, every step, and how long the rest takes."""
+
+from fedrouter.cli.federation.progress import ShownProgress
+from fedrouter.cli.output import Voice
+
+
+def shown(lines, usual=None, capsys=None):
+    clock = iter(range(0, 1000, 10))
+    progress = ShownProgress(Voice(False), usual, lambda: next(clock))
+    for line in lines:
+        progress.show(line)
+    return capsys.readouterr().out.splitlines()
+
+
+def exchange(number, *verbs):
+    return {"event": "exchange", "number": number, "verbs": verbs, "asked": 4, "answered": 3, "seconds": 0.94}
+
+
+def step(number, of):
+    return {"event": "step", "stage": "cluster", "step": number, "steps": of, "answered": ["a"], "missing": {},
+            "metrics": {}}  # fmt: skip
+
+
+def test_the_rest_is_estimated_from_the_last_run_of_the_same_kind(capsys):
+    first, second, third = shown([exchange(1, "hello"), exchange(2, "cluster", "moments"), exchange(3, "x")], 3, capsys)
+    assert first == "exchange 1 of about 3   hello: 3 of 4 answered in 0.9 s, about 21 s left"
+    assert second.startswith("exchange 2 of about 3   cluster, moments:")
+    assert second.endswith("about 11 s left")
+    assert third.startswith("exchange 3 of about 3")
+
+
+def test_without_an_earlier_run_it_is_estimated_from_the_steps(capsys):
+    lines = shown([exchange(1, "cluster"), step(1, 4), exchange(2, "statistics")], None, capsys)
+    assert lines[0] == "exchange 1   cluster: 3 of 4 answered in 0.9 s"
+    assert lines[1] == "cluster 1/4   a answered"
+    assert lines[2].endswith("about 31 s left")
