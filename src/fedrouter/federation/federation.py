@@ -13,10 +13,11 @@ from fedrouter.routers.base import Router
 
 @dataclass(frozen=True)
 class Question(Generic[Reply]):
-    """A verb and what is asked with it."""
+    """A verb and what is asked with it; ``to`` names the clients if not all that the exchange reaches are asked."""
 
     verb: str
     request: Request[Reply]
+    to: tuple[str, ...] | None = None
 
 
 class Federation(Protocol):
@@ -36,7 +37,10 @@ class Federation(Protocol):
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
         """The replies to several questions, in their order; none of the questions depends on another's replies."""
-        return [self.ask(question.verb, question.request, to) for question in questions]
+        return [
+            self.ask(question.verb, question.request, to if question.to is None else question.to)
+            for question in questions
+        ]
 
 
 class Middleware(Federation, Protocol):

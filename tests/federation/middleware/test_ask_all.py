@@ -1,5 +1,7 @@
 """Every middleware passes several questions on in one exchange, and treats each as if it had been asked alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedrouter.deployment.runs.perform import Tally
@@ -84,3 +86,20 @@ def test_secure_aggregation_adds_up_sums_and_passes_the_rest_on_in_one_exchange(
     plain = LocalFederation(sample_clients(*NAMES)).ask("cost_scale", REQUESTS["cost_scale"])
     total = sum(reply.count for reply in plain.values())
     assert (answers["cost_scale"][EVERYONE].count == total).all()
+
+
+def test_a_question_may_be_for_some_of_the_clients_of_an_exchange():
+    alone = replace(QUESTIONS[0], to=("beta",))
+    answers = Checked(Quorum(Exchanges(), 2)).ask_all([alone, QUESTIONS[1]])
+    assert [list(replies) for replies in answers] == [["beta"], sorted(NAMES)]
+
+
+def test_a_quorum_does_not_count_what_one_client_alone_is_asked():
+    class Absent(Exchanges):
+        def ask(self, verb, payload, to=None):
+            return {name: reply for name, reply in super().ask(verb, payload, to).items() if name != "beta"}
+
+    alone = replace(QUESTIONS[0], to=("beta",))
+    assert Quorum(Absent(), 1).ask_all([alone])[0] == {}
+    with pytest.raises(QuorumLost, match="1 of 2 clients answered, the quorum is 2"):
+        Quorum(Absent(), 2).ask_all([replace(alone, to=("alpha", "beta"))])

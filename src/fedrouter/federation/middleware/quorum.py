@@ -37,10 +37,13 @@ class Quorum(Middleware):
         return self._federation.clients()
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
-        asked = len(self.clients() if to is None else to)
+        everyone = self.clients() if to is None else to
         answers = self._federation.ask_all(questions, to)
-        needed = max(1, min(self._least, asked))
         for question, replies in zip(questions, answers, strict=True):
+            if question.to is not None and len(question.to) == 1:
+                continue  # addressed to one client only, such as what it is to keep for secure aggregation
+            asked = len(everyone if question.to is None else question.to)
+            needed = max(1, min(self._least, asked))
             if len(replies) < needed:
                 raise QuorumLost(
                     f"{question.verb}: {len(replies)} of {asked} clients answered, the quorum is {needed}; {RESUMED}"
