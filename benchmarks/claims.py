@@ -72,7 +72,7 @@ def personal_page(documents: dict[str, dict]) -> str:
     lines = [
         "# Personal routers at α = 0.03",
         "",
-        f"Mean over clients of `auc` / `auc_common` on their own tests, then over {SEEDS} seeds, of routers in the "
+        f"Mean over clients of `auc` / `aiq` on their own tests, then over {SEEDS} seeds, of routers in the "
         "paper's form ([how](../growth.md#a-personal-router)). Local networks train for 20 epochs, as in the paper; "
         "those inside a personal router with our weights are stopped early.",
         "",
@@ -84,7 +84,7 @@ def personal_page(documents: dict[str, dict]) -> str:
     for family in ("mlp", "kmeans"):
         for way, label in ways.items():
             cells = [summary[f"{way} {family}"] for summary in summaries.values()]
-            areas = (f"{cell['auc']['mean']:.3f} / {cell['auc_common']['mean']:.3f}" for cell in cells)
+            areas = (f"{cell['auc']['mean']:.3f} / {cell['aiq']['mean']:.3f}" for cell in cells)
             lines.append(f"| {family}, {label} | {' | '.join(areas)} |")
     lines += ["", "## Clients for whom a personal router is worse than federated and than local", ""]
     for form, label in list(ways.items())[:1:-1]:

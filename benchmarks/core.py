@@ -17,7 +17,7 @@ from fedrouter.data.read import read
 from fedrouter.experiments.protocol import WAYS, compare
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.frontier import Areas
+from fedrouter.frontier import Measures
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
@@ -27,8 +27,8 @@ SEEDS, ROUNDS = 5, 20
 def measure(path: Path) -> tuple[list[str], list[str]]:
     """Rows of the table for one file, and what the centralized MLP was trained with."""
     dataset = read(path)
-    found: dict[str, list[Areas]] = {}
-    own: dict[str, list[Areas]] = {}
+    found: dict[str, list[Measures]] = {}
+    own: dict[str, list[Measures]] = {}
     epochs = []
     for seed in range(SEEDS):
         run = compare(
@@ -38,16 +38,16 @@ def measure(path: Path) -> tuple[list[str], list[str]]:
         )
         for family in run.routers:
             for way in WAYS:
-                areas = run.curves[way][family].areas()
+                areas = run.curves[way][family].measures()
                 found.setdefault(f"{family} {way}", []).append(areas["global"])
                 own.setdefault(f"{family} {way}", []).append(areas["own"])
         for name, frontier in run.baselines.items():
-            found.setdefault(name, []).append(frontier.areas)
+            found.setdefault(name, []).append(frontier.measures)
         epochs.append(str(run.settings["centralized"]["mlp"]["local_epochs"]))
         print(f"{path.name} seed {seed}: {sum(run.seconds.values()):.0f} s", file=sys.stderr)
     rows = []
     for name, areas in found.items():
-        cells = [_spread([getattr(one, field) for one in areas]) for field in ("auc", "auc_common")]
+        cells = [_spread([getattr(one, field) for one in areas]) for field in ("auc", "aiq")]
         cells += [_spread([one.auc for one in own[name]])] if name in own else [""]
         rows.append(f"| {name} | {' | '.join(cells)} |")
     return rows, epochs
@@ -64,7 +64,7 @@ def main(paths: list[Path]) -> None:
         "",
         "The paper's protocol: 10 clients, Dirichlet(0.6) over tasks, Dirichlet(0.45) over models, one model per "
         f"training query, 75/25 split. Mean ± standard deviation over {SEEDS} seeds; all-mpnet-base-v2 embeddings; "
-        f"{ROUNDS} rounds for the MLP, both families exactly as in the paper. `auc` and `auc_common` are on the union "
+        f"{ROUNDS} rounds for the MLP, both families exactly as in the paper. `auc` and `aiq` are on the union "
         "of the clients' test sets, `own auc` on each client's own (see [metrics](../metrics.md)).",
         "",
         "    make bench",
@@ -74,7 +74,7 @@ def main(paths: list[Path]) -> None:
     ]
     for path in paths:
         rows, epochs = measure(path)
-        page += ["", f"## {path.stem}", "", "| router | auc | auc_common | own auc |", "|---|---|---|---|", *rows]
+        page += ["", f"## {path.stem}", "", "| router | auc | aiq | own auc |", "|---|---|---|---|", *rows]
         page += ["", f"Centralized MLP, epochs by seed: {', '.join(epochs)}."]
     text = "\n".join(page) + "\n"
     (PROJECT / "docs" / "results" / "core.md").write_text(text)

@@ -83,7 +83,7 @@ def choices(evaluations: Evaluations, test: np.ndarray, embeddings: dict[str, np
         router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), 0)
         torch, onnx = (router.estimate(found) for found in embeddings.values())
         equal = [np.mean(torch.choose(each / most_expensive) == onnx.choose(each / most_expensive)) for each in SCALED]
-        areas = [sweep(each, truth).areas.auc_common for each in (torch, onnx)]
+        areas = [sweep(each, truth).measures.aiq for each in (torch, onnx)]
         shown = " / ".join(f"{share:.1%}" for share in equal)
         lines.append(f"| `{family}` | {shown} | {areas[0]:.4f} | {areas[1]:.4f} | {areas[1] - areas[0]:+.4f} |")
     return lines
@@ -132,7 +132,7 @@ def main() -> None:
         f"{cosine.min():.5f}. Between a text and the nearest other one: median {np.median(others.max(axis=1)):.3f}.",
         "",
         "Routers learned from other queries with torch's embeddings, asked with those of each encoder: share of equal "
-        f"choices at λ = {', '.join(map(str, SCALED))} over the most expensive model's mean cost, and `auc_common`.",
+        f"choices at λ = {', '.join(map(str, SCALED))} over the most expensive model's mean cost, and `aiq`.",
         "",
         "| router | equal choices | torch | ONNX | difference |",
         "|---|---|---|---|---|",

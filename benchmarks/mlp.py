@@ -35,7 +35,7 @@ VARIANTS = {
 
 
 def measure(evaluations: Evaluations, settings: MLPSettings, seed: int) -> tuple[float, float]:
-    """Squared error on the clients left out, and ``auc_common`` on all clients' test."""
+    """Squared error on the clients left out, and ``aiq`` on all clients' test."""
     clients = partition(evaluations, seed=seed)
     out = set(np.random.default_rng(seed).permutation(len(clients))[:2].tolist())
     inside = [client for index, client in enumerate(clients) if index not in out]
@@ -43,8 +43,8 @@ def measure(evaluations: Evaluations, settings: MLPSettings, seed: int) -> tuple
     rows = Evaluations.concatenate([clients[index].train for index in sorted(out)])
     predicted = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
-    areas = sweep(router.estimate(test.embeddings), test.grid()).areas
-    return float(np.nanmean((predicted - rows.accuracy) ** 2)), areas.auc_common
+    areas = sweep(router.estimate(test.embeddings), test.grid()).measures
+    return float(np.nanmean((predicted - rows.accuracy) ** 2)), areas.aiq
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     lines = [
         "# A better MLP: what each addition contributes",
         "",
-        f"Squared error of accuracy on two clients left out of learning / `auc_common` on the test sets, "
+        f"Squared error of accuracy on two clients left out of learning / `aiq` on the test sets, "
         f"{ROUNDS} rounds, means over {SEEDS} seeds. Chosen by the error, never by the area. Two seeds are few: "
         "differences below 0.003 in error are within the variation between seeds.",
         "",

@@ -52,7 +52,7 @@ def split(name: str, seed: int) -> tuple[list[ClientData], Evaluations, Evaluati
 
 
 def measure(job: Job) -> tuple[float, Counter[str], float]:
-    """``auc_common`` on the global test, why replies were dropped, and seconds."""
+    """``aiq`` on the global test, why replies were dropped, and seconds."""
     name, family, seed, attack, defended = job
     start = time.perf_counter()
     clients, train, test = split(name, seed)
@@ -71,7 +71,7 @@ def measure(job: Job) -> tuple[float, Counter[str], float]:
         FAMILIES[family].settings(),
         seed,
     )
-    area = sweep(router.estimate(test.embeddings), test.grid()).areas.auc_common
+    area = sweep(router.estimate(test.embeddings), test.grid()).measures.aiq
     reasons: Counter[str] = Counter()
     for (who, verb, reason), times in checked.dropped.items():
         reasons[f"{'the liar' if who == liar else 'an honest client'}, {verb}: {reason}"] += times
@@ -111,7 +111,7 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "",
         f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {len(SEEDS)} splits, families at "
         "their defaults, minimum group sizes on. One client is poisoned; which one differs by split. The change of "
-        "`auc_common` on "
+        "`aiq` on "
         "the clients' joint test set, relative to the router learned without poisoning: mean over splits, in "
         "parentheses each split. `robust` is `Robust(Checked(…), RobustSettings.preset())`: "
         f"{', '.join(f'{name}={value}' for name, value in vars(preset).items())}.",

@@ -153,7 +153,7 @@ def area(
     federation = kind(Client(client.name, client.train, privacy) for client in clients)
     router = FAMILIES[family].learn(federation, test.pool, FAMILIES[family].settings(), seed)
     estimates = router.estimate(test.embeddings)
-    return sweep(estimates, test.grid()).areas.auc_common if estimates.usable.any() else np.nan
+    return sweep(estimates, test.grid()).measures.aiq if estimates.usable.any() else np.nan
 
 
 def price(name: str) -> list[str]:
@@ -234,7 +234,7 @@ a multiplier of {NOISE.multiplier:g}, less than the default. Minimum group sizes
 
 ## The cost of minimum group sizes
 
-Federated `auc_common`, 10 clients, means of {SEEDS} seeds, and the change with minimum group sizes. Products of
+Federated `aiq`, 10 clients, means of {SEEDS} seeds, and the change with minimum group sizes. Products of
 features (linear, kernel, and auto, which blends them) are withheld if there are fewer than five queries per feature;
 hidden by secure aggregation, or with `say=1`, they are sent.
 

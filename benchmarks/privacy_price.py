@@ -63,7 +63,7 @@ def area(router: str, clients: list[ClientData], test: Evaluations, seed: int, e
         Client(client.name, client.train, PrivacyPolicy(differential_privacy=noise)) for client in clients
     )
     learned = FAMILIES[family].learn(federation, test.pool, settings, seed)
-    return sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common
+    return sweep(learned.estimate(test.embeddings), test.grid()).measures.aiq
 
 
 def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
@@ -72,7 +72,7 @@ def alone(clients: list[ClientData], test: Evaluations, seed: int) -> float:
     for client in clients:
         own = LocalFederation([Client(client.name, client.train, PrivacyPolicy(minimum_sizes=None))])
         learned = FAMILIES["kmeans"].learn(own, test.pool, KMeansSettings().single_client(), seed)
-        found.append(sweep(learned.estimate(test.embeddings), test.grid()).areas.auc_common)
+        found.append(sweep(learned.estimate(test.embeddings), test.grid()).measures.aiq)
     return float(np.mean(found))
 
 
@@ -85,7 +85,7 @@ def main() -> None:
         clients = partition(evaluations, seed=seed)
         test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
         train = Evaluations.concatenate([client.train for client in clients])
-        lines["best_single"].append(baselines(ModelMeans.of(train), test.grid())["best_single"].areas.auc_common)
+        lines["best_single"].append(baselines(ModelMeans.of(train), test.grid())["best_single"].measures.aiq)
         lines["local kmeans"].append(alone(clients, test, seed))
         for name in ROUTERS:
             for epsilon in (*EPSILONS, None):
@@ -109,7 +109,7 @@ def draw(found: dict[str, dict[float, list[float]]], lines: dict[str, list[float
         axes.set_xscale("log", base=2)
         axes.set_xticks(places, [*(f"{epsilon:g}" for epsilon in EPSILONS), "∞"])
         axes.set_xlabel(f"ε of a client for one training, δ = {DELTA:g}")
-        axes.set_ylabel("auc_common")
+        axes.set_ylabel("aiq")
         axes.set_title(f"The price of privacy, {SET}")
         axes.legend(ncols=2)
         figure.savefig(PROJECT / "docs" / "images" / "epsilon.png", metadata={"Software": None})
@@ -120,7 +120,7 @@ def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[floa
     page = [
         "# Area against ε",
         "",
-        f"Federated `auc_common` on {SET}, 10 clients, means over {len(SEEDS)} seeds (in parentheses minimum and "
+        f"Federated `aiq` on {SET}, 10 clients, means over {len(SEEDS)} seeds (in parentheses minimum and "
         f"maximum), if every client requires (ε, {DELTA:g})-differential privacy of each single evaluation for "
         "everything it "
         "sends in one training, with the default minimum group sizes. ∞ is without noise. Each client uses the least "

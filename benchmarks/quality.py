@@ -41,7 +41,7 @@ BASELINES = ("query_blind", "best_single", "oracle")
 
 
 def measure(job: tuple[str, int]) -> dict[str, tuple[float, float]]:
-    """``auc`` and ``auc_common`` of every router and baseline on the global test, for one set and one seed."""
+    """``auc`` and ``aiq`` of every router and baseline on the global test, for one set and one seed."""
     name, seed = job
     evaluations = read(DATA / f"{name}.parquet").evaluations
     clients = partition(evaluations, seed=seed)
@@ -50,11 +50,11 @@ def measure(job: tuple[str, int]) -> dict[str, tuple[float, float]]:
         run = compare(clients, settings, seed)
         for way in WAYS:
             for family, curves in run.curves[way].items():
-                areas = curves.areas()["global"]
-                found[f"{prefix}{family}, {way}"] = (areas.auc, areas.auc_common)
+                areas = curves.measures()["global"]
+                found[f"{prefix}{family}, {way}"] = (areas.auc, areas.aiq)
         for baseline in BASELINES:
-            areas = run.baselines[baseline].areas
-            found[baseline] = (areas.auc, areas.auc_common)
+            areas = run.baselines[baseline].measures
+            found[baseline] = (areas.auc, areas.aiq)
     print(f"{name}, seed {seed} done", file=sys.stderr, flush=True)
     return found
 
@@ -77,7 +77,7 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
         "# Quality: every family on every data set",
         "",
         f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {SEEDS} seeds, all-mpnet-base-v2, "
-        "on the union of the clients' test sets: `auc` / `auc_common`, means over seeds ([metrics](../metrics.md)). "
+        "on the union of the clients' test sets: `auc` / `aiq`, means over seeds ([metrics](../metrics.md)). "
         f"MLP and MF with {ROUNDS} rounds; everything else at its defaults.",
         "",
         "What a run decides (how much to shrink, which round to keep, which families to blend) it decides on "
@@ -89,7 +89,7 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
         "",
         "    make bench-quality",
         "",
-        f"| router | {' | '.join(SETS)} | mean auc_common |",
+        f"| router | {' | '.join(SETS)} | mean aiq |",
         f"|---|{'---|' * (len(SETS) + 1)}",
     ]
     for name in order:
@@ -100,7 +100,7 @@ def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float)
         "",
         "## `auto`, paired over seeds",
         "",
-        "`auc_common` of federated `auto` minus that of the other router, on the same split of the same seed; mean "
+        "`aiq` of federated `auto` minus that of the other router, on the same split of the same seed; mean "
         "and 95% "
         f"interval over {SEEDS} seeds, and in the last column over all {SEEDS * len(SETS)} pairs.",
         "",

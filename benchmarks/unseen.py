@@ -42,7 +42,7 @@ def measure(evaluations: Evaluations, seed: int, **split: object) -> dict[str, f
     return {
         name: sweep(
             FAMILIES[family].learn(federation, evaluations.pool, settings, seed).estimate(test.embeddings), truth
-        ).areas.auc_common
+        ).measures.aiq
         for name, (family, settings) in ROUTERS.items()
     }
 
@@ -59,7 +59,7 @@ def main() -> None:
     lines = [
         "# Unseen data",
         "",
-        f"Federated `auc_common`, means over {SEEDS} seeds, on data that was not used for any design choice; in "
+        f"Federated `aiq`, means over {SEEDS} seeds, on data that was not used for any design choice; in "
         "parentheses the mean and 95% interval of `auto` minus that router, paired over seeds. The simulated world "
         "has fictional models.",
         "",

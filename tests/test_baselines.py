@@ -27,10 +27,10 @@ def test_single_models_are_picked_on_training_data_not_on_the_test():
     # In training model-0 is always right and model-3 free; on the test neither stands out.
     train = Evaluations(grid.pool, np.eye(4), [0, 1, 2, 3], [0, 1, 2, 3], [1.0, 0.2, 0.2, 0.2], [0.3, 0.2, 0.1, 0.0])
     found = baselines(ModelMeans.of(train), grid)
-    assert set(found) == {"oracle", "best_single", "query_blind", "random", "cheapest"}
+    assert set(found) == {"oracle", "mix", "best_single", "query_blind", "random", "cheapest"}
     assert found["best_single"].shares[0].tolist() == [1, 0, 0, 0]
     assert found["cheapest"].shares[0].tolist() == [0, 0, 0, 1]
-    assert found["oracle"].areas.auc_common >= max(curve.areas.auc_common for curve in found.values())
+    assert found["oracle"].measures.aiq >= max(curve.measures.aiq for curve in found.values())
 
 
 def test_query_blind_gives_every_query_the_same_model():

@@ -72,6 +72,7 @@ ORDERS = {
         ("secagg.server",),
         ("families",),
     ),
+    "frontier": (("envelope",), ("curve",), ("verdict",)),
     "gateway": (
         ("config", "http"),
         ("config_file", "routing"),

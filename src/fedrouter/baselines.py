@@ -1,4 +1,4 @@
-"""Baselines: rules that ignore the query, and the oracle that knows every answer."""
+"""Baselines: rules that ignore the query, among them the coin toss to beat, and the oracle that knows every answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
-from fedrouter.frontier import Frontier, fixed_point, sweep
+from fedrouter.frontier import Frontier, fixed_point, mix, sweep
 from fedrouter.pool import ModelPool
 
 UNSEEN = "no client has evaluated it"
@@ -45,10 +45,14 @@ class ModelMeans:
 
 
 def baselines(train: ModelMeans, truth: Grid) -> Mapping[str, Frontier]:
-    """Every baseline on a test set; single models are selected on training data, never on the test set."""
+    """Every baseline on a test set.
+
+    Only ``oracle`` and ``mix`` know the test set; the others select their models on training data.
+    """
     one = np.eye(len(truth.pool))
     return {
         "oracle": sweep(Estimates(truth.pool, truth.accuracy, truth.cost), truth),
+        "mix": mix(truth),
         "best_single": fixed_point(truth, one[np.nanargmax(train.accuracy)]),
         "query_blind": sweep(train.estimates(len(truth)), truth),
         "random": fixed_point(truth, np.ones(len(truth.pool))),

@@ -10,7 +10,7 @@ import pytest
 
 from cli.command import answer, answer_process, run, run_process
 
-AREAS = {"auc", "auc_common", "max_accuracy", "min_cost", "max_cost"}
+MEASURES = {"auc", "aiq", "cost_to_match", "max_accuracy", "min_cost", "max_cost"}
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,10 @@ def test_simulate_prints_what_the_design_fixes(simulated, table):
     for way in ("federated", "local", "centralized"):
         for family in ("kmeans", "mlp"):
             for where in ("global", "own"):
-                assert set(document["results"][way][family][where]) == AREAS
-    assert set(document["baselines"]) == {"oracle", "best_single", "query_blind", "random", "cheapest"}
-    assert all(set(areas) == AREAS for areas in document["baselines"].values())
+                assert set(document["results"][way][family][where]) == MEASURES
+    assert set(document["baselines"]) == {"oracle", "mix", "best_single", "query_blind", "random", "cheapest"}
+    assert all(set(areas) == MEASURES for areas in document["baselines"].values())
+    assert document["verdict"] == document["verdicts"][Path(document["bundle"]).name]["text"]
     assert document["seconds"]
     assert Path(document["bundle"]).is_dir()
 
@@ -92,9 +93,9 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
     assert json.loads((Path(document["bundle"]) / "bundle.json").read_text())["simulated"] is True
     # What the newcomer is to see: together is far better than any client alone.
     for family in ("kmeans", "mlp"):
-        federated = document["results"]["federated"][family]["global"]["auc_common"]
-        assert federated > document["results"]["local"][family]["global"]["auc_common"] + 0.05
-        assert federated > document["baselines"]["query_blind"]["auc_common"]
+        federated = document["results"]["federated"][family]["global"]["aiq"]
+        assert federated > document["results"]["local"][family]["global"]["aiq"] + 0.05
+        assert federated > document["baselines"]["query_blind"]["aiq"]
     routed = answer("route", document["bundle"], "Write a Python function that sorts a list.", "--tradeoff", 10)
     assert routed["model"] == routed["ranking"][0]["model"]
 
@@ -102,7 +103,7 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
 def test_evaluate_gives_the_frontier_of_a_saved_router(simulated, table, tmp_path):
     _, document = simulated
     found = answer("evaluate", document["bundle"], "--data", table, "--out", tmp_path / "figures")
-    assert set(found["areas"]) == AREAS
+    assert set(found["areas"]) == MEASURES
     assert len(found["frontier"]) == 100
     assert sum(found["frontier"][0]["shares"].values()) == pytest.approx(1)
     assert all(Path(path).exists() for path in found["figures"])

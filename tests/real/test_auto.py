@@ -23,7 +23,7 @@ ROUTERS = {
 
 @pytest.fixture(scope="module", params=["routerbench_subset", "llmrouter_mix"])
 def areas(request, real_data):
-    """``auc_common`` by router, one for each of three seeds."""
+    """``aiq`` by router, one for each of three seeds."""
     evaluations = read(real_data / f"{request.param}.parquet").evaluations
     found = {name: [] for name in ROUTERS}
     for seed in range(3):
@@ -32,7 +32,7 @@ def areas(request, real_data):
         test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
         for name, (family, settings) in ROUTERS.items():
             router = FAMILIES[family].learn(federation, evaluations.pool, settings, seed)
-            found[name].append(sweep(router.estimate(test.embeddings), test.grid()).areas.auc_common)
+            found[name].append(sweep(router.estimate(test.embeddings), test.grid()).measures.aiq)
     return {name: np.mean(values) for name, values in found.items()}
 
 

@@ -21,7 +21,7 @@ def runs(real_data):
 
 
 def area(runs, way, family):
-    return np.mean([run.curves[way][family].areas()["global"].auc for run in runs])
+    return np.mean([run.curves[way][family].measures()["global"].auc for run in runs])
 
 
 @pytest.mark.parametrize(("family", "margin"), [("kmeans", 0.08), ("mlp", 0.05)])

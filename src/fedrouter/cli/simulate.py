@@ -141,8 +141,11 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
     """Write bundles and report; print the table, the next steps and the JSON."""
+    from rich.markup import escape
+
     from fedrouter.bundle import Provenance, save
     from fedrouter.encoders import OFFLINE
+    from fedrouter.federation.families.registry import title
     from fedrouter.report.comparison import HEADER, SHORT, headline, rows, summary, write_report
 
     document = summary(comparison, dataset, seed)
@@ -158,6 +161,9 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
     chosen = next(iter(bundles.values()))
     document |= {"bundle": chosen, "bundles": bundles, "report": str(report)}
 
+    voice.say("")
+    for name, verdict in comparison.verdicts.items():
+        voice.say(f"[bold]{title(name)}:[/] {escape(verdict.text)}.")
     voice.say("")
     voice.table([HEADER[index] for index in SHORT], [[row[index] for index in SHORT] for row in rows(comparison)])
     voice.say("")

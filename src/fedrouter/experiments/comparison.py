@@ -20,7 +20,7 @@ from fedrouter.federation.families.registry import title
 from fedrouter.federation.federation import Callback, Progress
 
 GLOBAL = "global"
-AREAS = ("auc", "auc_common")
+AREAS = ("auc", "aiq")
 
 ByArea = Callable[[str], Floats]
 """From the name of an area measure to its values, one per seed, ``(seeds,)``."""
@@ -109,7 +109,7 @@ def over_seeds(values: Floats) -> dict[str, Any]:
 
 
 def judged(rule: Rule, name: str, text: str, section: str, ours: ByArea, theirs: ByArea, what: str) -> Claim:
-    """A claim judged by ``auc``, the paper's area; ``auc_common`` is reported beside it."""
+    """A claim judged by ``auc``, the paper's area; ``aiq`` is reported beside it."""
     claim = rule(name, text, section, ours("auc"), theirs("auc"), f"auc, {what}")
-    common = f"auc_common {spread(ours('auc_common'))} against {spread(theirs('auc_common'))}"
+    common = f"aiq {spread(ours('aiq'))} against {spread(theirs('aiq'))}"
     return replace(claim, measured=f"{claim.measured}; {common}")

@@ -98,10 +98,10 @@ class Experiment:
 
 
 def curve(frontier: Frontier, **labels: Any) -> dict[str, Any]:
-    """A frontier as part of a document: its labels, its areas, and a point for each λ."""
+    """A frontier as part of a document: its labels, its measures, and a point for each λ."""
     return {
         **labels,
-        **frontier.areas.to_json(),
+        **frontier.measures.to_json(),
         "points": [frontier.tradeoffs.tolist(), frontier.accuracy.tolist(), frontier.cost.tolist()],
     }
 

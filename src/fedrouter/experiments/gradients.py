@@ -63,8 +63,8 @@ def follow(
         history.append({"loss": loss, "gradient": gradient})
         if progress.step in swept:
             scale = mlp.ask_cost_correction(federation, router.pool, router.weights, router.scale)
-            areas = sweep(replace(router, scale=scale).estimate(test.embeddings), truth).areas
-            history[-1] |= {"auc": areas.auc, "auc_common": areas.auc_common}
+            measures = sweep(replace(router, scale=scale).estimate(test.embeddings), truth).measures
+            history[-1] |= {"auc": measures.auc, "aiq": measures.aiq}
         watch(progress.step)
 
     mlp.learn(federation, test.pool, settings, seed, measure)

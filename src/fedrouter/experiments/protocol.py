@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fedrouter.baselines import ModelMeans, baselines
@@ -18,7 +19,7 @@ from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Callback, ignore
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
-from fedrouter.frontier import Areas, Frontier, sweep
+from fedrouter.frontier import Frontier, Measures, Verdict, judge, sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
@@ -39,10 +40,10 @@ class Curves:
     global_test: Mapping[str, Frontier]
     own_test: Mapping[str, Frontier]
 
-    def areas(self) -> dict[str, Areas]:
+    def measures(self) -> dict[str, Measures]:
         return {
-            "global": Areas.mean(curve.areas for curve in self.global_test.values()),
-            "own": Areas.mean(curve.areas for curve in self.own_test.values()),
+            "global": Measures.mean(curve.measures for curve in self.global_test.values()),
+            "own": Measures.mean(curve.measures for curve in self.own_test.values()),
         }
 
 
@@ -61,6 +62,13 @@ class Comparison:
     def shared(self, way: str, name: str) -> Frontier:
         """The curve on the global test of a router that all clients share."""
         return next(iter(self.curves[way][name].global_test.values()))
+
+    @cached_property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """By family, whether the federated router is worth having on the global test."""
+        test = _global_test(self.clients)
+        truth = test.grid()
+        return {name: judge(router.estimate(test.embeddings), truth) for name, router in self.routers.items()}
 
     @property
     def warnings(self) -> list[str]:
@@ -83,6 +91,11 @@ class _Clock:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
 
 
+def _global_test(clients: Sequence[ClientData]) -> Evaluations:
+    """The union of the clients' test sets."""
+    return Evaluations.concatenate([client.test for client in clients if client.test.queries])
+
+
 def compare(
     clients: Sequence[ClientData],
     settings: Mapping[str, Settings],
@@ -99,7 +112,7 @@ def compare(
         raise BadInput("the split left nothing to learn from or to test on: use more data or fewer clients")
     pool = clients[0].train.pool
     train = Evaluations.concatenate([client.train for client in clients])
-    test = Evaluations.concatenate([client.test for client in with_test])
+    test = _global_test(clients)
     truth = test.grid()
     own_truth = {client.name: (client.test.embeddings, client.test.grid()) for client in with_test}
     clock = _Clock()

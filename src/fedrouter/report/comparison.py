@@ -8,7 +8,7 @@ from typing import Any
 from fedrouter.data.read import Dataset
 from fedrouter.experiments.protocol import WAYS, Comparison
 from fedrouter.federation.families.registry import title
-from fedrouter.frontier import Areas
+from fedrouter.frontier import MATCHED, Measures
 from fedrouter.report.page import Page
 from fedrouter.report.plots import PER, draw_frontiers, draw_shares
 from fedrouter.report.style import inline, write
@@ -32,12 +32,14 @@ def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, An
         ],
         "results": {
             way: {
-                name: {where: areas.to_json() for where, areas in curves.areas().items()}
+                name: {where: measures.to_json() for where, measures in curves.measures().items()}
                 for name, curves in comparison.curves[way].items()
             }
             for way in WAYS
         },
-        "baselines": {name: frontier.areas.to_json() for name, frontier in comparison.baselines.items()},
+        "baselines": {name: frontier.measures.to_json() for name, frontier in comparison.baselines.items()},
+        "verdict": next(iter(comparison.verdicts.values())).text,
+        "verdicts": {name: verdict.to_json() for name, verdict in comparison.verdicts.items()},
         "settings": comparison.settings,
         "warnings": comparison.warnings,
         "seconds": {what: round(seconds, 3) for what, seconds in comparison.seconds.items()},
@@ -45,12 +47,12 @@ def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, An
 
 
 def headline(comparison: Comparison, family: str) -> str:
-    """The result of the run in a sentence."""
-    federated = comparison.shared("federated", family).areas.auc
-    alone = [curve.areas.auc for curve in comparison.curves["local"][family].global_test.values()]
-    better = sum(federated > area for area in alone)
+    """The gain from learning together, in a sentence."""
+    federated = comparison.shared("federated", family).measures.aiq
+    alone = [curve.measures.aiq for curve in comparison.curves["local"][family].global_test.values()]
+    better = sum(federated > one for one in alone)
     return (
-        f"{title(family)} router: learned together it reaches an area of {federated:.3f}; "
+        f"{title(family)}: learned together it reaches an aiq of {federated:.3f}; "
         f"alone the {len(alone)} clients reach {sum(alone) / len(alone):.3f} on average, {max(alone):.3f} at best. "
         f"Together beats {better} of {len(alone)}."
     )
@@ -61,26 +63,36 @@ def rows(comparison: Comparison) -> list[list[str]]:
     table = []
     for name in comparison.routers:
         for way in WAYS:
-            areas = comparison.curves[way][name].areas()
-            table.append([f"{title(name)} {way}", *_cells(areas["global"], areas["own"])])
+            found = comparison.curves[way][name].measures()
+            table.append([f"{title(name)} {way}", *_cells(found["global"], found["own"])])
     for name, frontier in comparison.baselines.items():
-        table.append([name.replace("_", " "), *_cells(frontier.areas, None)])
+        table.append([name.replace("_", " "), *_cells(frontier.measures, None)])
     return table
 
 
-def _cells(whole: Areas, own: Areas | None) -> list[str]:
+def _cells(whole: Measures, own: Measures | None) -> list[str]:
     return [
+        f"{whole.aiq:.3f}",
+        *("never" if price is None else f"{price:.0%}" for price in whole.cost_to_match.values()),
+        "" if own is None else f"{own.aiq:.3f}",
         f"{whole.auc:.3f}",
-        f"{whole.auc_common:.3f}",
         "" if own is None else f"{own.auc:.3f}",
-        "" if own is None else f"{own.auc_common:.3f}",
         f"{whole.max_accuracy:.3f}",
         f"{whole.min_cost * PER:.2f} to {whole.max_cost * PER:.2f}",
     ]
 
 
-HEADER = ["router", "auc", "auc_common", "own auc", "own auc_common", "top acc.", f"$ per {PER:,} queries"]
-SHORT = [0, 1, 2, 3, 5, 6]
+HEADER = [
+    "router",
+    "aiq",
+    *(f"{share:.0%} for" for share in MATCHED),
+    "own aiq",
+    "auc",
+    "own auc",
+    "top acc.",
+    f"$ per {PER:,} queries",
+]
+SHORT = [0, 1, 2, 3, 4, 5, 8]
 """Indices of the columns that fit a terminal."""
 
 
@@ -97,8 +109,10 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     page = Page(f"Federated routing on {'the ' if dataset.simulated else ''}{dataset.name}")
     if dataset.simulated:
         page.text(SIMULATED, "mark")
+    for name, verdict in comparison.verdicts.items():
+        page.text(f"{title(name)}: {verdict.text}.", "lead")
     for name in comparison.routers:
-        page.text(headline(comparison, name), "lead")
+        page.text(headline(comparison, name))
     for warning in comparison.warnings:
         page.text(warning, "warning")
     page.figure(
@@ -111,13 +125,14 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
         inline(shares),
         "Share of the test queries each model gets. Small λ favors accuracy, large λ low cost.",
     )
-    page.heading("Areas")
+    page.heading("Measures")
     page.table(HEADER, rows(comparison))
     page.text(
-        "auc is the paper's: area under the curve over its own cost range. auc_common averages the best accuracy "
-        "within each budget, from the cheapest to the most expensive single model, so a short curve has no advantage. "
-        "'own' is the mean over clients on their own test queries. A router below query-blind has learned nothing "
-        "about queries.",
+        "aiq averages, over budgets from the cheapest to the most expensive single model, the accuracy that a coin "
+        "toss between settings of λ reaches; 95% for and 100% for are the share of the best model's price at which it "
+        "reaches that share of its accuracy. mix is the coin toss between single models: a router below it is not "
+        "worth having. auc is the paper's area, over each curve's own cost range. 'own' is the mean over clients on "
+        "their own test queries.",
         "soft",
     )
     page.heading("Clients")

@@ -47,7 +47,7 @@ def draw_frontiers(comparison: Comparison, note: str = "") -> Figure:
 def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
     base = comparison.baselines
     local = comparison.curves["local"][family]
-    alone = f"each client alone, mean {local.areas()['global'].auc:.3f}"
+    alone = f"each client alone, mean {local.measures()['global'].auc:.3f}"
     for number, frontier in enumerate(local.global_test.values()):
         x, y = curve(frontier)
         panel.plot(x, y, color=look.GREY, linewidth=0.9, alpha=0.75, label=None if number else alone)
@@ -59,7 +59,7 @@ def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
     ]
     for frontier, color, dash, width, label in lines:
         x, y = curve(frontier)
-        text = f"{label}, {frontier.areas.auc:.3f}"
+        text = f"{label}, {frontier.measures.auc:.3f}"
         panel.plot(x, y, color=color, linestyle=dash, linewidth=width, label=text)
     for name, marker, color in (
         ("best_single", "^", look.RED),
@@ -95,7 +95,7 @@ def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
             cost, accuracy = (np.nanmean(values[:, index]) for values in (truth.cost, truth.accuracy))
             panel.plot(cost * PER, accuracy, marker="o", color=look.ORANGE, linestyle="none")
             panel.annotate(model, (cost * PER, accuracy), (4, -9), textcoords="offset points", fontsize=7.5)
-        panel.plot(*curve(frontier), color=look.BLUE, linewidth=2.8, label=f"{name}, {frontier.areas.auc:.3f}")
+        panel.plot(*curve(frontier), color=look.BLUE, linewidth=2.8, label=f"{name}, {frontier.measures.auc:.3f}")
         panel.set_title(name)
         panel.set_xlabel(f"mean cost, US dollars per {PER:,} queries")
         panel.set_ylabel("mean accuracy")

@@ -26,7 +26,8 @@ RULES = (
     f"“On par” or “matches” holds if the mean difference lies above −{ON_PAR}.",
     "If a claim is a count or an equality, the claim itself says when it holds. A claim that this data cannot decide "
     "is not testable here.",
-    "Verdicts use auc, the paper's area; auc_common, which gives short curves no advantage, is reported beside it.",
+    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets that it cannot pay, is reported beside "
+    "it.",
 )
 COLORS = {HOLDS: ("#00664b", "#e0f3ec"), FAILS: ("#8f3f00", "#fdeee4"), UNTESTABLE: ("#4d4d4d", "#efefef")}
 """Text and background color of each verdict, both legible in gray print."""

@@ -71,7 +71,7 @@ def test_personal_routers_are_compared_with_what_is_better_on_average_and_client
     values = {"federated": (0.9, 0.1), "local": (0.3, 0.5), "in-sample": (0.6, 0.5), "personalized": (0.4, 0.5)}
     clients = runs[0]["clients"][:2]
     curves = [
-        {"family": family, "way": way, "test": client["name"], "auc": area, "auc_common": area}
+        {"family": family, "way": way, "test": client["name"], "auc": area, "aiq": area}
         for family in ("mlp", "kmeans")
         for way in WAYS
         for client, area in zip(clients, values[way], strict=True)

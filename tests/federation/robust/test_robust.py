@@ -303,7 +303,7 @@ def test_a_round_in_which_nobody_has_rows_is_passed_on():
 
 
 def area(clients, family, seed, attack=None, robust=False):
-    """``auc_common`` of the router that ten clients learn, one of whom makes an attack."""
+    """``aiq`` of the router that ten clients learn, one of whom makes an attack."""
     everyone = Evaluations.concatenate([client.train for client in clients])
     liar = clients[seed % len(clients)].name
     wire = LossyFederation(
@@ -315,7 +315,7 @@ def area(clients, family, seed, attack=None, robust=False):
     federation = Robust(Checked(wire), PRESET) if robust else wire
     router = FAMILIES[family].learn(federation, everyone.pool, FAMILIES[family].settings(), seed)
     test = Evaluations.concatenate([client.test for client in clients])
-    return sweep(router.estimate(test.embeddings), test.grid()).areas.auc_common
+    return sweep(router.estimate(test.embeddings), test.grid()).measures.aiq
 
 
 def test_a_favoured_model_is_not_sold_to_the_simulated_world(world):

@@ -55,7 +55,7 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
     saved, dataset = open_with_data(bundle, data)
     queries, truth = dataset.evaluations.queries, dataset.evaluations.grid()
     frontier = sweep(saved.router.estimate(dataset.evaluations.embeddings), truth)
-    areas, points, name = frontier.areas, frontier.points(), title(saved.router.family)
+    areas, points, name = frontier.measures, frontier.points(), title(saved.router.family)
 
     shown = []
     for point in points[:: len(points) // 10]:
@@ -67,7 +67,7 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
         shown,
         title=f"{name} on {dataset.name}, {queries:,} queries",
     )
-    voice.say(f"\nauc {areas.auc:.3f}   auc_common {areas.auc_common:.3f}   top accuracy {areas.max_accuracy:.3f}")
+    voice.say(f"\nauc {areas.auc:.3f}   aiq {areas.aiq:.3f}   top accuracy {areas.max_accuracy:.3f}")
     warnings = [frontier.collapse] if frontier.collapse else []
     if not truth.known.all():
         share = 1 - truth.known.mean()

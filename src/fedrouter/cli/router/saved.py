@@ -47,7 +47,7 @@ def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Datase
 def areas_before_and_after(
     voice: Voice, saved: Bundle, router: Router, test: Path | None
 ) -> dict[str, dict[str, Any]] | None:
-    """Areas of both routers on a table of answers, among the models of the newer one."""
+    """Measures of both routers on a table of answers, among the models of the newer one."""
     if test is None:
         return None
     from fedrouter.frontier import sweep
@@ -55,10 +55,10 @@ def areas_before_and_after(
     evaluations = read_for(saved, test, router.pool).evaluations
     truth = evaluations.grid()
     areas = {
-        when: sweep(one.estimate(evaluations.embeddings).over(router.pool), truth).areas.to_json()
+        when: sweep(one.estimate(evaluations.embeddings).over(router.pool), truth).measures.to_json()
         for when, one in (("before", saved.router), ("after", router))
     }
-    shown = ("auc", "auc_common", "max_accuracy")
+    shown = ("auc", "aiq", "max_accuracy")
     voice.table(
         [f"on {test.name}", *shown],
         [[when, *(f"{found[name]:.4f}" for name in shown)] for when, found in areas.items()],

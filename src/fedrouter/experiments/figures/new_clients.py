@@ -94,7 +94,9 @@ def run(world: World, watch: Watch) -> Document:
                     curves.append(curve(frontier, way=way, family=name, test=test))
                 else:
                     whose = OLD if test not in coming else NEW
-                    own.append({"way": way, "family": name, "group": whose, "client": test, **frontier.areas.to_json()})
+                    own.append(
+                        {"way": way, "family": name, "group": whose, "client": test, **frontier.measures.to_json()}
+                    )
         watch((index + 1) / len(families))
     return {
         "seed": world.seed,

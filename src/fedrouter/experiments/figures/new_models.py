@@ -2,7 +2,7 @@
 
 Some models are withheld: queries that a client would have sent to one are sent to another instead. Then they are added
 with a calibration set: every client sends each of them a tenth of its training prompts. Test queries, and the budgets
-of ``auc_common``, are the same before and after.
+of ``aiq``, are the same before and after.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def claims(runs: Runs) -> Sequence[Claim]:
 
 
 def _consistent(runs: Runs, family: str, title: str) -> Claim:
-    gains, common = (np.concatenate([_gains(run, family, area) for run in runs]) for area in ("auc", "auc_common"))
+    gains, common = (np.concatenate([_gains(run, family, area) for run in runs]) for area in ("auc", "aiq"))
     by_seed = [f"{int(_gains(run, family).sum())}/{len(_gains(run, family))}" for run in runs]
     return fact(
         f"own-consistent-{family}",
@@ -116,7 +116,7 @@ def _consistent(runs: Runs, family: str, title: str) -> Claim:
         f"{CONSISTENT:.0%} of them, over all seeds).",
         ALL_CLIENTS,
         f"{int(gains.sum())} of {len(gains)} clients gain in auc ({gains.mean():.0%}; by seed {', '.join(by_seed)}); "
-        f"in auc_common {int(common.sum())} ({common.mean():.0%})",
+        f"in aiq {int(common.sum())} ({common.mean():.0%})",
         bool(gains.mean() >= CONSISTENT),
     )
 

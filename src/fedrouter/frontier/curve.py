@@ -1,9 +1,11 @@
-"""The frontier: accuracy against cost over a sweep of λ, its areas, and each model's share of the queries."""
+"""The frontier: accuracy against cost over a sweep of λ, its measures, and each model's share of the queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -11,34 +13,45 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Chooser, Estimates
-from fedrouter.evaluations import Floats, Grid
+from fedrouter.evaluations import Floats, Grid, Integers
+from fedrouter.frontier.envelope import Envelope, SingleModels
 from fedrouter.pool import ModelPool
 
 TRADEOFFS: Floats = np.logspace(-2, 7, 100)
 """The sweep of the paper's section "Evaluation protocol": 100 values of λ from 1e-2 to 1e7."""
-BUDGETS = 400
 COLLAPSE = 0.95
+MATCHED = (0.95, 1.0)
+"""Shares of the best single model's accuracy whose cost is measured."""
 
 
 @dataclass(frozen=True)
-class Areas:
+class Measures:
     """Measures of a curve; docs/metrics.md defines them."""
 
     auc: float
-    auc_common: float
+    aiq: float
+    cost_to_match: Mapping[str, float | None]
     max_accuracy: float
     min_cost: float
     max_cost: float
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def mean(cls, many: Iterable[Areas]) -> Areas:
-        rows = np.array([list(asdict(areas).values()) for areas in many])
-        if not len(rows):
-            raise BadInput("no areas to average: no client has a test set")
-        return cls(*(float(value) for value in rows.mean(axis=0)))
+    def mean(cls, many: Iterable[Measures]) -> Measures:
+        """The mean of each field; a share that one of the curves never matches has none."""
+        rows = list(many)
+        if not rows:
+            raise BadInput("no measures to average: no client has a test set")
+        return cls(
+            auc=fmean(one.auc for one in rows),
+            aiq=fmean(one.aiq for one in rows),
+            cost_to_match={share: _mean([one.cost_to_match[share] for one in rows]) for share in rows[0].cost_to_match},
+            max_accuracy=fmean(one.max_accuracy for one in rows),
+            min_cost=fmean(one.min_cost for one in rows),
+            max_cost=fmean(one.max_cost for one in rows),
+        )
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,7 @@ class Frontier:
 
     accuracy, cost : (L,) means over the queries of the chosen models' observed accuracy and cost
     shares : (L, M) each model's share of the queries
-    budgets : (2,) mean cost of the cheapest and the most expensive single model on this test set
+    singles : every model used alone on this test set
     """
 
     pool: ModelPool
@@ -55,13 +68,19 @@ class Frontier:
     accuracy: Floats
     cost: Floats
     shares: Floats
-    budgets: tuple[float, float]
+    singles: SingleModels
 
-    @property
-    def areas(self) -> Areas:
-        return Areas(
+    @cached_property
+    def envelope(self) -> Envelope:
+        """What a coin toss between settings of λ, or the cheapest model, reaches at each budget."""
+        return self.singles.envelope(self.cost, self.accuracy)
+
+    @cached_property
+    def measures(self) -> Measures:
+        return Measures(
             auc=area_over_own_range(self.cost, self.accuracy),
-            auc_common=area_over_budgets(self.cost, self.accuracy, *self.budgets),
+            aiq=self.singles.aiq(self.envelope),
+            cost_to_match={str(share): self.singles.cost_to_match(self.envelope, share) for share in MATCHED},
             max_accuracy=float(self.accuracy.max()),
             min_cost=float(self.cost.min()),
             max_cost=float(self.cost.max()),
@@ -99,6 +118,24 @@ def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFF
     known answers offers no choice and is left out.
     """
     tradeoffs = np.asarray(tradeoffs, np.float64)
+    return trace(*choices(estimates, truth, tradeoffs), tradeoffs)
+
+
+def trace(truth: Grid, chosen: Integers, tradeoffs: Floats) -> Frontier:
+    """The frontier of choices ``(L, n)`` of a model for each λ and query."""
+    every = np.arange(len(truth))
+    return Frontier(
+        truth.pool,
+        tradeoffs,
+        np.array([truth.accuracy[every, models].mean() for models in chosen]),
+        np.array([truth.cost[every, models].mean() for models in chosen]),
+        np.array([np.bincount(models, minlength=len(truth.pool)) for models in chosen]) / len(truth),
+        SingleModels.on(truth),
+    )
+
+
+def choices(estimates: Estimates, truth: Grid, tradeoffs: Floats) -> tuple[Grid, Integers]:
+    """The queries that offer a choice, and the index of the chosen model for each λ and query, ``(L, n)``."""
     # A router that knows a single model has no choice, but its frontier is still defined.
     least = min(2, max(1, int(estimates.usable.sum())))
     rows = np.flatnonzero((truth.known & estimates.usable).sum(axis=1) >= least)
@@ -107,17 +144,10 @@ def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFF
             "a frontier needs queries for which at least two models' answers are known; this data has none. "
             "Use a table with a column for each model rather than a log of single answers"
         )
-    accuracy, cost, known = truth.accuracy[rows], truth.cost[rows], truth.known[rows]
+    truth = Grid(truth.pool, truth.accuracy[rows], truth.cost[rows])
     estimates = Estimates(estimates.pool, estimates.accuracy[rows], estimates.cost[rows], estimates.unavailable)
-    chooser = Chooser(estimates, among=None if known.all() else known)
-    every = np.arange(len(rows))
-    points = np.empty((2, len(tradeoffs)))
-    shares = np.empty((len(tradeoffs), len(truth.pool)))
-    for step, tradeoff in enumerate(tradeoffs):
-        chosen = chooser.choose(float(tradeoff))
-        points[:, step] = accuracy[every, chosen].mean(), cost[every, chosen].mean()
-        shares[step] = np.bincount(chosen, minlength=len(truth.pool)) / len(rows)
-    return Frontier(truth.pool, tradeoffs, points[0], points[1], shares, _budgets(cost, known))
+    chooser = Chooser(estimates, among=None if truth.known.all() else truth.known)
+    return truth, np.array([chooser.choose(float(tradeoff)) for tradeoff in tradeoffs])
 
 
 def fixed_point(truth: Grid, weights: npt.ArrayLike) -> Frontier:
@@ -131,10 +161,18 @@ def fixed_point(truth: Grid, weights: npt.ArrayLike) -> Frontier:
     accuracy, cost = (
         np.array([np.nansum(share * values[reached], axis=1).mean()]) for values in (truth.accuracy, truth.cost)
     )
-    shares = share.mean(axis=0, keepdims=True)
-    return Frontier(
-        truth.pool, np.zeros(1), accuracy, cost, shares, _budgets(truth.cost[reached], truth.known[reached])
-    )
+    return Frontier(truth.pool, np.zeros(1), accuracy, cost, share.mean(axis=0, keepdims=True), SingleModels.on(truth))
+
+
+def mix(truth: Grid) -> Frontier:
+    """The coin toss between single models, with hindsight: the best that a rule which ignores the query can reach.
+
+    Its points are the models at the corners of the envelope.
+    """
+    singles = SingleModels.on(truth)
+    found = singles.mix
+    shares = np.eye(len(truth.pool))[list(found.index)]
+    return Frontier(truth.pool, np.zeros(len(shares)), found.accuracy, found.cost, shares, singles)
 
 
 def area_over_own_range(cost: Floats, accuracy: Floats) -> float:
@@ -147,18 +185,6 @@ def area_over_own_range(cost: Floats, accuracy: Floats) -> float:
     return float(np.trapezoid(accuracy, cost) / width)
 
 
-def area_over_budgets(cost: Floats, accuracy: Floats, cheapest: float, most_expensive: float) -> float:
-    """``auc_common``: the best accuracy at or under a budget, averaged over the same budgets for every curve.
-
-    A short curve at the expensive end has no advantage: below its cheapest point, that point counts.
-    """
-    order = np.lexsort((-accuracy, cost))
-    best = np.maximum.accumulate(accuracy[order])
-    budgets = np.linspace(cheapest, most_expensive, BUDGETS)
-    index = np.searchsorted(cost[order], budgets, side="right") - 1
-    return float(best[np.maximum(index, 0)].mean())
-
-
-def _budgets(cost: Floats, known: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    singles = [float(cost[known[:, index], index].mean()) for index in np.flatnonzero(known.any(axis=0))]
-    return min(singles), max(singles)
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(known) == len(values) else None

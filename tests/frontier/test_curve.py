@@ -1,3 +1,5 @@
+"""Frontiers: the sweep over λ, the paper's area, and points of rules that ignore the query."""
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -7,7 +9,7 @@ from conftest import full_grid
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Grid
-from fedrouter.frontier import TRADEOFFS, Areas, area_over_budgets, area_over_own_range, fixed_point, sweep
+from fedrouter.frontier import TRADEOFFS, Measures, area_over_own_range, fixed_point, mix, sweep
 from fedrouter.pool import ModelPool
 
 
@@ -54,35 +56,48 @@ def test_auc_of_a_single_point_is_its_accuracy():
     assert area_over_own_range(np.array([2.0, 2.0]), np.array([0.7, 0.7])) == pytest.approx(0.7)
 
 
-def test_auc_common_by_hand():
-    # Budgets 0 to 4: below cost 1 the cheapest point (0.2) counts, from 1 to 3 it is 0.2, from 3 on 0.6.
-    area = area_over_budgets(np.array([3.0, 1.0]), np.array([0.6, 0.2]), 0.0, 4.0)
-    assert area == pytest.approx((300 * 0.2 + 100 * 0.6) / 400, abs=1e-9)
-
-
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30), st.randoms())
-def test_neither_area_depends_on_the_order_of_points_with_distinct_costs(points, random):
+def test_auc_does_not_depend_on_the_order_of_points_with_distinct_costs(points, random):
     points = list({cost: (cost, accuracy) for cost, accuracy in points}.values())
     shuffled = list(points)
     random.shuffle(shuffled)
-    for area in (area_over_own_range, lambda c, a: area_over_budgets(c, a, 0.1, 0.9)):
-        one, two = (area(*np.array(some).T) for some in (points, shuffled))
-        assert one == pytest.approx(two, abs=1e-9)
+    one, two = (area_over_own_range(*np.array(some).T) for some in (points, shuffled))
+    assert one == pytest.approx(two, abs=1e-9)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
 @example([(0.0, 0.5), (5e-324, 0.5)])
-def test_both_areas_lie_between_the_least_and_the_most_accuracy(points):
+def test_auc_lies_between_the_least_and_the_most_accuracy(points):
     cost, accuracy = np.array(points).T
-    for area in (area_over_own_range(cost, accuracy), area_over_budgets(cost, accuracy, 0.0, 1.0)):
-        assert accuracy.min() - 1e-9 <= area <= accuracy.max() + 1e-9
+    assert accuracy.min() - 1e-9 <= area_over_own_range(cost, accuracy) <= accuracy.max() + 1e-9
 
 
-def test_a_narrow_curve_cannot_game_auc_common():
+def test_always_using_the_most_expensive_model_gets_no_credit_at_lower_budgets():
     grid = full_grid()
-    dear = sweep(Estimates(grid.pool, np.tile([0, 0, 0, 1.0], (200, 1)), np.zeros_like(grid.cost)), grid)
-    assert dear.areas.auc_common == pytest.approx(dear.areas.max_accuracy)
-    assert dear.areas.min_cost == dear.areas.max_cost
+    expensive = sweep(Estimates(grid.pool, np.tile([0, 0, 0, 1.0], (200, 1)), np.zeros_like(grid.cost)), grid)
+    low, high = grid.accuracy.mean(axis=0)[[0, 3]]
+    assert expensive.measures.auc == pytest.approx(high)  # the paper's area gives full credit
+    assert expensive.measures.aiq == pytest.approx((low + max(low, high)) / 2)
+
+
+def test_the_coin_toss_between_single_models_has_its_points_at_models():
+    grid = full_grid()
+    toss = mix(grid)
+    means = list(zip(grid.cost.mean(axis=0), grid.accuracy.mean(axis=0), strict=True))
+    for cost, accuracy, shares in zip(toss.cost, toss.accuracy, toss.shares, strict=True):
+        assert (cost, accuracy) == pytest.approx(means[int(shares.argmax())])
+        assert shares.sum() == 1
+    assert toss.measures.max_accuracy == pytest.approx(grid.accuracy.mean(axis=0).max())
+    assert toss.measures.cost_to_match["1.0"] == pytest.approx(1)
+
+
+def test_every_single_model_lies_on_or_below_the_coin_toss():
+    grid = full_grid()
+    toss = mix(grid)
+    for one in np.eye(4):
+        single = fixed_point(grid, one)
+        assert single.measures.aiq <= toss.measures.aiq + 1e-12
+        assert single.accuracy <= toss.envelope.at(single.cost) + 1e-12
 
 
 def test_a_router_that_always_takes_one_model_is_warned_about():
@@ -117,8 +132,22 @@ def test_random_choice_is_the_mean_over_models():
     point = fixed_point(grid, np.ones(4))
     assert point.accuracy[0] == pytest.approx(grid.accuracy.mean())
     assert point.cost[0] == pytest.approx(grid.cost.mean())
-    assert [point.areas.auc, point.areas.auc_common] == pytest.approx([grid.accuracy.mean()] * 2)
+    assert point.measures.auc == pytest.approx(grid.accuracy.mean())
 
 
-def test_areas_average_field_by_field():
-    assert Areas.mean([Areas(0, 0, 0, 0, 0), Areas(1, 0.5, 1, 2, 4)]) == Areas(0.5, 0.25, 0.5, 1, 2)
+def test_measures_average_field_by_field():
+    one = Measures(0, 0, {"0.95": 0.2, "1.0": None}, 0, 0, 0)
+    two = Measures(1, 0.5, {"0.95": 0.4, "1.0": 0.9}, 1, 2, 4)
+    assert Measures.mean([one, two]).to_json() == {
+        "auc": 0.5,
+        "aiq": 0.25,
+        "cost_to_match": {"0.95": pytest.approx(0.3), "1.0": None},  # one of the two never gets there
+        "max_accuracy": 0.5,
+        "min_cost": 1,
+        "max_cost": 2,
+    }
+
+
+def test_without_a_test_set_there_is_nothing_to_average():
+    with pytest.raises(BadInput, match="no client has a test set"):
+        Measures.mean([])
