@@ -51,7 +51,7 @@ ORDERS = {
         ("read",),
         ("simulator", "split"),
     ),
-    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("launcher",)),
+    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("launcher",)),
     "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
     "engines": (("flower", "local"),),
     "experiments": (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.work import client, coordinator
 from fedrouter.cli.gateway.stores import plain, shown_time
@@ -147,6 +148,9 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
 app.command()(coordinator)
 app.command()(client)
 app.command()(run)
+app.command()(accept)
+app.command()(reject)
+app.command()(pull)
 
 
 @app.command()
@@ -187,7 +191,7 @@ def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
         voice.say("")
         voice.table(
             ["run", "what", "began (UTC)", "state"],
-            [[run.name, run.what, _short(run.began), plain(run.state)] for run in runs],
+            [[run.name, run.what, _short(run.began), plain(run.bundle or run.state)] for run in runs],
             wrapped=["run", "state"],
         )
     if pid is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrouter.cli.gateway.stores import plain
+from fedrouter.cli.gateway.stores import plain, shown_time
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
@@ -58,7 +60,7 @@ def coordinator(
             {"ready": True, "address": config.address, "listen": config.listen, "log": str(directory.log_file)},
         )
 
-    run_coordinator(directory, on_ready, lambda text: voice.say(plain(text)))
+    run_coordinator(directory, on_ready, lambda text: voice.say(f"{shown_time(time.time())}   {plain(text)}"))
     voice.say("Stopped")
 
 
@@ -99,6 +101,7 @@ def client(
 ) -> None:
     """Take part with this client's evaluations until Ctrl-C; reconnects automatically."""
     from fedrouter.deployment.client.run_client import run_client
+    from fedrouter.deployment.delivery.pull import keep_pulling
     from fedrouter.deployment.state.directories import open_client
     from fedrouter.deployment.state.process_lock import require_free
     from fedrouter.federation.privacy.journal import Journal
@@ -128,7 +131,13 @@ def client(
         voice.say(f"[bold]Connected[/] to {config.coordinator}   (Ctrl+C stops it)")
         _line(voice, {"connected": True, "name": config.name, "coordinator": config.coordinator, **summary})
 
-    run_client(directory, on_connect, lambda text: voice.say(plain(text)))
+    said = lambda text: voice.say(f"{shown_time(time.time())}   {plain(text)}")  # noqa: E731
+    stopping = threading.Event()
+    threading.Thread(target=keep_pulling, args=(directory, stopping, said), daemon=True).start()
+    try:
+        run_client(directory, on_connect, said)
+    finally:
+        stopping.set()
     voice.say("Stopped")
 
 

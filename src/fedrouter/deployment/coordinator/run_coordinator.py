@@ -10,9 +10,12 @@ from fedrouter.deployment.state.config import FederationConfig, split_address
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.deployment.state.process_lock import process_lock, stop_signal
 from fedrouter.engines.flower.control import ControlClient, Unreachable
+from fedrouter.engines.flower.process_entry import ENDPOINT
 from fedrouter.engines.flower.processes import FlowerProcess
 from fedrouter.errors import FedrouterError
 
+DELIVERY = "fedrouter.deployment.delivery.endpoint:endpoint"
+"""What offers accepted bundles to clients, on the SuperLink's port; by name, as the SuperLink's process loads it."""
 POLL = 3.0
 """Seconds between two checks of which clients are online."""
 
@@ -75,4 +78,5 @@ def _arguments(directory: CoordinatorDirectory) -> list[str]:
         "--enable-supernode-auth",
         # The code of a run comes with fedrouter; nothing is downloaded.
         "--disable-runtime-dependency-installation",
+        f"{ENDPOINT}{DELIVERY}",
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs import progress
+from fedrouter.deployment.runs.acceptance import acceptance_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import RESULT
 from fedrouter.deployment.state.directories import CoordinatorDirectory
@@ -18,12 +19,13 @@ from fedrouter.files import is_locked
 
 @dataclass(frozen=True)
 class PastRun:
-    """``state``: done, running, interrupted, or failed with the reason."""
+    """``state``: done, running, interrupted, or failed with the reason. ``bundle``: whether it may be served."""
 
     name: str
     what: str
     began: str | None
     state: str
+    bundle: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -39,7 +41,10 @@ def past_runs(directory: CoordinatorDirectory) -> list[PastRun]:
             continue
         lines = progress.Tail(folder).lines()
         began = lines[0]["time"] if lines else None
-        found.append(PastRun(folder.name, f"{jobs.IN_FILES[job.operation]} {job.family}", began, _state(folder, lines)))
+        verdict = acceptance_of(folder)
+        what = f"{jobs.IN_FILES[job.operation]} {job.family}"
+        status = verdict.status if verdict else None
+        found.append(PastRun(folder.name, what, began, _state(folder, lines), status))
     return found
 
 

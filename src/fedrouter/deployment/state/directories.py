@@ -119,6 +119,10 @@ class ClientDirectory:
         return self.path / "journal.sqlite"
 
     @property
+    def bundles(self) -> Path:
+        return self.path / "bundles"
+
+    @property
     def refusals(self) -> Path:
         return self.path / "refusals.jsonl"
 

@@ -11,8 +11,13 @@ import signal
 import sys
 import threading
 import time
+from importlib import import_module
+from typing import Any
 
 from fedrouter.engines.flower.version import check_flower
+
+ENDPOINT = "--fedrouter-endpoint="
+"""Our own argument: ASGI middleware, ``module:factory``, that the SuperLink has in front of it."""
 
 
 def main() -> None:
@@ -20,16 +25,17 @@ def main() -> None:
     check_flower()
     parent, kind, *arguments = sys.argv[1:]
     threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    sys.argv = [f"flower-{kind}", *arguments]
+    endpoints = [argument.removeprefix(ENDPOINT) for argument in arguments if argument.startswith(ENDPOINT)]
+    sys.argv = [f"flower-{kind}", *(argument for argument in arguments if not argument.startswith(ENDPOINT))]
     if kind == "superlink":
-        _superlink()
+        _superlink(endpoints)
     else:
         from flwr.supernode.cli.flower_supernode import flower_supernode
 
         flower_supernode()
 
 
-def _superlink() -> None:
+def _superlink(endpoints: list[str]) -> None:
     """Run a SuperLink behind the access filter.
 
     Flower 1.41.0 has no public way to add middleware to a SuperLink. Its internal hook ``extensions.get_middleware``
@@ -43,8 +49,16 @@ def _superlink() -> None:
 
     from fedrouter.engines.flower.access_filter import AccessFilter
 
-    extensions.get_middleware = lambda: (Middleware(AccessFilter),)
+    # In front of the filter: it decides for itself whom it answers.
+    front = [Middleware(_imported(name), flower_home=os.environ["FLWR_HOME"]) for name in endpoints]
+    extensions.get_middleware = lambda: (*front, Middleware(AccessFilter))
     flower_superlink()
+
+
+def _imported(name: str) -> Any:
+    """The object named ``module:attribute``."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _end_with(parent: int) -> None:
