@@ -83,9 +83,12 @@ def get(federation, path, headers=None, method="GET"):
     coordinator, _, port = federation
     context = ssl.create_default_context(cafile=str(coordinator.authority))
     connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)
-    connection.request(method, path, headers=headers or {})
-    answer = connection.getresponse()
-    return answer.status, answer.read()
+    try:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
 
 
 def test_a_client_pulls_what_was_accepted_last_and_goes_back_when_it_is_withdrawn(federation):

@@ -96,8 +96,8 @@ def _get(directory: ClientDirectory, path: str) -> bytes:
         connection.close()
     if answer.status != 200:
         raise DeliveryFailed(
-            f"{config.coordinator}: delivers nothing to this client ({answer.status}); it is not enrolled, its clock is "
-            "wrong, or the bundle was withdrawn"
+            f"{config.coordinator}: delivers nothing to this client ({answer.status}); it is not enrolled, its clock "
+            "is wrong, or the bundle was withdrawn"
         )
     if len(content) > MOST_BYTES:
         raise DeliveryFailed(f"{config.coordinator}: a file of the bundle is larger than {MOST_BYTES:,} bytes")
