@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
-from fedrouter.data.partition import partition
+from fedrouter.data.partition import first_alike, partition
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Grid
+from fedrouter.pool import ModelPool
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,37 @@ def test_every_query_goes_to_exactly_one_client_and_one_side(table):
     split = partition(table)
     sides = [rows(side) for client in split for side in (client.train, client.test)]
     assert sum(map(len, sides)) == len(set().union(*sides)) == 2000
+
+
+def test_a_text_that_occurs_again_stays_on_one_side_of_one_client(table):
+    again = np.concatenate([np.arange(2000), np.arange(500)])
+    vectors = np.vstack([table.embeddings, np.random.default_rng(0).normal(size=(500, table.embeddings.shape[1]))])
+    texts = tuple(f"question {number}" for number in again)  # as if the encoder had been run again, slightly otherwise
+    tasks = tuple(np.random.default_rng(1).permutation(["a", "b", "c", "d", "e"] * 500))
+    grid = table.grid()
+    doubled = Evaluations.from_grid(
+        Grid(grid.pool, grid.accuracy[again], grid.cost[again]), vectors, task=tasks, text=texts
+    )
+    sides = [side.text for client in partition(doubled) for side in (client.train, client.test)]
+    assert sum(map(len, sides)) == 2500
+    assert sum(len(set(side)) for side in sides) == 2000
+
+
+def test_texts_with_one_embedding_count_as_one_text(table):
+    # Long texts that an encoder cuts off at the same place, where a router sees no difference.
+    vectors = np.vstack([table.embeddings[:1000], table.embeddings[:1000]])
+    grid = table.grid()
+    alike = Evaluations.from_grid(grid, vectors, text=tuple(f"question {number}" for number in range(2000)))
+    sides = [rows(side) for client in partition(alike) for side in (client.train, client.test)]
+    assert sum(map(len, sides)) == len(set().union(*sides)) == 1000
+
+
+def test_queries_are_alike_in_chains():
+    vectors = np.eye(4)[[0, 1, 0, 2, 3]]
+    linked = Evaluations(
+        ModelPool(["m"]), vectors, np.arange(5), np.zeros(5, int), np.ones(5), np.ones(5), None, "abbcc"
+    )
+    assert first_alike(linked).tolist() == [0, 0, 0, 3, 3]
 
 
 def test_three_quarters_of_each_client_are_for_training(table):

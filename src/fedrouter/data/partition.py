@@ -1,10 +1,12 @@
 """The paper's partition of a benchmark over clients that differ in their queries and in the models they use.
 
-Sections "Federated simulation protocol", "Query Heterogeneity", "Model Heterogeneity".
+Sections "Federated simulation protocol", "Query Heterogeneity", "Model Heterogeneity". Distinct queries are
+partitioned: benchmarks contain some texts more than once, and a router must not be tested on a text from training.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +34,7 @@ def partition(
     model_alpha: float | None = 0.45,
     seed: int = 0,
 ) -> list[ClientData]:
-    """Partition a benchmark over clients.
+    """Partition a benchmark over clients; all queries with one text, or one embedding, go to one side of one client.
 
     Parameters
     ----------
@@ -45,19 +47,21 @@ def partition(
         if value is not None and not value > 0:
             raise BadInput(f"{name}: expected a number above 0, got {value}")
     draw = np.random.default_rng(seed)
-    owner = _owners(evaluations, clients, alpha, draw)
+    first = first_alike(evaluations)
+    distinct = np.unique(first)
+    owner = _owners(evaluations, distinct, clients, alpha, draw)
     known = evaluations.grid().known
     width = len(str(clients))
     split = []
     for index in range(clients):
-        queries = draw.permutation(np.flatnonzero(owner == index))
+        queries = draw.permutation(distinct[owner == index])
         cut = round(TRAIN_SHARE * len(queries))
         preference = (
             np.full(len(evaluations.pool), 1 / len(evaluations.pool))
             if model_alpha is None
             else draw.dirichlet(np.full(len(evaluations.pool), model_alpha))
         )
-        train, test = np.sort(queries[:cut]), np.sort(queries[cut:])
+        train, test = (np.flatnonzero(np.isin(first, side)) for side in (queries[:cut], queries[cut:]))
         asked = _one_model_each(known[train], preference, draw)
         split.append(
             ClientData(
@@ -69,10 +73,35 @@ def partition(
     return split
 
 
-def _owners(evaluations: Evaluations, clients: int, alpha: float, draw: np.random.Generator) -> Integers:
-    """The client of each query: the shares of each task's queries are drawn from a Dirichlet."""
-    task = np.array(evaluations.task if evaluations.task is not None else [""] * evaluations.queries)
-    owner = np.empty(evaluations.queries, np.int64)
+def first_alike(evaluations: Evaluations) -> Integers:
+    """For each query the first one that it cannot be told from, ``(q,)``: by its text or by its embedding.
+
+    Long texts with the same beginning have one embedding, since encoders read only so much.
+    """
+    first = np.arange(evaluations.queries)
+
+    def root(query: int) -> int:
+        while first[query] != query:
+            query = int(first[query])
+        return query
+
+    columns: list[Iterable[object]] = [(row.tobytes() for row in evaluations.embeddings)]
+    if evaluations.text is not None:
+        columns.append(evaluations.text)
+    for column in columns:
+        seen: dict[object, int] = {}
+        for query, value in enumerate(column):
+            one, other = sorted((root(query), root(seen.setdefault(value, query))))
+            first[other] = one
+    return np.array([root(query) for query in range(len(first))], np.int64)
+
+
+def _owners(
+    evaluations: Evaluations, distinct: Integers, clients: int, alpha: float, draw: np.random.Generator
+) -> Integers:
+    """The client of each distinct query: the shares of each task's queries are drawn from a Dirichlet."""
+    task = np.array(evaluations.task if evaluations.task is not None else [""] * evaluations.queries)[distinct]
+    owner = np.empty(len(distinct), np.int64)
     for label in np.unique(task):
         rows = draw.permutation(np.flatnonzero(task == label))
         shares = draw.dirichlet(np.full(clients, alpha))
