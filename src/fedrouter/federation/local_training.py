@@ -1,6 +1,6 @@
 """Local training in a round of Algorithm 1: epochs of AdamW on a client's rows, in torch.
 
-Only this and DP-SGD need the [train] extra.
+Only this needs the [train] extra; DP-SGD does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
-from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, forward, hidden_sizes
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, hidden_sizes, outputs
 
 if TYPE_CHECKING:
     import torch
@@ -49,17 +49,19 @@ def train(
         inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
-        frozen = frozen_outputs(request.base, embeddings)[:, :, anchored] if request.base else None
+        frozen = None
+        if request.base:
+            frozen = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32))[:, :, anchored]
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
             loss_sum = 0.0
             for batch in torch.randperm(len(inputs)).split(request.batch_size):
                 hidden = network["trunk"](inputs[batch])
-                outputs = torch.stack([network[head](hidden) for head in HEADS], dim=1)
+                found = torch.stack([network[head](hidden) for head in HEADS], dim=1)
                 if request.shared_step:
-                    outputs = outputs + network["shared"](hidden)[:, :, None]
-                predicted = torch.stack([outputs[:, 0].sigmoid(), outputs[:, 1]], dim=1)  # (batch, 2, M)
+                    found = found + network["shared"](hidden)[:, :, None]
+                predicted = torch.stack([found[:, 0].sigmoid(), found[:, 1]], dim=1)  # (batch, 2, M)
                 own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
                 loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
                 if frozen is not None:
@@ -91,14 +93,6 @@ def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
                 state[f"{head}.{kind}"] += state[f"shared.{kind}"][index]
     names = {name: key for key, name in torch_names(request.weights).items()}
     return {name: state[names[name]] for name in request.returned_weights()}
-
-
-def frozen_outputs(base: Weights, embeddings: Embeddings) -> torch.Tensor:
-    """Outputs of a frozen network for these queries: accuracy and normalized cost, ``(n, 2, M)``."""
-    import torch
-
-    logits, cost = forward(base, embeddings)
-    return torch.from_numpy(np.stack([1 / (1 + np.exp(-logits)), cost], axis=1).astype(np.float32))
 
 
 def network_of(weights: Weights, dropout: float) -> torch.nn.ModuleDict:

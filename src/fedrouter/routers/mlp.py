@@ -146,6 +146,13 @@ def forward(weights: Weights, embeddings: Embeddings) -> tuple[Floats, Floats]:
     return Network(weights)(embeddings)
 
 
+def outputs(weights: Weights, embeddings: Embeddings) -> Floats:
+    """Predicted accuracy and normalized cost, ``(n, 2, M)``."""
+    logits, cost = forward(weights, embeddings)
+    with np.errstate(over="ignore"):
+        return np.stack([1 / (1 + np.exp(-logits)), cost], axis=1)
+
+
 @dataclass(frozen=True, eq=False)
 class MLPRouter(Router):
     """Weights of the network and the scale that turns its cost outputs into dollars."""

@@ -13,7 +13,6 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.dp.accountant import PrivacyAccountant
 from fedrouter.federation.dp.clusters import cluster_parts
-from fedrouter.federation.dp.dp_sgd import PrivateSteps, train
 from fedrouter.federation.dp.mechanism import Part, clipped, noised, scale
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.families.kmeans import KMeansSettings
@@ -259,50 +258,6 @@ def test_hello_tells_what_the_client_chose_to_tell():
     telling = Client("one", rows, PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0, models=("model-0",))))
     assert telling.answer("hello", HelloRequest()).models == ("model-0",)
     assert telling.accountant.spent() == 0
-
-
-def trained(rows, request, private):
-    return train(
-        request,
-        rows.embeddings[rows.query],
-        rows.model,
-        rows.accuracy,
-        request.scale.normalised(rows.cost, rows.model),
-        private,
-    )
-
-
-def test_one_row_moves_a_step_of_training_by_the_clip_norm_at_most(monkeypatch):
-    import torch
-
-    # Plain gradient descent with a rate of 1, so that the weights tell the gradient.
-    monkeypatch.setattr(torch.optim, "AdamW", lambda moving, lr, weight_decay: torch.optim.SGD(moving, lr=1.0))
-    request = TrainRequest(MODELS, WEIGHTS, SCALE, 1, 32, 1.0, 0.0, 0.01, 0.0, 0)
-    rows = drawn_evaluations(150)  # more than fit at once
-    more = with_one_more(rows, np.full(WIDTH, 1e3, np.float32), 1, 0.0, 1e6)
-    private = PrivateSteps(1, 1.0, 100.0, 1e-9)
-    before, after = (trained(some, request, private) for some in (rows, more))
-    step = np.concatenate([(after[name] - before[name]).ravel() for name in before]) * 100
-    assert 0.009 < np.linalg.norm(step) <= 0.01 * (1 + 1e-3)
-
-
-def test_training_has_noise_of_the_stated_scale(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.optim, "AdamW", lambda moving, lr, weight_decay: torch.optim.SGD(moving, lr=1.0))
-    weights = initial_weights(WIDTH, (200,), 3, 0)
-    request = TrainRequest(MODELS, weights, SCALE, 1, 32, 1.0, 0.0, 0.5, 0.0, 0)
-    nobody = drawn_evaluations(40).take([])
-    after = trained(nobody, request, PrivateSteps(4, 0.5, 10.0, 3.0))
-    moved = np.concatenate([(after[name] - weights[name]).ravel() for name in weights])
-    assert moved.std() == pytest.approx(3.0 * 0.5 / 10 * np.sqrt(4), rel=0.1)
-
-
-def test_a_gradient_that_is_no_number_counts_as_none():
-    huge = {name: np.full_like(array, 3e38) for name, array in WEIGHTS.items()}
-    request = TrainRequest(MODELS, huge, SCALE, 1, 32, 1e-3, 0.0, 1.0, 0.0, 0)
-    after = trained(drawn_evaluations(40), request, PrivateSteps(2, 0.5, 20.0, 1.0))
-    assert all(np.isfinite(array).all() for array in after.values())
 
 
 def clients(multiplier=1.0, rows=240):

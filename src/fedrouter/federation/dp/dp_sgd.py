@@ -1,38 +1,35 @@
-"""Local steps of training under differential privacy: DP-SGD, through opacus.
+"""Local steps of training under differential privacy: DP-SGD.
 
 Every step samples each row with the same probability (Poisson), clips each row's gradient, adds Gaussian noise to the
 sum and divides it by a number that does not depend on the rows. Probability and number of steps follow from the request
-and from the number of rows that the client *declares*, so neither reveals the true number. The loss is not sent.
+and from the number of rows that the client *declares*, so neither reveals the true number. The loss is not sent. There
+is no dropout, whatever the request says.
 
-The noise and the sampling come from torch's Mersenne Twister, seeded afresh for each answer with 63 bits of the
-operating system's: not a cryptographic generator (opacus's needs torchcsprng, which no longer installs). Opacus's
-``secure_mode`` adds up four draws for each number, so that the bits of a float do not reveal the sum.
+The sum consists of integers (:mod:`fedrouter.federation.dp.gradients`), and so does the noise, so no rounding of their
+sum depends on the rows. What is released is rounded once more to a grid of about 2^-10 standard deviations, the same
+for every log: on that grid, noise has the probabilities of a Gaussian up to a factor of about 1 ± 2^-36, which is less
+than 0.001 of ε for ten million numbers.
 """
 
 from __future__ import annotations
 
-import secrets
-import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from fedrouter.errors import BadMessage, MissingExtra
-from fedrouter.evaluations import Embeddings, Integers
-from fedrouter.federation.local_training import frozen_outputs, seeded_torch, to_train, weights_of
+from fedrouter.errors import BadMessage
+from fedrouter.evaluations import Floats, Integers
+from fedrouter.federation.dp.gradients import SHARED, SUM_BITS, Rows, clipped_sums
+from fedrouter.federation.dp.secure_random import gaussian, sampled
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
-from fedrouter.routers.mlp import HEADS, Weights
+from fedrouter.routers.mlp import HEADS, Weights, hidden_sizes
 
 if TYPE_CHECKING:
-    import torch
-
     from fedrouter.federation.verbs.train import TrainRequest
 
-AT_ONCE = 64
-"""Number of rows whose gradients are in memory at the same time: each is as large as the network."""
 MOST_STEPS = 100_000
+GRID_BITS = 10
 
 
 @dataclass(frozen=True)
@@ -53,78 +50,51 @@ class PrivateSteps:
         return cls(steps, rate, rate * noise.rows, noise.multiplier)
 
 
-def train(
-    request: TrainRequest,
-    embeddings: Embeddings,
-    model: Integers,
-    accuracy: npt.NDArray[np.float64],
-    cost: npt.NDArray[np.float64],
-    private: PrivateSteps,
-) -> Weights:
-    """Weights after these steps over the rows ``(n, …)``, with the loss of local_training.train."""
-    with seeded_torch(request.seed) as torch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # opacus's hooks warn that inputs need no gradient, which is intended
-        try:
-            from opacus.grad_sample import GradSampleModule  # type: ignore[import-untyped]
-            from opacus.optimizers import DPOptimizer  # type: ignore[import-untyped]
-        except ImportError:
-            raise MissingExtra("Differential privacy", "privacy") from None
-        generator = torch.Generator().manual_seed(secrets.randbits(63))
-        parts = to_train(request)
-        network = GradSampleModule(_whole(parts), loss_reduction="sum")
-        moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        optimizer = DPOptimizer(
-            torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay),
-            noise_multiplier=private.multiplier,
-            max_grad_norm=request.clip_norm,
-            expected_batch_size=private.batch,
-            generator=generator,
-            secure_mode=True,
-        )
-        inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
-        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
-        anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
-        frozen = frozen_outputs(request.base, embeddings)[:, :, anchored] if request.base else None
-
-        def losses(batch: Any) -> Any:
-            """The loss of each row."""
-            predicted = network(inputs[batch])
-            own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
-            found = ((own - targets[batch]) ** 2).sum(dim=1)
-            if frozen is not None:
-                moved = (predicted[:, :, anchored] - frozen[batch]) ** 2
-                found = found + request.distillation * moved.sum(dim=1).mean(dim=1)
-            return found
-
-        network.train()
-        for _ in range(private.steps):
-            sampled = torch.rand(len(inputs), generator=generator) < private.rate
-            pieces = sampled.nonzero()[:, 0].split(AT_ONCE)
-            for index, piece in enumerate(pieces):
-                optimizer.zero_grad()
-                losses(piece).sum().backward()
-                for parameter in moving:  # whatever weights were sent, NaN gradients count as zero
-                    parameter.grad_sample = torch.nan_to_num(parameter.grad_sample, 0.0, 0.0, 0.0)
-                optimizer.signal_skip_step(do_skip=index < len(pieces) - 1)
-                optimizer.step()
-            optimizer.zero_grad()
-        return weights_of(parts, request)
+def train(request: TrainRequest, rows: Rows, private: PrivateSteps) -> Weights:
+    """Weights after these steps over the rows, with the loss of local_training.train."""
+    weights = {name: array.astype(np.float64) for name, array in request.weights.items()}
+    if request.shared_step:
+        shape = (len(HEADS), hidden_sizes(request.weights)[-1])
+        weights |= {f"{SHARED}.weight": np.zeros(shape), f"{SHARED}.bias": np.zeros(shape[0])}
+    optimizer = AdamW(request.learning_rate, request.weight_decay)
+    for _ in range(private.steps):
+        chosen = rows.take(np.flatnonzero(sampled(len(rows.model), private.rate)))
+        gradients = {
+            name: noisy(total, private.multiplier) * (request.clip_norm / private.batch)
+            for name, total in clipped_sums(weights, chosen, request.clip_norm, request.heads_only).items()
+        }
+        optimizer.step(weights, gradients)
+    if request.shared_step:  # a head's weights are its own plus the shared ones
+        for index, head in enumerate(HEADS):
+            for kind in ("weight", "bias"):
+                weights[f"{head}.{kind}"] = weights[f"{head}.{kind}"] + weights[f"{SHARED}.{kind}"][index]
+    return {name: weights[name].astype(np.float32) for name in request.returned_weights()}
 
 
-def _whole(parts: Any) -> Any:
-    """The parts of a network as one module, from queries to accuracy and cost ``(n, 2, M)``."""
-    import torch
+def noisy(total: Integers, multiplier: float) -> Floats:
+    """A sum in units of 2^-40 of its sensitivity, with Gaussian noise, in units of the sensitivity."""
+    deviation = np.ldexp(multiplier, SUM_BITS)
+    noise = np.rint(deviation * gaussian(total.size)).astype(np.int64)
+    grid = max(0, int(np.floor(np.log2(deviation))) - GRID_BITS)
+    released = ((total + noise.reshape(total.shape)) >> grid) << grid
+    return np.asarray(np.ldexp(released.astype(np.float64), -SUM_BITS))
 
-    class Whole(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.parts = parts
 
-        def forward(self, queries: torch.Tensor) -> torch.Tensor:
-            hidden = self.parts["trunk"](queries)
-            outputs = torch.stack([self.parts[head](hidden) for head in HEADS], dim=1)
-            if "shared" in self.parts:
-                outputs = outputs + self.parts["shared"](hidden)[:, :, None]
-            return torch.stack([outputs[:, 0].sigmoid(), outputs[:, 1]], dim=1)
+class AdamW:
+    """The optimizer of local training (Loshchilov and Hutter, 2019) with torch's defaults; one for each answer."""
 
-    return Whole()
+    def __init__(self, learning_rate: float, weight_decay: float) -> None:
+        self._rate, self._decay = learning_rate, weight_decay
+        self._steps = 0
+        self._means: dict[str, Floats] = {}
+        self._squares: dict[str, Floats] = {}
+
+    def step(self, weights: dict[str, Floats], gradients: dict[str, Floats]) -> None:
+        """Move the weights that have a gradient, in place of the old ones."""
+        self._steps += 1
+        for name, gradient in gradients.items():
+            mean = self._means[name] = 0.9 * self._means.get(name, 0.0) + 0.1 * gradient
+            squares = self._squares[name] = 0.999 * self._squares.get(name, 0.0) + 0.001 * gradient**2
+            direction = mean / (1 - 0.9**self._steps)
+            direction = direction / (np.sqrt(squares / (1 - 0.999**self._steps)) + 1e-8)
+            weights[name] = weights[name] * (1 - self._rate * self._decay) - self._rate * direction

@@ -10,6 +10,9 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.accountant import Event
+from fedrouter.federation.dp.dp_sgd import PrivateSteps
+from fedrouter.federation.dp.dp_sgd import train as private_train
+from fedrouter.federation.dp.gradients import Rows
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SLACK, TOO_MANY, whole_number
@@ -25,7 +28,7 @@ from fedrouter.federation.verbs.verb import (
     Verb,
     Without,
 )
-from fedrouter.routers.mlp import HEADS, CostScale, Weights
+from fedrouter.routers.mlp import HEADS, CostScale, Weights, outputs
 
 MOST_STEP = 10.0
 """Learning rates that a weight may move in one step of AdamW; with its usual constants it stays below 7."""
@@ -108,16 +111,17 @@ def answer(client: ClientView, request: TrainRequest) -> Update:
 
 def noisy_answer(rows: NoisyRows, request: TrainRequest) -> Update:
     """DP-SGD; the number of rows is the one that the client declares, and the loss is not sent."""
-    from fedrouter.federation.dp.dp_sgd import PrivateSteps, train  # torch and opacus
-
     noise = rows.terms.settings
     steps = PrivateSteps.of(request, noise)
     rows.charge(Event("gaussian", noise.multiplier, steps.steps, steps.rate))
     own = rows.validation(rows.of_models(request, request.models), request.held_out, chosen=False)
     cost = np.clip(own.cost, noise.least_cost, noise.largest_cost)
     scaled = request.scale.normalised(cost, own.model)
-    weights = train(request, own.embeddings[own.query], own.model, own.accuracy, scaled, steps)
-    return Update(weights, noise.rows, 0.0)
+    anchored = np.array([request.models.index(name) for name in request.anchored], np.int64)
+    frozen = outputs(request.base, own.embeddings)[own.query][:, :, anchored] if request.base else None
+    embeddings = own.embeddings[own.query]
+    trained = Rows(embeddings, own.model, own.accuracy, scaled, anchored, frozen, request.distillation)
+    return Update(private_train(request, trained, steps), noise.rows, 0.0)
 
 
 def numbers(request: TrainRequest) -> int:
@@ -186,7 +190,7 @@ VERB = Verb(
     ),
     differential_privacy=NoisyMechanism(
         "clip_norm for each step (DP-SGD): the sum of the clipped gradients of a random sample of rows; always "
-        "Gaussian noise. The number of rows is the declared one, and the loss is not sent",
+        "Gaussian noise, and no dropout. The number of rows is the declared one, and the loss is not sent",
         noisy_answer,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
