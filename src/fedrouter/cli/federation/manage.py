@@ -1,29 +1,23 @@
-"""`fedrouter federation`: a federation across machines: create state directories, enroll clients, show status, stop."""
+"""`fedrouter federation`: a federation across machines: create state directories, enroll clients, stop."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedrouter.cli.federation.deliver import accept, pull, reject
+from fedrouter.cli.federation.rekey import rekey
 from fedrouter.cli.federation.run import run
+from fedrouter.cli.federation.status import DirectoryPath, status
 from fedrouter.cli.federation.work import client, coordinator
-from fedrouter.cli.gateway.stores import plain, shown_time
+from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
-if TYPE_CHECKING:
-    from fedrouter.deployment.state.directories import ClientDirectory, CoordinatorDirectory
-
 app = typer.Typer(help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True)
-DirectoryPath = Annotated[
-    Path, typer.Argument(metavar="DIR", help="State directory of the coordinator or of a client.")
-]
 CoordinatorPath = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")]
-MOST_NOTED = 5
-"""Entries of a client's record of refusals that `status` shows."""
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]
 
 
@@ -117,6 +111,9 @@ def enroll(
     path: CoordinatorPath,
     name: ClientName,
     public_key: Annotated[Path, typer.Argument(metavar="PUBLIC_KEY", help="The client's client.pub.")],
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="The client is on the roster: replace its key, after a rekey.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Put a client on the roster by its public key; from then on it may take part."""
@@ -126,7 +123,7 @@ def enroll(
 
     voice = Voice(as_json)
     key = read_public_key(public_key)
-    enrolled = put_on_roster(open_coordinator(path), name, key)
+    enrolled = put_on_roster(open_coordinator(path), name, key, new_key)
     when = "admitted now" if enrolled.node is not None else "admitted when the coordinator starts"
     voice.say(f"{name} is on the roster, {when}\nKey {fingerprint(key)}: compare it with the owner of the client")
     voice.next(f"fedrouter federation status {path}")
@@ -141,7 +138,7 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
 
     voice = Voice(as_json)
     remove_from_roster(open_coordinator(path), name)
-    voice.say(f"{plain(name)} is no longer on the roster; to return it needs a new state directory with a new key")
+    voice.say(f"{plain(name)} is no longer on the roster; to return it needs a new key (`fedrouter federation rekey`)")
     voice.result({"name": name, "enrolled": False})
 
 
@@ -151,105 +148,8 @@ app.command()(run)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)
-
-
-@app.command()
-def status(path: DirectoryPath, as_json: Json = False) -> None:
-    """Show the state of a coordinator (clients, runs) or of a client (process, connection)."""
-    from fedrouter.deployment.state.directories import CoordinatorDirectory, open_directory
-
-    voice = Voice(as_json)
-    directory = open_directory(path)
-    if isinstance(directory, CoordinatorDirectory):
-        _coordinator_status(voice, directory)
-    else:
-        _client_status(voice, directory)
-
-
-def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
-    from fedrouter.deployment.coordinator.enrollment import nodes_by_name, wait_until_ready
-    from fedrouter.deployment.runs.history import past_runs
-    from fedrouter.deployment.state.credentials import fingerprint
-    from fedrouter.deployment.state.process_lock import running
-
-    config, pid = directory.config(), running(directory.pid_file)
-    nodes = nodes_by_name(config, wait_until_ready(directory).nodes()) if pid else {}
-    clients: list[dict[str, Any]] = []
-    for name, enrolled in sorted(config.roster.items()):
-        node = nodes.get(name)
-        online = None if pid is None else bool(node and node.online)
-        since = node.since if node else None
-        clients.append({"name": name, "online": online, "since": since, "key": fingerprint(enrolled.public_key)})
-    runs = past_runs(directory)
-    state = f"is running (process {pid}); clients reach it at {config.address}" if pid else "is not running"
-    voice.say(f"The coordinator {state}\n")
-    if clients:
-        voice.table(["client", "state", "since (UTC)"], [_client_row(client) for client in clients], wrapped=["client"])
-    else:
-        voice.say("No client is on the roster yet.")
-    if runs:
-        voice.say("")
-        voice.table(
-            ["run", "what", "began (UTC)", "state"],
-            [[run.name, run.what, _short(run.began), plain(run.bundle or run.state)] for run in runs],
-            wrapped=["run", "state"],
-        )
-    if pid is None:
-        voice.next(f"fedrouter federation coordinator {directory.path}")
-    voice.result(
-        {
-            "home": str(directory.path),
-            "running": pid is not None,
-            "pid": pid,
-            "address": config.address,
-            "clients": clients,
-            "runs": [run.to_json() for run in runs],
-        }
-    )
-
-
-def _short(began: str | None) -> str:
-    """A time to the minute: the table's columns must fit on a terminal of 80 columns."""
-    return began[:16].replace("T", " ") if began else "-"
-
-
-def _client_row(client: dict[str, Any]) -> list[str]:
-    offline = "offline" if client["since"] else "never seen"
-    state = {None: "unknown", True: "online", False: offline}[client["online"]]
-    return [client["name"], state, shown_time(client["since"]) if client["since"] else "-"]
-
-
-def _client_status(voice: Voice, directory: ClientDirectory) -> None:
-    from fedrouter.deployment.client.connection import connection_error
-    from fedrouter.deployment.state.process_lock import running
-    from fedrouter.deployment.state.refusals import RefusalLog
-
-    config, pid = directory.config(), running(directory.pid_file)
-    problem = connection_error(config.coordinator, directory.authority)
-    evaluations = config.log or config.store
-    voice.say(f"The client {config.name} {f'is running (process {pid})' if pid else 'is not running'}")
-    voice.say(f"Evaluations: {evaluations or 'not set yet'}")
-    voice.say(f"Coordinator: {problem or f'{config.coordinator} answers'}")
-    noted = RefusalLog(directory.refusals).last(MOST_NOTED)
-    if noted:
-        voice.say(f"\nRefused or not used lately (all of it is in {directory.refusals.name}):")
-        for entry in noted:
-            voice.say(f"{plain(entry['time'])}   {plain(entry['event'])} {plain(entry['verb'])}: {plain(entry['why'])}")
-    if pid is None:
-        voice.next(f"fedrouter federation client {directory.path}{'' if evaluations else ' --log FILE'}")
-    voice.result(
-        {
-            "home": str(directory.path),
-            "name": config.name,
-            "running": pid is not None,
-            "pid": pid,
-            "coordinator": config.coordinator,
-            "reachable": problem is None,
-            "log": config.log,
-            "store": config.store,
-            "refusals": noted,
-        }
-    )
+app.command()(rekey)
+app.command()(status)
 
 
 @app.command()

@@ -30,19 +30,31 @@ def wait_until_ready(directory: CoordinatorDirectory) -> ControlClient:
     return control
 
 
-def enroll(directory: CoordinatorDirectory, name: str, public_key: str) -> EnrolledClient:
-    """Put a client on the roster; it is admitted at once if the coordinator runs, otherwise when it starts."""
+def enroll(directory: CoordinatorDirectory, name: str, public_key: str, new_key: bool = False) -> EnrolledClient:
+    """Put a client on the roster; it is admitted at once if the coordinator runs, otherwise when it starts.
+
+    With ``new_key`` the client is on the roster, and this key takes the place of its old one.
+    """
     with directory.editing() as config:
-        if check_name(name) in config.roster:
-            raise BadInput(f"client {name!r}: already on the roster; `fedrouter federation unenroll` removes it")
+        before = config.roster.get(check_name(name))
+        if before is not None and not new_key:
+            raise BadInput(
+                f"client {name!r}: already on the roster; --new-key replaces its key, `fedrouter federation unenroll` "
+                "removes it"
+            )
+        if before is None and new_key:
+            raise BadInput(f"client {name!r}: not on the roster, so there is no key to replace; enroll it")
         same = [other for other, client in config.roster.items() if client.public_key == public_key]
         if same:
             raise BadInput(f"client {name!r}: its key is already on the roster, as {same[0]!r}")
         node = None
         if running(directory.pid_file):
-            node = wait_until_ready(directory).register(public_key_pem(public_key))
+            control = wait_until_ready(directory)
+            node = control.register(public_key_pem(public_key))
         config = config.with_client(name, public_key, node)
         directory.write_config(config)
+        if before is not None and node is not None:
+            _unregister(control, before.public_key)
     return config.roster[name]
 
 
@@ -53,11 +65,15 @@ def unenroll(directory: CoordinatorDirectory, name: str) -> None:
             raise BadInput(f"client {name!r}: not on the roster; `fedrouter federation status` lists it")
         directory.write_config(config.without_client(name))
         if running(directory.pid_file):
-            key = public_key_pem(config.roster[name].public_key)
-            control = wait_until_ready(directory)
-            for node in control.nodes():
-                if node.public_key == key:
-                    control.unregister(node.id)
+            _unregister(wait_until_ready(directory), config.roster[name].public_key)
+
+
+def _unregister(control: ControlClient, public_key: str) -> None:
+    """Make the SuperLink no longer admit a key."""
+    key = public_key_pem(public_key)
+    for node in control.nodes():
+        if node.public_key == key:
+            control.unregister(node.id)
 
 
 def synchronize(directory: CoordinatorDirectory, control: ControlClient) -> FederationConfig:

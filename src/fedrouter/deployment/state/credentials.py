@@ -125,6 +125,11 @@ def read_authority(path: Path) -> bytes:
     return _certificate_pem(certificate)
 
 
+def valid_until(certificate: bytes) -> datetime:
+    """When a certificate (PEM) expires."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
 def fingerprint(public_key: str) -> str:
     """Fingerprint that two people compare over another channel, in the format of ``ssh-keygen -l``."""
     return _formatted(hashlib.sha256(base64.b64decode(public_key.split()[1])).digest())

@@ -125,7 +125,7 @@ class ControlClient:
             if KEY_USED_BEFORE in error.response.text:
                 raise BadInput(
                     "this key was removed from the roster before, and a SuperLink admits a key only once: "
-                    "the client needs a new state directory with a new key (`fedrouter federation init`)"
+                    "the client needs a new key (`fedrouter federation rekey`)"
                 ) from None
             raise Unreachable(f"{self._address}: the SuperLink refused ({error.response.status_code})") from None
         except httpx.TransportError as error:
