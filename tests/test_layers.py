@@ -71,6 +71,7 @@ ORDERS = {
         ("client", "middleware", "robust.middleware"),
         ("secagg.server",),
         ("families",),
+        ("rederivation",),
     ),
     "frontier": (("envelope",), ("curve",), ("verdict",)),
     "gateway": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.evaluations import Evaluations
@@ -35,6 +35,17 @@ if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
 
 
+class FollowsRuns(Protocol):
+    """See :class:`~fedrouter.federation.rederivation.Rederivation`."""
+
+    @property
+    def open(self) -> bool: ...
+
+    def follow(self, request: Any) -> int: ...
+
+    def derives(self, verb: str, request: Request[Any]) -> bool: ...
+
+
 class Client:
     """One participant of a federation.
 
@@ -51,6 +62,9 @@ class Client:
     encoder, normalised, weights : name of the encoder of its embeddings, whether they have length one, and a digest of
         the encoder's weights, if it is known
     identity : its long-term key, for secure aggregation
+    rederivation : derives the questions of a run from what the coordinator shows of it. With it, a question under masks
+        that does not follow is refused, and before anything is shown, minimum group sizes apply as without masks. None
+        trusts the coordinator to ask what the published software asks
     """
 
     def __init__(
@@ -63,6 +77,7 @@ class Client:
         normalised: bool = True,
         identity: Identity | None = None,
         weights: str | None = None,
+        rederivation: FollowsRuns | None = None,
     ) -> None:
         if not name.strip():
             raise BadInput("client name: expected a non-empty string")
@@ -73,6 +88,7 @@ class Client:
         self.weights = weights
         self.accountant: PrivacyAccountant | None = None
         self._identity = identity
+        self._rederivation = rederivation
         self._memory = memory or ShortMemory()
         self._evaluations = evaluations
         if privacy.differential_privacy:
@@ -92,12 +108,28 @@ class Client:
             raise BadMessage(f"{verb}: expected {asked.request.__name__}, got {type(request).__name__}")
         if self.privacy.secure_only and isinstance(asked.secure_sum, SecureSum) and not hidden:
             raise Refused(f"{verb}: client {self.name} answers it under secure aggregation only", "secure_only")
+        return cast(Reply, self._answered(asked, request, hidden, relaxed=hidden))
+
+    def reply_to_mask(self, verb: str, request: Request[Any]) -> Message:
+        """The reply to a question under masks, which must follow from what was shown of the run."""
+        run, asked = self._rederivation, verb_named(verb)
+        if run is None:
+            return self._answered(asked, request, hidden=True, relaxed=True)
+        # Of a run that is not shown, such as one that extends a router, only sums can be checked by themselves.
+        checked = isinstance(asked.disclosure, MinimumSizes) and verb != "train"
+        if not run.derives(verb, request) if run.open else not checked:
+            raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run so far", "question")
+        return self._answered(asked, request, hidden=True, relaxed=run.open)
+
+    def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, relaxed: bool) -> Message:
+        """The reply; ``relaxed`` where a sum needs no more say of single queries to be limited."""
+        verb = asked.name
         reply: Message
         try:
             if self.privacy.differential_privacy and self.accountant:
                 reply = self._noisy_reply(asked, request, self.privacy.differential_privacy, self.accountant)
             else:
-                reply = self._exact_reply(asked, request, hidden)
+                reply = self._exact_reply(asked, request, relaxed)
         except OverflowError:
             raise BadInput(
                 f"client {self.name}: embeddings with values this large cannot be summed exactly; normalize them to "
@@ -107,7 +139,7 @@ class Client:
             raise Refused(f"{verb}: its answer is a {type(reply).__name__}, which it does not state")
         if not hidden:
             self._memory.sent(verb, reply, self.accountant.report() if self.accountant else "")
-        return cast(Reply, reply)
+        return reply
 
     def _control(self) -> DisclosureControl | None:
         """The disclosure control for one answer.
@@ -181,5 +213,6 @@ class Client:
             self._memory,
             self._identity,
             rows,
-            partial(self.answer, hidden=True) if isinstance(verb.disclosure, SumsUnderMasks) else None,
+            self.reply_to_mask if isinstance(verb.disclosure, SumsUnderMasks) else None,
+            follow=self._rederivation.follow if self._rederivation else None,
         )

@@ -28,6 +28,7 @@ class ClientView:
     identity : its long-term key, for secure aggregation; None if it has none
     private_rows : its rows; None for a verb that states that it reads none
     reply_to_mask : its reply to another verb, which must not leave unmasked; None for a verb that does not mask one
+    follow : takes in what the coordinator shows of a run, and returns how much of it is known; None to ignore it
     """
 
     name: str
@@ -41,6 +42,7 @@ class ClientView:
     identity: Identity | None
     private_rows: PrivateRows | None
     reply_to_mask: Callable[[str, Request[Any]], Message] | None
+    follow: Callable[[Any], int] | None = None
 
     @property
     def rows(self) -> PrivateRows:

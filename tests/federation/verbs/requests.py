@@ -11,6 +11,7 @@ from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.excluded import ExcludedRequest
+from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
@@ -51,4 +52,5 @@ def requests():
         "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),
         "keys": KeysRequest("a session"),
         "excluded": ExcludedRequest("statistics", "counts that no values have"),
+        "follow": FollowRequest.of("a run", "its job", 0, []),
     }

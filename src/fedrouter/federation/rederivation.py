@@ -1,0 +1,184 @@
+"""A client derives the questions of a run for itself, and so refuses one that an honest coordinator could not ask.
+
+Learning is deterministic and reaches clients through ``ask`` alone. So a client that is shown the job of a run and the
+replies so far (totals, under secure aggregation) runs the same algorithm against them. What it asks next is what the
+coordinator must ask. The algorithm runs in a thread of its own, which waits wherever it asks something, so that a
+client does the coordinator's work once, and no earlier than needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from fedrouter.errors import BadMessage, FedrouterError, Refused
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Middleware, Question
+from fedrouter.federation.message import Message, Request, packed_digest
+from fedrouter.federation.verbs.follow import Exchange, FollowRequest
+from fedrouter.pool import ModelPool
+
+TOLERANCE = 1e-4
+"""Largest difference between a derived array and the one asked about, relative to the array's largest value. Linear
+algebra differs between machines in the last bits; eigenvectors multiply that by the inverse of the gap between two
+eigenvalues. Float32 keeps seven digits, so a gap of a thousandth of the largest eigenvalue leaves four."""
+WAIT = 600.0
+"""Seconds that the algorithm may take from one question to the next."""
+
+
+class Rederivation:
+    """The run that a client follows, one at a time; ``name`` is the client's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._run: _FollowedRun | None = None
+
+    def follow(self, request: FollowRequest) -> int:
+        """Take in what is shown of a run; returns the number of its exchanges that are known now."""
+        if self._run is None or self._run.name != request.run:
+            self.close()
+            self._run = _FollowedRun(request.run, request.job, self._name)
+        return self._run.show(request)
+
+    def derives(self, verb: str, request: Request[Any]) -> bool:
+        """Whether an honest coordinator asks this now, in the run that is followed."""
+        return self._run is not None and self._run.asks(verb, request)
+
+    @property
+    def open(self) -> bool:
+        """Whether a run is followed."""
+        return self._run is not None
+
+    def close(self) -> None:
+        """End the algorithm of the run, wherever it stands."""
+        if self._run:
+            self._run.close()
+            self._run = None
+
+
+class _FollowedRun:
+    def __init__(self, name: str, job: str, client: str) -> None:
+        self.name = name
+        self._job = job
+        self._digests: list[bytes] = []
+        try:
+            stated = json.loads(job)
+            family = FAMILIES[stated["family"]]
+            settings = family.settings.from_json(stated["settings"])
+            pool, seed, clients = ModelPool.from_json(stated["pool"]), int(stated["seed"]), tuple(stated["clients"])
+        except (KeyError, TypeError, ValueError, FedrouterError):
+            raise BadMessage("follow: a job that no coordinator states") from None
+        if client not in clients:
+            raise Refused(f"client {client}: is shown a run that it does not take part in", "secure_sum")
+        self._replies = _Replies(tuple(sorted(clients)))
+        work = threading.Thread(
+            target=self._replies.perform, args=(family.learn, pool, settings, seed), name="rederivation", daemon=True
+        )
+        work.start()
+
+    def show(self, request: FollowRequest) -> int:
+        if request.job != self._job:
+            raise Refused("follow: another job under the name of the same run", "secure_sum")
+        exchanges = request.shown()
+        known = len(self._digests)
+        for place, exchange in enumerate(exchanges, request.start):
+            found = _digest(exchange)
+            if place < known:
+                if self._digests[place] != found:
+                    raise Refused("follow: other replies than were shown before", "secure_sum")
+            elif place == len(self._digests):
+                self._replies.give([verb for verb, _ in exchange], [dict(replies) for _, replies in exchange])
+                self._digests.append(found)
+        return len(self._digests)
+
+    def asks(self, verb: str, request: Request[Any]) -> bool:
+        return any(
+            question.verb == verb and same_question(request, question.request) for question in self._replies.questions()
+        )
+
+    def close(self) -> None:
+        self._replies.close()
+
+
+class _Closed(BaseException):
+    """Ends the algorithm of a run that is not followed any longer; no algorithm catches it."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    questions: Sequence[Question[Any]]
+
+
+class _Replies(Middleware):
+    """The federation that the algorithm asks: it waits for the replies that the coordinator shows."""
+
+    def __init__(self, clients: tuple[str, ...]) -> None:
+        self._clients = clients
+        self._asked: SimpleQueue[_Asked] = SimpleQueue()
+        self._given: SimpleQueue[list[Mapping[str, Message]] | None] = SimpleQueue()
+        self._now: _Asked | None = None
+
+    def perform(self, learn: Any, pool: ModelPool, settings: Any, seed: int) -> None:
+        # After an error, as after the end, nothing more is asked: the replies shown cannot be learned from.
+        with contextlib.suppress(Exception, _Closed):
+            learn(self, pool, settings, seed)
+        self._asked.put(_Asked(()))
+
+    def clients(self) -> Sequence[str]:
+        return self._clients
+
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        self._asked.put(_Asked(questions))
+        given = self._given.get()
+        if given is None:
+            raise _Closed
+        return given
+
+    def questions(self) -> Sequence[Question[Any]]:
+        """What is asked now; waits until the algorithm has come to it."""
+        if self._now is None:
+            self._now = self._asked.get(timeout=WAIT)
+        return self._now.questions
+
+    def give(self, verbs: Sequence[str], replies: list[Mapping[str, Message]]) -> None:
+        """The replies to what is asked now."""
+        if [question.verb for question in self.questions()] != list(verbs):
+            raise Refused("follow: replies to what no honest coordinator asked", "secure_sum")
+        self._now = None
+        self._given.put(replies)
+
+    def close(self) -> None:
+        self._given.put(None)
+
+
+def same_question(asked: Request[Any], derived: Request[Any]) -> bool:
+    """Whether two requests are the same but for the rounding of one machine or another."""
+    (arrays, scalars), (own, own_scalars) = asked.pack(), derived.pack()
+    if json.loads(scalars) != json.loads(own_scalars) or set(arrays) != set(own):
+        return False
+    return all(_same_array(array, own[name]) for name, array in arrays.items())
+
+
+def _same_array(asked: Any, derived: Any) -> bool:
+    if asked.dtype != derived.dtype or asked.shape != derived.shape:
+        return False
+    if not np.issubdtype(asked.dtype, np.floating):
+        return np.array_equal(asked, derived)
+    most = float(np.abs(derived).max(initial=0.0))
+    return bool(np.array_equal(asked, derived, equal_nan=True) or (np.abs(asked - derived) <= TOLERANCE * most).all())
+
+
+def _digest(exchange: Exchange) -> bytes:
+    parts = [
+        packed_digest(reply.pack(), verb, number, name).hex()
+        for number, (verb, replies) in enumerate(exchange)
+        for name, reply in sorted(replies.items())
+    ]
+    return packed_digest(({}, json.dumps(parts)))

@@ -1,0 +1,218 @@
+"""A client that derives the questions of a run answers honest ones, to the bit, and refuses all others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Middleware, Question
+from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
+from fedrouter.federation.rederivation import TOLERANCE, Rederivation, same_question
+from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.federation.verbs.follow import FollowRequest
+from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.routers.features import Projection
+from fedrouter.testing.engines import content
+
+NAMES = tuple(f"client-{index}" for index in range(4))
+POOL = drawn_evaluations().pool
+SETTINGS = {
+    "kmeans": KMeansSettings(k_local=4, k_global=5),
+    "linear": FAMILIES["linear"].settings(),
+    "auto": AutoSettings(),
+    "mlp": MLPSettings(rounds=2, hidden=(8,), participation=0.8),
+}
+
+
+def clients():
+    logs = {name: drawn_evaluations(queries=80, dimension=6, seed=seed) for seed, name in enumerate(NAMES)}
+    return [Client(name, log, rederivation=Rederivation(name)) for name, log in logs.items()]
+
+
+class Unmasked(LocalFederation):
+    """Totals as secure aggregation gets them, by the same checks of a question, without making masks."""
+
+    def ask(self, verb, payload, to=None):
+        from fedrouter.federation.verbs.registry import verb_named
+        from fedrouter.federation.verbs.verb import SecureSum
+
+        asked = verb_named(verb)
+        if not isinstance(asked.secure_sum, SecureSum):
+            return super().ask(verb, payload, to)
+        names = sorted(self.clients() if to is None else to)
+        vectors = [
+            asked.secure_sum.flatten(payload, self._clients[name].reply_to_mask(verb, payload), len(names))
+            for name in names
+        ]
+        return {EVERYONE: asked.secure_sum.unflatten(payload, np.sum(vectors, axis=0, dtype=np.uint64), len(names))}
+
+
+def followed(family, federation, seed=3, change=None):
+    """Learn with clients that are shown the run; ``change`` bends the federation that learning asks."""
+    transcript = Transcript()
+    transcript.begin(family, SETTINGS[family].to_json(), seed, POOL, NAMES)
+    shown = Shown(federation, transcript)
+    recorded = Recorded(change(shown) if change else shown, transcript)
+    return FAMILIES[family].learn(recorded, POOL, SETTINGS[family], seed)
+
+
+@pytest.mark.parametrize("family", SETTINGS)
+def test_honest_runs_are_answered_as_if_nobody_checked(family):
+    trusting = Unmasked(
+        Client(one.name, drawn_evaluations(queries=80, dimension=6, seed=seed)) for seed, one in enumerate(clients())
+    )
+    expected = FAMILIES[family].learn(trusting, POOL, SETTINGS[family], 3).arrays()
+    found = followed(family, Unmasked(clients())).arrays()
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name], equal_nan=True) for name in found)
+
+
+def test_honest_runs_pass_real_masks():
+    pytest.importorskip("cryptography")
+    router = followed("kmeans", Secure(LocalFederation(clients())))
+    assert router.sums.count.sum() == followed("kmeans", Unmasked(clients())).sums.count.sum()
+
+
+class Bent(Middleware):
+    """A coordinator that asks something else than learning does."""
+
+    def __init__(self, federation, bend):
+        self.federation, self.bend = federation, bend
+
+    def clients(self):
+        return self.federation.clients()
+
+    def ask_all(self, questions, to=None):
+        return self.federation.ask_all([Question(one.verb, self.bend(one.verb, one.request)) for one in questions], to)
+
+
+def one_direction(verb, request):
+    """The attacker's own direction instead of the leading ones."""
+    if verb != "moments":
+        return request
+    directions = request.features["directions"].copy()
+    directions[:, 0] = drawn_evaluations(queries=80, dimension=6, seed=0).embeddings[0]
+    return replace(request, features=Projection(directions).arrays())
+
+
+def moved_centre(verb, request):
+    if verb != "statistics":
+        return request
+    centres = request.centres.copy()
+    centres[0] += 0.01
+    return replace(request, centres=centres)
+
+
+@pytest.mark.parametrize(("family", "bend"), [("linear", one_direction), ("kmeans", moved_centre)])
+def test_a_bent_question_is_refused(family, bend):
+    with pytest.raises(Refused, match="does not follow from the run"):
+        followed(family, Unmasked(clients()), change=lambda shown: Bent(shown, bend))
+
+
+def test_a_question_of_another_run_is_refused():
+    """The seed decides where K-means starts; a client that is shown one seed does not answer for another."""
+    federation, transcript = Unmasked(clients()), Transcript()
+    transcript.begin("kmeans", SETTINGS["kmeans"].to_json(), 3, POOL, NAMES)
+    recorded = Recorded(Shown(federation, transcript), transcript)
+    with pytest.raises(Refused):
+        FAMILIES["linear"].learn(recorded, POOL, SETTINGS["linear"], 3)
+
+
+def test_what_was_shown_cannot_be_shown_otherwise():
+    member = clients()[0]
+    transcript = Transcript()
+    transcript.begin("linear", {}, 0, POOL, NAMES)
+    reply = member.reply_to_mask("cost_scale", cost_scale())
+    exchange = (("cost_scale", {EVERYONE: reply}), ("second_moment", {EVERYONE: second(member)}))
+    first = derived_verbs(member, transcript)
+    shown = tuple(part for part in exchange if part[0] in first)
+    assert member.answer("follow", FollowRequest.of("run", transcript.job, 0, [shown])).known == 1
+    other = tuple((verb, {EVERYONE: replies[EVERYONE] + replies[EVERYONE]}) for verb, replies in shown)
+    with pytest.raises(Refused, match="other replies than were shown before"):
+        member.answer("follow", FollowRequest.of("run", transcript.job, 0, [other]))
+    with pytest.raises(Refused, match="another job"):
+        member.answer("follow", FollowRequest.of("run", transcript.job + " ", 1, []))
+
+
+def cost_scale():
+    from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+
+    return CostScaleRequest(POOL.names)
+
+
+def second(member):
+    return member.reply_to_mask("second_moment", SecondMomentRequest())
+
+
+def derived_verbs(member, transcript):
+    """Verbs of the first exchange of the run, which the client follows from here on."""
+    asking = []
+
+    class Stop(Exception):
+        pass
+
+    class First(Middleware):
+        def clients(self):
+            return NAMES
+
+        def ask_all(self, questions, to=None):
+            asking.extend(one.verb for one in questions)
+            raise Stop
+
+    with pytest.raises(Stop):
+        FAMILIES["linear"].learn(First(), POOL, FAMILIES["linear"].settings(), 0)
+    return asking
+
+
+def test_without_a_run_masks_do_not_lift_the_rule_on_the_say():
+    member = clients()[0]
+    wide = Projection(np.eye(6, dtype=np.float32))
+    few = drawn_evaluations(queries=30, dimension=6)
+    small = Client("client-0", few, rederivation=Rederivation("client-0"))
+    request = MomentsRequest(POOL.names, wide.arrays(), np.ones(3))
+    assert not small.reply_to_mask("moments", request).count.any()
+    assert Client("client-0", few).reply_to_mask("moments", request).count.any()
+    assert member.reply_to_mask("statistics", StatisticsRequest(np.zeros((1, 6), np.float32), POOL.names)).count.any()
+
+
+def test_a_client_that_restarts_is_shown_the_run_again():
+    """Its part in the exchange under way is lost; the next one shows everything from the start."""
+    transcript = Transcript()
+    transcript.begin("kmeans", SETTINGS["kmeans"].to_json(), 3, POOL, NAMES)
+    assert transcript.question(NAMES).request.start == 0
+    transcript.exchanges = [(("cluster", {}),), (("statistics", {}),)]
+    transcript.known = {"client-0": 2, "client-1": 1}
+    assert transcript.question(["client-0"]).request.start == 2
+    assert len(transcript.question(["client-0", "client-1"]).request.exchanges) == 1
+    assert transcript.question(NAMES).request.start == 0
+
+
+def test_rounding_is_tolerated_and_more_is_not():
+    centres = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    most = np.abs(centres).max()
+    asked = StatisticsRequest(centres, POOL.names)
+    assert same_question(StatisticsRequest(centres + np.float32(most * TOLERANCE / 2), POOL.names), asked)
+    assert not same_question(StatisticsRequest(centres + np.float32(most * TOLERANCE * 2), POOL.names), asked)
+    assert not same_question(StatisticsRequest(centres, POOL.names, fold=1), asked)
+    assert not same_question(StatisticsRequest(centres[:2], POOL.names), asked)
+
+
+def test_exchanges_survive_being_sent():
+    replies = {
+        one.name: one.answer("statistics", StatisticsRequest(np.zeros((1, 6), np.float32), POOL.names))
+        for one in clients()
+    }
+    request = FollowRequest.of("run", "{}", 0, [(("statistics", replies),)])
+    ((verb, back),) = FollowRequest.unpack(request.pack()).shown()[0]
+    assert verb == "statistics"
+    assert {name: content(reply) for name, reply in back.items()} == {n: content(r) for n, r in replies.items()}
