@@ -97,7 +97,7 @@ def test_floors_hold_under_masks_as_they_do_without():
 
 
 def test_everything_but_centroids_and_names_is_a_sum():
-    secure = {"keys", "shares", "masked", "agree", "unmask"}
+    secure = {"keys", "shares", "masked", "agree", "unmask", "excluded", "follow"}
     sums = {name for name, verb in VERBS.items() if isinstance(verb.secure_sum, SecureSum)}
     assert set(VERBS) - sums - secure == {"hello", "cluster"}
 
