@@ -109,6 +109,31 @@ def test_evaluate_gives_the_frontier_of_a_saved_router(simulated, table, tmp_pat
     assert all(Path(path).exists() for path in found["figures"])
 
 
+def test_evaluate_calibrate_and_coverage_open_with_the_same_verdict(simulated, table, tmp_path):
+    _, document = simulated
+    bundle = document["bundle"]
+    found = [
+        answer("evaluate", bundle, "--data", table),
+        answer("calibrate", bundle, "--data", table, "--min-accuracy", 0.5),
+        answer("coverage", "--data", table, "--bundle", bundle, "--out", tmp_path / "coverage"),
+    ]
+    assert len({one["verdict"] for one in found}) == 1
+    assert "coin toss between single models" in found[0]["verdict"]
+    # The router has seen three quarters of this file.
+    assert all(any("optimistic" in warning for warning in one["warnings"]) for one in found)
+    assert found[0]["baselines"]["mix"]["cost_to_match"]["1.0"] == pytest.approx(1)
+    shown = run_process("evaluate", bundle, "--data", table).stdout
+    assert shown.startswith(f"Verdict: {found[0]['verdict']}.\n")
+    page = (tmp_path / "coverage" / "coverage.html").read_text()
+    assert page.index("Verdict: ") < page.index("<svg")
+
+
+def test_the_report_opens_with_the_verdict(simulated):
+    out, document = simulated
+    page = (out / "report.html").read_text()
+    assert page.index(document["verdict"].partition(";")[0]) < page.index("<svg")
+
+
 def test_calibrate_finds_a_tradeoff_that_evaluate_agrees_with(simulated, table):
     _, document = simulated
     found = answer("calibrate", document["bundle"], "--data", table, "--max-cost", 0.0005)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +30,10 @@ class Voice:
 
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
+
+    def verdict(self, text: str, name: str = "Verdict") -> None:
+        """The first line of a result: whether a router is worth having. Models are named in files, so it is escaped."""
+        self.say(f"[bold]{name}:[/] {escape(text)}.\n")
 
     def warn(self, text: str) -> None:
         self.console.print("[bold yellow]warning[/]", text, soft_wrap=True)

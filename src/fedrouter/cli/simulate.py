@@ -141,8 +141,6 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
     """Write bundles and report; print the table, the next steps and the JSON."""
-    from rich.markup import escape
-
     from fedrouter.bundle import Provenance, save
     from fedrouter.encoders import OFFLINE
     from fedrouter.federation.families.registry import title
@@ -163,8 +161,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
 
     voice.say("")
     for name, verdict in comparison.verdicts.items():
-        voice.say(f"[bold]{title(name)}:[/] {escape(verdict.text)}.")
-    voice.say("")
+        voice.verdict(verdict.text, title(name))
     voice.table([HEADER[index] for index in SHORT], [[row[index] for index in SHORT] for row in rows(comparison)])
     voice.say("")
     for name in comparison.routers:

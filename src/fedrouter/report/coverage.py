@@ -141,7 +141,8 @@ def verdict(found: Mapping[str, Any]) -> str:
 def write_page(document: Mapping[str, Any], own: Coverage, figure: Figure, command: str, out: Path) -> Path:
     """Write ``coverage.html``, a self-contained page."""
     page = Page(f"Coverage of {document['data']}")
-    page.text(headline(document), "lead")
+    page.text(f"Verdict: {document['verdict']}.", "lead")
+    page.text(headline(document))
     page.text(precision(document))
     for warning in document["warnings"]:
         page.text(warning, "warning")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedrouter.cli.output import BundlePath, Json, Voice
-from fedrouter.cli.router.saved import open_with_data
+from fedrouter.cli.router.saved import open_with_data, verdict_on
 from fedrouter.errors import BadInput
 
 
@@ -33,6 +33,10 @@ def calibrate(
         min_accuracy=min_accuracy,
         share=None if share is None else _share(share),
     )
+    verdict, warnings = verdict_on(saved, dataset)
+    voice.verdict(verdict["verdict"])
+    for warning in warnings:
+        voice.warn(warning)
     voice.say(
         f"λ = [bold]{found.tradeoff:.6g}[/]: mean accuracy {found.accuracy:.3f}, cost {found.cost:.6g} USD per query "
         f"({found.basis} on {dataset.evaluations.queries:,} queries)"
@@ -46,6 +50,8 @@ def calibrate(
             "data": dataset.name,
             "target": {"max_cost": max_cost, "min_accuracy": min_accuracy, "share": share},
             **asdict(found),
+            **verdict,
+            "warnings": warnings,
         }
     )
 

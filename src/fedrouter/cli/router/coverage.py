@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.cli.router.saved import verdict_on
 from fedrouter.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ def _measure(
         evaluations = evaluations.over(ModelPool([*known, *extra]))
         shared = saved.router.cells()
     own = cover(evaluations, own_regions(evaluations, regions) if shared is None else shared.centres)
+    judged: dict[str, Any] = {"verdict": "no verdict: it takes a bundle (--bundle)", "verdicts": {}}
+    if saved is not None:
+        judged, optimistic = verdict_on(saved, dataset)
+        warnings += optimistic
     took_part = None if saved is None else _took_part(saved, dataset, client)
     joining = None if shared is None or saved is None else join(own, saved.router.pool, shared, took_part)
     document = {
@@ -107,6 +112,7 @@ def _measure(
         **own.to_json(),
         "joining": None if joining is None else joining.to_json(),
         "joining_told": _remarks(saved, joining),
+        **judged,
         "partners": partners(own) if saved is None else None,
         "errors": None if saved is None else _errors(saved, dataset, warnings),
         "warnings": warnings,
@@ -162,6 +168,7 @@ def _say(voice: Voice, found: dict[str, Any], own: Coverage) -> None:
 
     from fedrouter.report import coverage as report
 
+    voice.verdict(found["verdict"])
     size = f"{own.rows:,} rows, {found['queries']:,} queries, {len(own.count)} regions ({found['regions_from']})"
     voice.say(f"{escape(found['data'])}: {size}\n")
     voice.table(report.MODEL_HEADER, [[escape(cell) for cell in row] for row in report.model_rows(own)])

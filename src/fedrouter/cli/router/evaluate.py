@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrouter.cli.output import BundlePath, Json, Voice
-from fedrouter.cli.router.saved import open_with_data
+from fedrouter.cli.router.saved import open_with_data, verdict_on
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def evaluate(
 
 def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
     from fedrouter.federation.families.registry import title
-    from fedrouter.frontier import sweep
+    from fedrouter.frontier import mix, sweep
     from fedrouter.report.plots import PER, draw_frontier, draw_shares
     from fedrouter.report.style import require_matplotlib, write
 
@@ -55,7 +55,9 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
     saved, dataset = open_with_data(bundle, data)
     queries, truth = dataset.evaluations.queries, dataset.evaluations.grid()
     frontier = sweep(saved.router.estimate(dataset.evaluations.embeddings), truth)
-    areas, points, name = frontier.measures, frontier.points(), title(saved.router.family)
+    measures, points, name = frontier.measures, frontier.points(), title(saved.router.family)
+    verdict, warnings = verdict_on(saved, dataset)
+    voice.verdict(verdict["verdict"])
 
     shown = []
     for point in points[:: len(points) // 10]:
@@ -67,8 +69,9 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
         shown,
         title=f"{name} on {dataset.name}, {queries:,} queries",
     )
-    voice.say(f"\nauc {areas.auc:.3f}   aiq {areas.aiq:.3f}   top accuracy {areas.max_accuracy:.3f}")
-    warnings = [frontier.collapse] if frontier.collapse else []
+    voice.say(f"\naiq {measures.aiq:.3f}   auc {measures.auc:.3f}   top accuracy {measures.max_accuracy:.3f}")
+    if frontier.collapse:
+        warnings.append(frontier.collapse)
     if not truth.known.all():
         share = 1 - truth.known.mean()
         warnings.append(f"{share:.0%} of the answers are unknown; each query is routed among the models known for it")
@@ -80,7 +83,7 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
         figures += write(draw_frontier(frontier, truth, name), out / "frontier")
         figures += write(draw_shares({name: frontier}, dataset.name), out / "shares")
         voice.say("Figures: " + ", ".join(map(str, figures)))
-    voice.next(f"fedrouter calibrate {bundle} --data {data} --max-cost {areas.max_cost / 2:.2g}")
+    voice.next(f"fedrouter calibrate {bundle} --data {data} --max-cost {measures.max_cost / 2:.2g}")
     voice.result(
         {
             "bundle": str(bundle),
@@ -89,7 +92,9 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
             "encoder": saved.encoder.name,
             "queries": queries,
             "models": list(frontier.pool.names),
-            "areas": areas.to_json(),
+            **verdict,
+            "areas": measures.to_json(),
+            "baselines": {"mix": mix(truth).measures.to_json()},
             "frontier": points,
             "warnings": warnings,
             "figures": [str(path) for path in figures],

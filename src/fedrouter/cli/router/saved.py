@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from fedrouter.routers.base import Router
 
 
+NO_VERDICT = "no verdict: it takes a table with several models' answers to each query"
+OPTIMISTIC = "the router was trained on queries of this very file, so the verdict is optimistic"
+
+
 def open_with_data(bundle: Path, data: Path) -> tuple[Bundle, Dataset]:
     """A bundle, and data read with its encoder and pool."""
     from fedrouter.bundle import load
@@ -42,6 +46,19 @@ def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Datase
     if dataset.encoder.weights is not None:  # the text was encoded here and now
         saved.encoder.require(dataset.encoder, str(saved.path))
     return dataset
+
+
+def verdict_on(saved: Bundle, dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
+    """Whether the saved router is worth having on this data, as part of the JSON output, and what to warn about."""
+    from fedrouter.frontier import judge
+
+    evaluations = dataset.evaluations.over(saved.router.pool)
+    truth, estimates = evaluations.grid(), saved.router.estimate(evaluations.embeddings)
+    if not ((truth.known & estimates.usable).sum(axis=1) >= 2).any():
+        return {"verdict": NO_VERDICT, "verdicts": {}}, []
+    verdict = judge(estimates, truth)
+    trained = saved.manifest["data_digest"] == dataset.digest
+    return {"verdict": verdict.text, "verdicts": {saved.router.family: verdict.to_json()}}, [OPTIMISTIC] * trained
 
 
 def areas_before_and_after(
