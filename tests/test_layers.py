@@ -51,7 +51,7 @@ ORDERS = {
         ("read",),
         ("simulator", "split"),
     ),
-    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("launcher",)),
+    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",)),
     "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
     "engines": (("flower", "local"),),
     "experiments": (
@@ -258,15 +258,13 @@ def test_only_the_command_line_prints():
     assert not {module for module in printing if not module.startswith("fedrouter.cli.")}
 
 
-def test_only_one_room_and_the_launcher_import_flower():
+def test_only_one_room_imports_flower():
     importing = {
         module
         for module, path in modules().items()
         if any(name.split(".")[0] == "flwr" for name in imported(ast.parse(path.read_text())))
     }
-    assert {module for module in importing if not module.startswith("fedrouter.engines.flower.")} <= {
-        "fedrouter.deployment.launcher"
-    }
+    assert not {module for module in importing if not module.startswith("fedrouter.engines.flower.")}
 
 
 def test_only_verbs_and_the_client_see_private_rows():

@@ -135,7 +135,7 @@ def test_a_client_killed_in_a_round_costs_only_its_contribution(federation, mirr
 
 
 def test_a_run_that_is_done_is_not_done_again_and_another_of_its_name_is_refused(federation):
-    assert submit(federation.coordinator, "plain-kmeans", KMEANS).id is None
+    assert submit(federation.coordinator, "plain-kmeans", KMEANS).done
     with pytest.raises(Exception, match="other settings"):
         submit(federation.coordinator, "plain-kmeans", replace(KMEANS, seed=1))
 
@@ -173,8 +173,8 @@ def test_no_prompt_and_no_embedding_is_found_in_anything_left_behind(federation)
     places = list(left_behind(federation))
     names = {str(path) for path, _ in places}
     # The search looks where things are: databases, journals, checkpoints, logs, outputs, bundles.
-    for part in ("superlink.db", "superlink.log", "supernode.log", "journal.sqlite", "coordinator.output",
-                 "checkpoint-kept", "progress.jsonl", "router.safetensors", ":sent:", "apps"):  # fmt: skip
+    for part in ("superlink.db", "superlink.log", "journal.sqlite", "coordinator.output",
+                 "checkpoint-kept", "progress.jsonl", "router.safetensors", ":sent:", "client.log"):  # fmt: skip
         assert any(part in name for name in names), part
     prompts = {mark.split(" ", 1)[1].encode() for mark in federation.marks}
     embeddings = Needles(np.concatenate(federation.embeddings))

@@ -5,7 +5,6 @@
 - ``coordinator/``: the coordinator process and its roster of enrolled clients
 - ``runs/``: one training run: its job, handshake, progress, result and history
 - ``delivery/``: accepted bundles, offered by the coordinator and pulled by clients
-- ``launcher.py``: what Flower's processes load; it connects the packages above with ``engines/flower``
 
 Each package imports only those above it. Everything specific to Flower is in :mod:`fedrouter.engines.flower`.
 """

@@ -4,13 +4,20 @@ import asyncio
 
 import pytest
 
-from fedrouter.engines.flower.access_filter import CLIENT_PATHS, AccessFilter, from_own_machine
+from fedrouter.engines.flower.access_filter import (
+    CLIENT_PATHS,
+    MOST_OTHERWISE,
+    MOST_UPLOADED,
+    UPLOAD,
+    AccessFilter,
+    from_own_machine,
+)
 
 STRANGER, LOOPBACK = ("203.0.113.7", 50000), ("127.0.0.1", 50000)
 SERVER = ("192.0.2.1", 9092)
 
 
-def asked(path, client, method="POST", kind="http", server=SERVER):
+def asked(path, client, method="POST", kind="http", server=SERVER, lengths=("10",)):
     """Whether a request comes through, and else what is answered."""
     sent = []
 
@@ -21,6 +28,7 @@ def asked(path, client, method="POST", kind="http", server=SERVER):
         sent.append(event.get("status", event["type"]))
 
     scope = {"type": kind, "path": path, "method": method, "client": client, "server": server}
+    scope["headers"] = [(b"host", b"coordinator"), *((b"content-length", length.encode()) for length in lengths)]
     asyncio.run(AccessFilter(behind)(scope, None, send))
     return sent[0]
 
@@ -71,6 +79,15 @@ def test_an_address_of_the_same_network_is_a_strangers():
     assert not from_own_machine({"client": ("::ffff:192.0.2.1", 1), "server": None})
 
 
+@pytest.mark.parametrize("client", [STRANGER, LOOPBACK])
+def test_a_body_too_large_or_of_unstated_size_is_refused_before_it_is_read(client):
+    for path in sorted(CLIENT_PATHS):
+        most = MOST_UPLOADED if path == UPLOAD else MOST_OTHERWISE
+        assert asked(path, client, lengths=(str(most),)) == "through"
+        for lengths in ((str(most + 1),), ("1e3",), ("-1",), ("",), (), ("1", "2")):
+            assert asked(path, client, lengths=lengths) == 413
+
+
 def test_the_filter_lets_the_server_start():
     assert asked("", None, kind="lifespan") == "through"
 
@@ -78,5 +95,6 @@ def test_the_filter_lets_the_server_start():
 def test_flower_still_serves_what_nodes_need_where_the_filter_has_it():
     fleet = pytest.importorskip("flwr.superlink.routers.fleet.router")
     served = {route.path for route in fleet.router.routes}
-    assert served - CLIENT_PATHS == {"/v1/fleet/register-node", "/v1/fleet/unregister-node"}
+    unneeded = {"/v1/fleet/register-node", "/v1/fleet/unregister-node", "/v1/fleet/get-fab"}
+    assert served - CLIENT_PATHS == unneeded
     assert served >= CLIENT_PATHS

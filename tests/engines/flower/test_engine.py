@@ -1,27 +1,25 @@
 """The Flower engine: the same answers as in one process, and whatever a client does costs that client alone."""
 
 import json
+from dataclasses import replace
 from functools import cached_property
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
-from flwr.common.constant import ErrorCode
-from flwr.supercore.task_identity import TaskIdentity
 
 from conftest import drawn_evaluations
-from engines.flower.in_memory_grid import InMemoryGrid, altered
+from engines.flower.in_memory_link import InMemoryLink
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.engines.flower import engine
-from fedrouter.engines.flower.client_app import error_type, make_client_app
-from fedrouter.engines.flower.engine import FlowerFederation, error_reason
-from fedrouter.engines.flower.records import from_records, to_records
+from fedrouter.engines.flower.answering import error_type
+from fedrouter.engines.flower.encoding import Part, decode, encode
+from fedrouter.engines.flower.engine import FlowerFederation, refusal
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.federation import Question
 from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.journal import Journal
@@ -38,30 +36,23 @@ REQUEST = CostScaleRequest(POOL.names)
 PROMPT = "my secret prompt"
 
 
-@pytest.fixture(autouse=True)
-def in_a_flower_process(monkeypatch):
-    """Flower lets only its own processes write messages."""
-    for name, value in (("run_id", 1), ("task_id", 1), ("node_id", 1)):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", value, raising=False)
-
-
 def clients():
     return {name: Client(name, drawn_evaluations(queries=120, seed=len(name))) for name in NODES}
 
 
 def over_flower(timeout=5.0, members=NODES, also=None, **failures):
-    """A federation over a grid in memory, and what it reported."""
+    """A federation over a link in memory, and what it reported."""
     dropped = []
-    grid = InMemoryGrid({NODES[name]: client for name, client in clients().items()} | (also or {}), **failures)
+    link = InMemoryLink({NODES[name]: client for name, client in clients().items()} | (also or {}), **failures)
     report = lambda *report: dropped.append(report)  # noqa: E731
-    return FlowerFederation(grid, members, timeout, report, pause=0.01), dropped
+    return FlowerFederation(link, members, timeout, report), dropped
 
 
 def make_engine(clients):
-    """The engine over a grid in memory, in which a dropped reply is an error."""
+    """The engine over a link in memory, in which a dropped reply is an error."""
     nodes = {client.name: number for number, client in enumerate(clients, 11)}
-    grid = InMemoryGrid({nodes[client.name]: client for client in clients})
-    return FlowerFederation(grid, nodes, 5.0, lambda *report: pytest.fail(str(report)), pause=0.01)
+    link = InMemoryLink({nodes[client.name]: client for client in clients})
+    return FlowerFederation(link, nodes, 5.0, lambda *report: pytest.fail(str(report)))
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS)
@@ -71,11 +62,40 @@ def test_the_flower_engine_keeps_the_contract(check):
 
 def test_a_request_is_written_and_pushed_once_for_all_clients(monkeypatch):
     written = []
-    monkeypatch.setattr(engine, "to_records", lambda message: written.append(message) or to_records(message))
+    monkeypatch.setattr(engine, "encode", lambda parts: written.append(parts) or encode(parts))
     federation, _ = over_flower()
     federation.ask("cost_scale", REQUEST)
-    assert written == [REQUEST]
-    assert federation._grid.pushes == 1
+    assert written == [[Part("cost_scale", REQUEST.pack())]]
+    assert federation._link.pushes == 1
+
+
+def test_several_questions_travel_in_one_exchange():
+    federation, dropped = over_flower()
+    hello, scale = federation.ask_all([Question("hello", HelloRequest()), Question("cost_scale", REQUEST)])
+    assert federation._link.pushes == 1
+    assert sorted(federation._link.asked) == sorted(NODES.values())
+    honest = LocalFederation(clients().values())
+    assert {name: reply.models for name, reply in hello.items()} == {
+        name: reply.models for name, reply in honest.ask("hello", HelloRequest()).items()
+    }
+    assert {name: reply.total for name, reply in scale.items()} == {
+        name: reply.total for name, reply in honest.ask("cost_scale", REQUEST).items()
+    }
+    assert dropped == []
+
+
+def test_a_question_that_a_client_does_not_answer_costs_none_of_the_others():
+    class Selective(Client):
+        def answer(self, verb, request, hidden=False):
+            if verb == "hello":
+                raise Refused(PROMPT)
+            return super().answer(verb, request, hidden)
+
+    federation, dropped = over_flower(also={12: Selective("beta", drawn_evaluations())})
+    hello, scale = federation.ask_all([Question("hello", HelloRequest()), Question("cost_scale", REQUEST)])
+    assert list(hello) == ["alpha", "gamma"]
+    assert list(scale) == ["alpha", "beta", "gamma"]
+    assert dropped == [("beta", "hello", "refused: its privacy settings forbid it")]
 
 
 def test_a_request_is_packed_once_and_a_reply_once_from_client_to_server(monkeypatch, tmp_path):
@@ -86,87 +106,77 @@ def test_a_request_is_packed_once_and_a_reply_once_from_client_to_server(monkeyp
     monkeypatch.setattr(Message, "_packed", counted)
     journals = {name: Journal(tmp_path / name) for name in NODES}
     rows = drawn_evaluations(queries=120)
-    grid = InMemoryGrid({node: Client(name, rows, memory=journals[name]) for name, node in NODES.items()})
-    federation = Checked(FlowerFederation(grid, NODES, 5.0, lambda *report: pytest.fail(str(report)), pause=0.01))
+    link = InMemoryLink({node: Client(name, rows, memory=journals[name]) for name, node in NODES.items()})
+    federation = Checked(FlowerFederation(link, NODES, 5.0, lambda *report: pytest.fail(str(report))))
     assert len(federation.ask("cost_scale", CostScaleRequest(POOL.names))) == 3
     assert sorted(packed) == ["CostScaleRequest", *["LogCostSums"] * 3]
     for journal in journals.values():
         journal.close()
 
 
-def test_if_nothing_can_be_pushed_every_client_is_reported():
-    class Down(InMemoryGrid):
-        def push_messages(self, messages):
-            raise ConnectionError(PROMPT)
+def test_a_client_that_cannot_be_asked_is_reported():
+    class Partial(InMemoryLink):
+        def push(self, content, nodes, ttl):
+            return ["", *super().push(content, nodes, ttl)[1:]]
 
-    class Refusing(InMemoryGrid):
-        def push_messages(self, messages):
-            return []
-
-    class Partial(InMemoryGrid):
-        def push_messages(self, messages):
-            return [None, *list(super().push_messages(messages))[1:]]
-
-    for grid, reason, answered in (
-        (Down, "could not be asked (ConnectionError)", []),
-        (Refusing, "could not be asked", []),
-        (Partial, "could not be asked", ["beta", "gamma"]),
-    ):
-        dropped = []
-        nodes = {NODES[name]: client for name, client in clients().items()}
-        federation = FlowerFederation(grid(nodes), NODES, 5.0, lambda *report: dropped.append(report), pause=0.01)  # noqa: B023
-        assert list(federation.ask("cost_scale", REQUEST)) == answered
-        assert dropped == [(name, "cost_scale", reason) for name in NODES if name not in answered]
+    dropped = []
+    nodes = {NODES[name]: client for name, client in clients().items()}
+    federation = FlowerFederation(Partial(nodes), NODES, 5.0, lambda *report: dropped.append(report))
+    assert list(federation.ask("cost_scale", REQUEST)) == ["beta", "gamma"]
+    assert dropped == [("alpha", "cost_scale", "could not be asked")]
 
 
-def swapped(reply, **parts):
-    return [altered(reply, content=RecordDict({**dict(reply.content), **parts}))]
+def altered(arrived, **scalars):
+    """What arrived, with other scalars in it."""
+    part = decode(arrived.content)[0]
+    arrays, text = part.packed
+    lie = encode([replace(part, packed=(arrays, json.dumps({**json.loads(text), **scalars})))])
+    return [replace(arrived, content=lie)]
 
 
-def another(array):
-    def failure(reply):
-        return swapped(reply, arrays=ArrayRecord({**dict(reply.content["arrays"]), "count": array}))
+def another(**arrays):
+    """What arrived, with other arrays in it."""
+
+    def failure(arrived):
+        part = decode(arrived.content)[0]
+        lie = encode([replace(part, packed=({**part.packed[0], **arrays}, part.packed[1]))])
+        return [replace(arrived, content=lie)]
 
     return failure
 
 
-PICKLED = Array("object", (1,), "numpy.ndarray", b"\x80\x04\x95")
-TORCHED = Array("float32", (1,), "torch.Tensor", b"12")
-HUGE = Array(np.zeros(10**6))
+def failed(word):
+    return lambda arrived: [replace(arrived, content=encode([Part("cost_scale", error=word)]))]
+
+
 FAILURES = {
-    "silence": (lambda reply: [], "no answer within 0.2 s"),
-    "an error of the client's": (
-        lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "BadInput"))],
-        "refused: BadInput",
+    "silence": (lambda arrived: [], "no answer within 0.2 s"),
+    "an error of the client's": (failed("BadInput"), "refused: BadInput"),
+    "an error with a text": (failed(f"ValueError: {PROMPT}"), "refused"),
+    "an error of the SuperLink's": (
+        lambda arrived: [replace(arrived, content=None, reason="not connected")],
+        "not connected",
     ),
-    "an error with a text": (
-        lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, f"ValueError: {PROMPT}"))],
-        "refused",
-    ),
-    "a crash": (lambda reply: [altered(reply, error=Error(ErrorCode.CLIENT_APP_CRASHED, PROMPT))], "its process died"),
-    "an error nobody knows": (lambda reply: [altered(reply, error=Error(77, PROMPT))], "no answer"),
-    "someone else's answer": (lambda reply: [altered(reply, src_node_id=99)], "answered by someone else"),
+    "someone else's answer": (lambda arrived: [replace(arrived, node=99)], "answered by someone else"),
     "an answer to something else": (
-        lambda reply: [altered(reply, reply_to_message_id="message-99")],
+        lambda arrived: [replace(arrived, message_id="message-99")],
         "no answer within 0.2 s",
     ),
-    "no records": (lambda reply: [altered(reply, content=RecordDict({"x": ConfigRecord({"json": PROMPT})}))], "arrays"),
-    "no arrays": (lambda reply: swapped(reply, arrays=ConfigRecord({"a": PROMPT})), "arrays and scalars"),
-    "scalars that are no JSON": (lambda reply: swapped(reply, scalars=ConfigRecord({"json": PROMPT})), "do not fit"),
-    "scalars that are no text": (lambda reply: swapped(reply, scalars=ConfigRecord({"json": 7})), "not text"),
-    "more scalars": (
-        lambda reply: swapped(reply, scalars=ConfigRecord({"json": "{}", "more": PROMPT})),
-        "arrays and scalars",
+    "nothing": (lambda arrived: [replace(arrived, content=b"")], "cannot be read"),
+    "bytes of something else": (lambda arrived: [replace(arrived, content=PROMPT.encode())], "cannot be read"),
+    "an answer cut short": (lambda arrived: [replace(arrived, content=arrived.content[:-1])], "cannot be read"),
+    "an answer with more": (lambda arrived: [replace(arrived, content=arrived.content + b"x")], "cannot be read"),
+    "answers to more questions": (
+        lambda arrived: [replace(arrived, content=encode(2 * decode(arrived.content)))],
+        "answers to other questions",
     ),
-    "a field too many": (
-        lambda reply: swapped(reply, arrays=ArrayRecord({**dict(reply.content["arrays"]), "more": Array(np.ones(2))})),
-        "do not fit",
+    "an answer to another verb": (
+        lambda arrived: [replace(arrived, content=encode([replace(decode(arrived.content)[0], verb="hello")]))],
+        "answers to other questions",
     ),
-    "a field of another type": (another(Array(np.ones(3))), "count must be int64"),
-    "a pickle": (another(PICKLED), "cannot be read"),
-    "another kind of tensor": (another(TORCHED), "cannot be read"),
-    "rubbish bytes": (another(Array("int64", (3,), "numpy.ndarray", b"rubbish")), "cannot be read"),
-    "far too much": (another(HUGE), "larger than its request allows"),
+    "a scalar too many": (lambda arrived: altered(arrived, more=PROMPT), "do not fit"),
+    "a field too many": (another(more=np.ones(2)), "do not fit"),
+    "a field of another type": (another(count=np.ones(3)), "count must be int64"),
 }
 
 
@@ -184,7 +194,7 @@ def test_a_failure_costs_that_clients_contribution_and_nothing_else(name):
 
 
 def test_an_answer_that_comes_twice_counts_once():
-    federation, dropped = over_flower(node12=lambda reply: [reply, reply])
+    federation, dropped = over_flower(node12=lambda arrived: [arrived, arrived])
     assert len(federation.ask("cost_scale", REQUEST)) == 3
     assert dropped == []
 
@@ -199,15 +209,6 @@ def test_a_client_that_is_no_longer_on_the_roster_is_one_that_does_not_answer():
     federation, dropped = over_flower()
     assert list(federation.ask("cost_scale", REQUEST, ["beta", "zeta"])) == ["beta"]
     assert dropped == [("zeta", "cost_scale", "not on the roster")]
-
-
-def test_a_reply_that_cannot_even_be_fetched_keeps_no_other_away():
-    def broken(reply):
-        raise ValueError(PROMPT)
-
-    federation, dropped = over_flower(node11=broken)
-    assert list(federation.ask("cost_scale", REQUEST)) == ["beta", "gamma"]
-    assert dropped == [("alpha", "cost_scale", "unreadable reply (ValueError)")]
 
 
 def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
@@ -227,12 +228,11 @@ def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
         careless.error = error
         arrived = []
         federation, dropped = over_flower(
-            also={12: careless}, node12=lambda reply, into=arrived: into.append(reply) or [reply]
+            also={12: careless}, node12=lambda each, into=arrived: into.append(each) or [each]
         )
         assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "gamma"]
         assert dropped == [("beta", "cost_scale", f"refused: {word}")]
-        assert PROMPT not in repr(arrived[0])
-        assert PROMPT.encode() not in arrived[0].deflate()
+        assert PROMPT.encode() not in arrived[0].content
 
 
 def test_a_class_of_another_package_is_reported_as_the_built_in_one():
@@ -240,25 +240,9 @@ def test_a_class_of_another_package_is_reported_as_the_built_in_one():
     assert error_type(type("ValueError", (Exception,), {})()) == "Exception"
 
 
-@pytest.mark.parametrize("text", [None, "", "two words", "a" * 41, "\x1b[31mred", "line\nbreak", "é"])
+@pytest.mark.parametrize("text", ["", "two words", "a" * 41, "\x1b[31mred", "line\nbreak", "é"])
 def test_of_an_errors_text_only_one_plain_word_is_believed(text):
-    assert error_reason(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text) == "refused"
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_a_handler(verb):
-    assert f"query.{verb}" in make_client_app(clients().__getitem__)._registered_funcs
-
-
-def test_a_message_survives_the_records():
-    client = clients()["alpha"]
-    reply = client.answer("cost_scale", REQUEST)
-    arrays_back, scalars = from_records(to_records(reply))
-    again = type(reply).unpack((arrays_back, scalars))
-    assert again.total == reply.total
-    assert (again.count == reply.count).all()
-    with pytest.raises(BadMessage, match="larger"):
-        from_records(to_records(reply), most=-(10**6))
+    assert refusal(text) == "refused"
 
 
 def test_hello_names_only_models_with_enough_rows():
@@ -284,12 +268,8 @@ def test_a_hello_that_breaks_its_rules_is_refused(change):
 def naming(models):
     """A client whose reply to `hello` names these models, whatever its fedrouter would let it say."""
 
-    def failure(reply):
-        if not reply.metadata.message_type.endswith(".hello"):
-            return [reply]
-        arrays, scalars = from_records(reply.content)
-        lie = json.dumps({**json.loads(scalars), "models": models})
-        return [altered(reply, content=to_records(SimpleNamespace(pack=lambda: (arrays, lie))))]
+    def failure(arrived):
+        return altered(arrived, models=models) if decode(arrived.content)[0].verb == "hello" else [arrived]
 
     return failure
 

@@ -9,12 +9,11 @@ import pytest
 import fedrouter
 from fedrouter.engines.flower import version
 from fedrouter.engines.flower.control import ControlClient
-from fedrouter.engines.flower.log_lines import Event, parse
-from fedrouter.engines.flower.processes import FlowerProcess
+from fedrouter.engines.flower.node_link import NOT_ACTIVATED
+from fedrouter.engines.flower.processes import SuperLinkProcess
 from fedrouter.errors import FedrouterError, MissingExtra
 
 PACKAGE = Path(fedrouter.__file__).parent
-ALLOWED = {"deployment/launcher.py"}
 
 
 def imports_flower(path):
@@ -26,10 +25,10 @@ def imports_flower(path):
     return False
 
 
-def test_only_the_flower_engine_and_the_launcher_import_flower():
+def test_only_the_flower_engine_imports_flower():
     found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if imports_flower(path)}
-    assert {name for name in found if not name.startswith("engines/flower/")} <= ALLOWED
-    assert "engines/flower/engine.py" in found
+    assert {name for name in found if not name.startswith("engines/flower/")} == set()
+    assert "engines/flower/run_link.py" in found
 
 
 def test_flowers_internals_are_touched_in_one_line():
@@ -50,7 +49,7 @@ def test_flowers_internals_are_touched_in_one_line():
                     for target in node.targets
                     if isinstance(target, ast.Attribute) and ast.unparse(target).split(".")[0] in flower
                 ]
-    assert patched == ["process_entry.py: extensions.get_middleware"]
+    assert patched == ["superlink.py: extensions.get_middleware"]
 
 
 def test_the_tested_version_is_the_one_that_is_required():
@@ -62,7 +61,7 @@ def test_another_version_is_refused_in_one_line_that_names_both(monkeypatch, tmp
     monkeypatch.setattr(version, "version", lambda name: "1.42.0")
     starts = (
         version.check_flower,
-        lambda: FlowerProcess("superlink", [], tmp_path, tmp_path / "log"),
+        lambda: SuperLinkProcess([], tmp_path, tmp_path / "log"),
         lambda: ControlClient("localhost:1", tmp_path).nodes(),
     )
     for start in starts:
@@ -79,34 +78,12 @@ def test_without_flower_the_extra_is_named(monkeypatch):
         version.check_flower()
 
 
-@pytest.mark.parametrize(
-    ("line", "event", "verb"),
-    [
-        ("INFO : SuperNode ID: 1234", Event.CONNECTED, ""),
-        ("INFO : Receiving: query.cost_scale message (ID: 12)", Event.REQUESTED, "cost_scale"),
-        ("ERROR : refused [code: 2004]", Event.KEY_REFUSED, ""),
-        ("WARNING : Connection attempt failed, retrying in 2.00 seconds", Event.DISCONNECTED, ""),
-        ("INFO : Connection successful after 3.00 seconds and 2 tries.", Event.RECONNECTED, ""),
-    ],
-)
-def test_a_log_line_of_a_supernode_is_understood(line, event, verb):
-    found = parse(line)
-    assert (found.event, found.verb) == (event, verb)
+def test_flower_still_has_the_internals_that_are_used():
+    """The code by which it does not activate a node, and the HTTP client that is replaced."""
+    from flwr.supercore.error import ApiErrorCode
+    from flwr.supernode.fleet_http_client import FleetHttpClient
 
-
-def test_any_other_log_line_means_nothing():
-    assert parse("INFO : Starting Flower SuperNode") is None
-
-
-def test_flower_still_writes_the_lines_that_are_parsed():
-    """The texts, with Flower's own formatting, are in its source; the error code is in its list of codes."""
-    import flwr
-
-    source = Path(flwr.__file__).parent
-    supernode = (source / "supernode/start_client_internal.py").read_text()
-    retry = (source / "supercore/retry/http_retry.py").read_text()
-    assert Event.CONNECTED.value in supernode
-    assert '"Receiving: %s message (ID: %s)"' in supernode
-    assert Event.DISCONNECTED.value in retry
-    assert Event.RECONNECTED.value in retry
-    assert "FLEET_NODE_ACTIVATION_FAILED = 2004" in (source / "supercore/error/base.py").read_text()
+    assert ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED == NOT_ACTIVATED
+    client = FleetHttpClient("https://localhost:1", verify=False)
+    assert client._client.is_closed is False
+    client.close()

@@ -66,7 +66,7 @@ def run(
     """Learn a router over the network, or extend one. Repeating the command resumes an interrupted run."""
     from fedrouter.bundle import refuse_existing
     from fedrouter.deployment.runs.history import name_for, usual_exchanges
-    from fedrouter.deployment.runs.submission import follow, stop_run, submit
+    from fedrouter.deployment.runs.submission import follow, submit
     from fedrouter.deployment.state.directories import open_coordinator
 
     voice = Voice(as_json)
@@ -91,7 +91,6 @@ def run(
     try:
         result = follow(submitted, shown.show)
     except KeyboardInterrupt:
-        stop_run(submitted)
         voice.say(f"\n{name}: stopped; repeat the command to resume it")
         raise typer.Exit(130) from None
     if out is not None:

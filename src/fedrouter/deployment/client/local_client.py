@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fedrouter.deployment.client.recording import RecordingClient
 from fedrouter.deployment.state.directories import open_client
@@ -29,7 +30,45 @@ POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
 """Keys of "privacy" in client.json, with the field of :class:`PrivacyPolicy` and its type."""
 
 
-def client_of(path: Path) -> Client:
+class ClientCache:
+    """The client of a state directory, read once and again when its config or its log has changed.
+
+    Rows from a gateway's store change all the time; they are read once for each run, so that a run's questions are
+    all answered from the same rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._directory = open_client(path)
+        self._journal: Journal | None = None
+        self._made: tuple[tuple[Any, ...], Client] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._journal is not None:
+            self._journal.close()
+
+    def client_for(self, run: int) -> Client:
+        """The client, ready to answer the questions of a run."""
+        log = self._directory.config().log
+        version = (_stamp(self._directory.config_file), _stamp(log) if log else run)
+        if self._made is None or self._made[0] != version:
+            self._made = None
+            self._journal = self._journal or Journal(self._directory.journal)
+            self._made = version, client_of(self._directory.path, self._journal)
+        return self._made[1]
+
+
+def _stamp(path: str | Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()  # reading it will say why
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def client_of(path: Path, journal: Journal | None = None) -> Client:
     """The client whose state directory this is, ready to answer."""
     directory = open_client(path)
     config = directory.config()
@@ -39,7 +78,7 @@ def client_of(path: Path) -> Client:
         config.name,
         evaluations,
         privacy_of(config),
-        Journal(directory.journal),
+        journal or Journal(directory.journal),
         encoder=encoder.name,
         normalised=encoder.normalised,
         identity=identity_of(directory),

@@ -1,96 +1,120 @@
-"""Run a client: a SuperNode that answers from the client's evaluations, restarted until it is connected."""
+"""Run a client: connected to the coordinator, it answers from the client's evaluations, and reconnects."""
 
 from __future__ import annotations
 
-import json
-import socket
+import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 
 from fedrouter.deployment.client.connection import connection_error
+from fedrouter.deployment.client.local_client import ClientCache
 from fedrouter.deployment.state.directories import ClientDirectory
 from fedrouter.deployment.state.process_lock import process_lock, stop_signal
-from fedrouter.engines.flower.client_app import STATE_DIRECTORY
-from fedrouter.engines.flower.log_lines import Event, parse
-from fedrouter.engines.flower.processes import FlowerProcess
+from fedrouter.engines.flower.client_loop import answer_questions
+from fedrouter.engines.flower.http import Disconnected
+from fedrouter.engines.flower.node_link import NodeLink, NotAdmitted
+from fedrouter.files import append_to, replace_file, set_aside
 
-FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
-"""Seconds before a new attempt: doubled from the first to the longest."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a new attempt to connect: doubled from the first to the longest."""
 STABLE = 120.0
 """Seconds of work after which the pause before a new attempt is short again."""
+MOST_LOG_BYTES = 10_000_000
+GRACE = 15.0
+"""Seconds that an answer in progress gets to finish when the client is stopped."""
 
 
 def run_client(directory: ClientDirectory, on_connect: Callable[[], None], on_message: Callable[[str], None]) -> None:
     """Answer the coordinator until Ctrl-C or SIGTERM; ``on_message`` receives one line for each thing of note."""
-    with process_lock(directory.pid_file), stop_signal() as stopping:
+    on_message = _logged(directory, on_message)
+    with process_lock(directory.pid_file), stop_signal() as stopping, _interrupted_late(stopping):
         pause, reported = FIRST_PAUSE, ""
-        while not stopping.is_set():
-            began = time.monotonic()
-            problem = connection_error(directory.config().coordinator, directory.authority)
-            if problem is None:
-                problem = _run_once(directory, stopping, on_connect, on_message)
-                if time.monotonic() - began > STABLE:
-                    pause = FIRST_PAUSE
-            if stopping.is_set():
-                return
-            if problem != reported:
-                on_message(f"{problem}; retrying until it works")
-                reported = problem
-            stopping.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        with ClientCache(directory.path) as clients:
+            while not stopping.is_set():
+                began = time.monotonic()
+                problem = connection_error(directory.config().coordinator, directory.authority)
+                if problem is None:
+                    problem = _run_once(directory, clients, stopping, on_connect, on_message)
+                    if time.monotonic() - began > STABLE:
+                        pause = FIRST_PAUSE
+                if stopping.is_set():
+                    return
+                if problem != reported:
+                    on_message(f"{problem}; retrying until it works")
+                    reported = problem
+                stopping.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def _run_once(
     directory: ClientDirectory,
+    clients: ClientCache,
     stopping: threading.Event,
     on_connect: Callable[[], None],
     on_message: Callable[[str], None],
 ) -> str:
-    """Run one SuperNode until it ends; the reason why it ended."""
-    refused, disconnected = threading.Event(), threading.Event()
+    """Connect and answer until the connection is lost; the reason."""
 
-    def on_line(line: str) -> None:
-        found = parse(line)
-        if found is None:
-            return
-        if found.event is Event.CONNECTED:
-            on_connect()
-        elif found.event is Event.REQUESTED:
-            on_message(f"request: {found.verb}")
-        elif found.event is Event.KEY_REFUSED:
-            refused.set()
-        elif found.event is Event.DISCONNECTED and not (disconnected.is_set() or stopping.is_set()):
-            disconnected.set()
-            on_message("the coordinator does not answer; retrying until it does")
-        elif found.event is Event.RECONNECTED and disconnected.is_set():
-            disconnected.clear()
-            on_message("the coordinator is back")
+    def on_change(connected: bool) -> None:
+        if not stopping.is_set():
+            on_message("the coordinator is back" if connected else "the coordinator does not answer; retrying")
 
-    node = FlowerProcess("supernode", _arguments(directory), directory.flower, directory.log_file, on_line)
+    address = directory.config().coordinator
+    link = NodeLink(address, directory.authority, directory.key, _known_node(directory), stopping.wait, on_change)
     try:
-        while not stopping.wait(0.2) and not node.ended:
-            pass
-    finally:
-        node.end()
-    if refused.is_set():
+        with link:
+            replace_file(directory.node_file, f"{link.node_id}\n".encode())
+            _log(directory, "connected")
+            on_connect()
+            answer_questions(link, clients.client_for, stopping.wait, on_message)
+    except NotAdmitted:
         return f"the coordinator does not admit this key: send it {directory.public_key} to enroll"
-    return f"the connection was lost (details in {directory.log_file})"
+    except Disconnected as error:
+        return str(error)
+    return "stopped"
 
 
-def _arguments(directory: ClientDirectory) -> list[str]:
-    return [
-        f"--superlink={directory.config().coordinator}",
-        f"--root-certificates={directory.authority}",
-        f"--auth-supernode-private-key={directory.key}",
-        f"--node-config={STATE_DIRECTORY}={json.dumps(str(directory.path), ensure_ascii=False)}",
-        "--host=127.0.0.1",
-        f"--port={_free_port()}",
-    ]
+def _logged(directory: ClientDirectory, on_message: Callable[[str], None]) -> Callable[[str], None]:
+    """A callback that also writes to the client's log."""
+
+    def both(text: str) -> None:
+        _log(directory, text)
+        on_message(text)
+
+    return both
 
 
-def _free_port() -> int:
-    """A port on which the SuperNode talks to its own subprocesses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _log(directory: ClientDirectory, text: str) -> None:
+    set_aside(directory.log_file, MOST_LOG_BYTES)
+    with append_to(directory.log_file) as file:
+        file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+
+
+def _known_node(directory: ClientDirectory) -> int | None:
+    """The id that the coordinator gave this client, if it was connected before."""
+    with suppress(OSError, ValueError):
+        return int(directory.node_file.read_text())
+    return None
+
+
+@contextmanager
+def _interrupted_late(stopping: threading.Event) -> Iterator[None]:
+    """End what runs inside if it goes on for long after the client was stopped: an answer can take minutes."""
+    done = threading.Event()
+
+    def interrupt() -> None:
+        stopping.wait()
+        if not done.wait(GRACE):
+            os.kill(os.getpid(), signal.SIGINT)  # the second signal, which raises KeyboardInterrupt
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        done.set()

@@ -1,7 +1,8 @@
-"""Run the coordinator: a SuperLink that admits the clients on the roster and no others."""
+"""Run the coordinator: a SuperLink that admits the clients on the roster and no others, restarted if it dies."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -10,14 +11,18 @@ from fedrouter.deployment.state.config import FederationConfig, split_address
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.deployment.state.process_lock import process_lock, stop_signal
 from fedrouter.engines.flower.control import ControlClient, Unreachable
-from fedrouter.engines.flower.process_entry import ENDPOINT
-from fedrouter.engines.flower.processes import FlowerProcess
+from fedrouter.engines.flower.processes import SuperLinkProcess
+from fedrouter.engines.flower.superlink import ENDPOINT
 from fedrouter.errors import FedrouterError
 
 DELIVERY = "fedrouter.deployment.delivery.endpoint:endpoint"
 """What offers accepted bundles to clients, on the SuperLink's port; by name, as the SuperLink's process loads it."""
-POLL = 3.0
+POLL = 1.0
 """Seconds between two checks of which clients are online."""
+STABLE = 60.0
+"""Seconds of work that a SuperLink must last; one that ends sooner has a fault that a restart may not mend."""
+RESTARTS = 3
+"""Restarts in a row, each after less than the stable time, before the coordinator gives up."""
 
 
 def run_coordinator(
@@ -27,27 +32,54 @@ def run_coordinator(
 ) -> None:
     """Run a SuperLink until Ctrl-C or SIGTERM; ``on_message`` receives a line when a client comes or goes."""
     with process_lock(directory.pid_file), stop_signal() as stopping:
-        superlink = FlowerProcess("superlink", _arguments(directory), directory.flower, directory.log_file)
-        try:
-            control = control_of(directory)
-            deadline = time.monotonic() + START_TIMEOUT
-            while not control.ready():
-                if superlink.ended or time.monotonic() > deadline:
-                    raise _failure("did not start", directory, superlink)
-                if stopping.wait(0.2):
-                    return
-            on_ready(synchronize(directory, control))
-            online: set[str] = set()
-            while not stopping.wait(POLL):
-                if superlink.ended:
-                    raise _failure("ended", directory, superlink)
-                online = _report_changes(directory, control, online, on_message)
-        finally:
-            superlink.end()
+        directory.make_secret()
+        restarts, ready = 0, on_ready
+        while True:
+            began = time.monotonic()
+            reason = _run_once(directory, stopping, ready, on_message)
+            if reason is None:
+                return
+            restarts = 0 if time.monotonic() - began > STABLE else restarts + 1
+            if restarts > RESTARTS:
+                raise FedrouterError(reason)
+            on_message("the SuperLink ended; restarting it")
+
+            def ready(_: FederationConfig) -> None:
+                on_message("the SuperLink is back")
 
 
-def _failure(what: str, directory: CoordinatorDirectory, superlink: FlowerProcess) -> FedrouterError:
-    return FedrouterError(f"the SuperLink {what}; the end of {directory.log_file}:\n{superlink.last_lines()}")
+def _run_once(
+    directory: CoordinatorDirectory,
+    stopping: threading.Event,
+    on_ready: Callable[[FederationConfig], None],
+    on_message: Callable[[str], None],
+) -> str | None:
+    """Run one SuperLink until it ends, which gives the reason, or until the coordinator is stopped, which gives None.
+
+    One that does not start is an error.
+    """
+    superlink = SuperLinkProcess(_arguments(directory), directory.flower, directory.log_file)
+    try:
+        control = control_of(directory)
+        deadline = time.monotonic() + START_TIMEOUT
+        while not control.ready():
+            if superlink.ended or time.monotonic() > deadline:
+                raise FedrouterError(_failure("did not start", directory, superlink))
+            if stopping.wait(0.2):
+                return None
+        on_ready(synchronize(directory, control))
+        online: set[str] = set()
+        while not stopping.wait(POLL):
+            if superlink.ended:
+                return _failure("ended", directory, superlink)
+            online = _report_changes(directory, control, online, on_message)
+        return None
+    finally:
+        superlink.end()
+
+
+def _failure(what: str, directory: CoordinatorDirectory, superlink: SuperLinkProcess) -> str:
+    return f"the SuperLink {what}; the end of {directory.log_file}:\n{superlink.last_lines()}"
 
 
 def _report_changes(
@@ -76,7 +108,9 @@ def _arguments(directory: CoordinatorDirectory) -> list[str]:
         f"--ssl-certfile={directory.certificate}",
         f"--ssl-keyfile={directory.key}",
         "--enable-supernode-auth",
-        # The code of a run comes with fedrouter; nothing is downloaded.
+        # Runs are performed by whoever knows the secret; the SuperLink starts no process and installs nothing.
+        "--isolation=process",
+        f"--superexec-auth-secret-file={directory.secret}",
         "--disable-runtime-dependency-installation",
         f"{ENDPOINT}{DELIVERY}",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,14 @@ FILE = "progress.jsonl"
 
 
 class ProgressLog:
-    """Appends to a run's ``progress.jsonl``. Steps that a resumed run repeats are not written again."""
+    """Appends to a run's ``progress.jsonl``. Steps that a resumed run repeats are not written again.
 
-    def __init__(self, folder: Path) -> None:
+    ``on_event`` is called with each line that is written.
+    """
+
+    def __init__(self, folder: Path, on_event: Callable[[Mapping[str, Any]], None] = lambda line: None) -> None:
         self._path = folder / FILE
+        self._on_event = on_event
         if self._path.exists():
             # A process killed while it wrote leaves part of a line.
             os.truncate(self._path, _complete(self._path.read_bytes()))
@@ -31,6 +35,7 @@ class ProgressLog:
         line = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **fields}
         with append_to(self._path) as file:
             file.write(json.dumps(line) + "\n")
+        self._on_event(line)
 
     def dropped(self, client: str, verb: str, reason: str) -> None:
         """Record a client whose reply is missing or invalid, at once and with the step that it belongs to."""

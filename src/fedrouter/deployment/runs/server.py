@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import LOCK, Job
@@ -13,38 +14,58 @@ from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.runs.watched import Watched
 from fedrouter.deployment.state.directories import CoordinatorDirectory
-from fedrouter.engines.flower.server_app import Connection
+from fedrouter.engines.flower.engine import FlowerFederation
+from fedrouter.engines.flower.http import Disconnected
+from fedrouter.engines.flower.run_link import RunLink, RunLost
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.middleware.quorum import require_quorum
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Report, ignore
 from fedrouter.files import locked
 
-POLL = 1.0
+POLL = 0.5
 """Seconds between two checks of which clients are connected."""
+LOCK_TIMEOUT = 0.5
 
 
-def perform_run(directory: CoordinatorDirectory, name: str, connection: Connection) -> None:
-    """Perform a run's job to its end; if it fails, the reason is in its progress."""
+class Nodes(Protocol):
+    """Which nodes are connected: :class:`~fedrouter.engines.flower.run_link.RunLink`."""
+
+    def connected_nodes(self) -> set[int]: ...
+
+
+def perform_run(
+    directory: CoordinatorDirectory, name: str, link: RunLink, on_event: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
+    """Perform a run's job to its end and return the result; if it fails, the reason is in its progress.
+
+    A lost connection is not a failure: the same run continues from its checkpoint.
+    """
     folder = directory.runs / name
     job = jobs.read(folder)
-    with locked(folder / LOCK):  # the same run, started twice, would mix its replies
-        log = ProgressLog(folder)
-        try:
-            members = invited(directory, job)
-            everyone = Watched(connection.federation(members, job.timeout, log.dropped), log)
-            notices = Notices(connection.federation(members, NOTICE_TIMEOUT, ignore), log.dropped)
+    try:
+        with locked(folder / LOCK, timeout=LOCK_TIMEOUT):
+            log = ProgressLog(folder, on_event)
             try:
-                present = Subset(everyone, gather(members, job, connection, log.dropped))
-                perform(job, present, folder, log, notices.rejected)
-            finally:
-                notices.send()
-        except FedrouterError as error:
-            log.write("failed", why=str(error))
-            raise
-        except Exception as error:
-            log.write("failed", why=f"{type(error).__name__}; see {directory.log_file}")
-            raise
+                members = invited(directory, job)
+                everyone = Watched(FlowerFederation(link, members, job.timeout, log.dropped), log)
+                notices = Notices(FlowerFederation(link, members, NOTICE_TIMEOUT, ignore), log.dropped)
+                try:
+                    present = Subset(everyone, gather(members, job, link, log.dropped))
+                    return perform(job, present, folder, log, notices.rejected)
+                finally:
+                    notices.send()
+            except (Disconnected, RunLost):
+                raise
+            except FedrouterError as error:
+                log.write("failed", why=str(error))
+                raise
+            except Exception as error:
+                log.write("failed", why=type(error).__name__)
+                raise
+    except TimeoutError:
+        # The same run, performed twice, would mix its replies.
+        raise BadInput(f"{name}: another process is performing this run") from None
 
 
 def invited(directory: CoordinatorDirectory, job: Job) -> Mapping[str, int]:
@@ -59,14 +80,14 @@ def invited(directory: CoordinatorDirectory, job: Job) -> Mapping[str, int]:
     return chosen
 
 
-def gather(members: Mapping[str, int], job: Job, connection: Connection, report: Report) -> tuple[str, ...]:
+def gather(members: Mapping[str, int], job: Job, link: Nodes, report: Report) -> tuple[str, ...]:
     """Names of the clients that take part: all, as soon as all are connected, or after a while those that are.
 
     The quorum counts among all that are enrolled: whoever happens to be connected is not a federation.
     """
     deadline = time.monotonic() + job.gather
     while True:
-        connected = connection.connected_nodes()
+        connected = link.connected_nodes()
         missing = sorted(name for name, node in members.items() if node not in connected)
         if not missing or time.monotonic() >= deadline:
             break

@@ -6,6 +6,7 @@ Everything that a process of the federation needs is in its state directory, so 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -47,6 +48,16 @@ class CoordinatorDirectory:
     @property
     def key(self) -> Path:
         return self.path / "server.key"
+
+    @property
+    def secret(self) -> Path:
+        """What only this directory's owner and the SuperLink know; runs are started with it."""
+        return self.path / "runtime.secret"
+
+    def make_secret(self) -> None:
+        """Create the secret where it is missing, as in a directory of an earlier version."""
+        if not self.secret.exists():
+            write_new(self.secret, secrets.token_bytes(32))
 
     @property
     def config_file(self) -> Path:
@@ -132,7 +143,12 @@ class ClientDirectory:
 
     @property
     def log_file(self) -> Path:
-        return self.path / "supernode.log"
+        return self.path / "client.log"
+
+    @property
+    def node_file(self) -> Path:
+        """The id that the coordinator gave this client's node."""
+        return self.path / "node"
 
     @property
     def pid_file(self) -> Path:

@@ -8,142 +8,125 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol
 
-from fedrouter.engines.flower.records import MOST_BYTES, from_records, to_records
+from fedrouter.engines.flower.encoding import HEADERS, LENGTH_BYTES, Part, decode, encode
+from fedrouter.engines.flower.http import MOST_BYTES
+from fedrouter.engines.flower.run_link import Arrived
 from fedrouter.errors import REFUSALS, BadMessage
-from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Message as Payload
-from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.federation import Middleware, Question
+from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import Report, most_bytes
 from fedrouter.federation.verbs.registry import verb_named
 
-if TYPE_CHECKING:
-    from flwr.app import Message
-    from flwr.serverapp import Grid
-
-CATEGORY = "query"
-"""Flower's category of messages, of which a verb is the action: ``query.statistics``."""
-PAUSE = 1.0
-"""Seconds between two polls for replies."""
+EAGER, IDLE, SHARE = 0.05, 0.5, 0.1
+"""Seconds between two polls for replies: a share of the time since the request, between the first and the second."""
 MAX_ERROR_LENGTH = 40
 """Characters of the one word that an error reply may contain."""
 
 
-class FlowerFederation(Federation):
-    """A :class:`~fedrouter.federation.federation.Federation` of the clients behind a Flower grid.
+class Link(Protocol):
+    """What the engine needs of a run: :class:`~fedrouter.engines.flower.run_link.RunLink`."""
+
+    def push(self, content: bytes, nodes: Sequence[int], ttl: float) -> list[str]: ...
+
+    def pull(self, message_ids: Sequence[str], most: int) -> list[Arrived]: ...
+
+
+class FlowerFederation(Middleware):
+    """A :class:`~fedrouter.federation.federation.Federation` of the clients behind a Flower run.
 
     Parameters
     ----------
     members : Flower's node id of each client, by client name; a client that is not connected may be among them, and
         takes part once it is
-    timeout : seconds that a request may take, from sending it to the reply
+    timeout : seconds that an exchange may take, from sending its questions to the replies
     report : called for every client whose reply is missing or dropped, with the reason
     """
 
-    def __init__(
-        self, grid: Grid, members: Mapping[str, int], timeout: float, report: Report, pause: float = PAUSE
-    ) -> None:
-        self._grid = grid
+    def __init__(self, link: Link, members: Mapping[str, int], timeout: float, report: Report) -> None:
+        self._link = link
         self._members = dict(members)
         self._timeout = timeout
         self._report = report
-        self._pause = pause
 
     def clients(self) -> Sequence[str]:
         return tuple(sorted(self._members))
 
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        names = sorted(self._members if to is None else to)
-        waiting = self._send(verb, payload, names)
-        deadline = time.monotonic() + self._timeout
-        most = min(most_bytes(verb, payload), MOST_BYTES)
-        replies: dict[str, Reply] = {}
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        """All questions travel in one message to each client, and all its replies in one back."""
+        if not questions:
+            return []
+        replies: list[dict[str, Message]] = [{} for _ in questions]
+        most = LENGTH_BYTES + sum(most_bytes(each.verb, each.request) + HEADERS for each in questions)
+        began = time.monotonic()
+        waiting = self._send(questions, sorted(self._members if to is None else to))
         while waiting:
-            for message_id, name in list(waiting.items()):
-                # One by one: a reply that cannot be fetched must not hold up the others.
-                for message in self._fetch(message_id, name, verb, waiting):
-                    if message.metadata.reply_to_message_id != message_id or message_id not in waiting:
-                        continue  # a duplicate, or a reply to another request
-                    del waiting[message_id]
-                    reply = self._open(message, name, verb, most)
-                    if reply is not None:
-                        replies[name] = cast(Reply, reply)
-            if not waiting or time.monotonic() >= deadline:
+            for arrived in self._link.pull(list(waiting), min(most, MOST_BYTES)):
+                name = waiting.pop(arrived.message_id, None)
+                if name is not None:
+                    self._read(arrived, name, questions, replies)
+            elapsed = time.monotonic() - began
+            if not waiting or elapsed >= self._timeout:
                 break
-            time.sleep(self._pause)
+            time.sleep(min(IDLE, max(EAGER, SHARE * elapsed), self._timeout - elapsed))
         for name in waiting.values():
-            self._report(name, verb, f"no answer within {self._timeout:g} s")
-        return {name: replies[name] for name in sorted(replies)}
+            self._drop(name, questions, f"no answer within {self._timeout:g} s")
+        return [{name: found[name] for name in sorted(found)} for found in replies]
 
-    def _send(self, verb: str, payload: Request[Any], names: Iterable[str]) -> dict[str, str]:
-        """Send a request to all clients, written once for all of them; client names by message id."""
-        from flwr.app import Message
-
+    def _send(self, questions: Sequence[Question[Any]], names: Iterable[str]) -> dict[str, str]:
+        """Send the questions to all clients, written once for all of them; client names by message id."""
         members = []
         for name in names:
             if name in self._members:
                 members.append(name)
             else:
-                self._report(name, verb, "not on the roster")
+                self._drop(name, questions, "not on the roster")
         if not members:
             return {}
-        records, kind = to_records(payload), f"{CATEGORY}.{verb}"
-        messages = [Message(records, self._members[name], kind, ttl=self._timeout) for name in members]
-        try:
-            # In one call, in which Flower encodes, hashes and uploads the content that all messages share once.
-            message_ids = list(self._grid.push_messages(messages)) or [""] * len(members)
-        except Exception as error:
-            for name in members:
-                self._report(name, verb, f"could not be asked ({type(error).__name__})")
-            return {}
-        for name, message_id in zip(members, message_ids, strict=True):
-            if not message_id:
-                self._report(name, verb, "could not be asked")
-        return {message_id: name for name, message_id in zip(members, message_ids, strict=True) if message_id}
+        content = encode([Part(each.verb, each.request.pack()) for each in questions])
+        message_ids = self._link.push(content, [self._members[name] for name in members], self._timeout)
+        sent = dict(zip(members, message_ids, strict=True))
+        for name in members:
+            if not sent[name]:
+                self._drop(name, questions, "could not be asked")
+        return {message_id: name for name, message_id in sent.items() if message_id}
 
-    def _fetch(self, message_id: str, name: str, verb: str, waiting: dict[str, str]) -> Sequence[Message]:
+    def _read(
+        self, arrived: Arrived, name: str, questions: Sequence[Question[Any]], replies: Sequence[dict[str, Message]]
+    ) -> None:
+        """Put a client's replies with those of the others; what is unusable is reported."""
+        if arrived.content is None:
+            self._drop(name, questions, arrived.reason)
+            return
+        if arrived.node != self._members[name]:
+            self._drop(name, questions, "answered by someone else")
+            return
         try:
-            return list(self._grid.pull_messages([message_id]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # a reply that is not a message
-            del waiting[message_id]
-            self._report(name, verb, f"unreadable reply ({type(error).__name__})")
-        except Exception:  # the network, which may be back at the next poll
-            return []
-        return []
-
-    def _open(self, message: Message, name: str, verb: str, most: int) -> Payload | None:
-        """The reply in a message; None, and a report, if it is unusable."""
-        if message.has_error():
-            self._report(name, verb, error_reason(message.error.code, message.error.reason))
-            return None
-        if message.metadata.src_node_id != self._members[name]:
-            self._report(name, verb, "answered by someone else")
-            return None
-        try:
-            kind: type[Payload] = verb_named(verb).reply
-            return kind.unpack(from_records(message.content, most))
+            parts = decode(arrived.content)
+            if [part.verb for part in parts] != [each.verb for each in questions]:
+                raise BadMessage("message: answers to other questions")
         except BadMessage as error:
-            self._report(name, verb, str(error))
-        except Exception as error:
-            self._report(name, verb, f"unreadable reply ({type(error).__name__})")
-        return None
+            self._drop(name, questions, str(error))
+            return
+        for part, question, found in zip(parts, questions, replies, strict=True):
+            if part.packed is None:
+                self._drop(name, [question], refusal(part.error))
+                continue
+            try:
+                found[name] = verb_named(question.verb).reply.unpack(part.packed)
+            except BadMessage as error:
+                self._drop(name, [question], str(error))
+            except Exception as error:
+                self._drop(name, [question], f"unreadable reply ({type(error).__name__})")
+
+    def _drop(self, name: str, questions: Sequence[Question[Any]], reason: str) -> None:
+        for verb in dict.fromkeys(each.verb for each in questions):
+            self._report(name, verb, reason)
 
 
-def error_reason(code: int, text: str | None) -> str:
-    """Describe an error reply in one line; of the client's own text only a single plain word is repeated."""
-    from flwr.common.constant import ErrorCode
-
-    if code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION:
-        # One word and nothing else: what a client writes here ends up in logs and on terminals.
-        plain = text is not None and text.isascii() and text.isidentifier() and len(text) <= MAX_ERROR_LENGTH
-        return f"refused: {REFUSALS.get(text or '', text)}" if plain else "refused"
-    known = {
-        ErrorCode.LOAD_CLIENT_APP_EXCEPTION: "its fedrouter could not be started",
-        ErrorCode.NODE_UNAVAILABLE: "not connected",
-        ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time",
-        ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "no answer in time",
-        ErrorCode.CLIENT_APP_CRASHED: "its process died",
-        ErrorCode.INVALID_FAB: "does not trust the app it was sent",
-    }
-    return known.get(code, "no answer")
+def refusal(word: str) -> str:
+    """Describe why a client did not answer; of its own text only a single plain word is repeated."""
+    # One word and nothing else: what a client writes here ends up in logs and on terminals.
+    plain = word.isascii() and word.isidentifier() and len(word) <= MAX_ERROR_LENGTH
+    return f"refused: {REFUSALS.get(word, word)}" if plain else "refused"

@@ -1,8 +1,9 @@
 """Check that the installed Flower is the version that this package was tested with.
 
-Three places rely on details that Flower does not promise to keep: a hook that is replaced (``process_entry.py``), log
-lines that are parsed (``log_lines.py``) and the list of request paths (``access_filter.py``). Another version could
-open the coordinator to other machines or hide that a client is connected, so it is refused before anything starts.
+Several places rely on details that Flower does not promise to keep: a hook that is replaced (``superlink.py``), request
+paths (``access_filter.py``), and the requests that both sides of a run make themselves (``http.py``, ``objects.py``,
+``run_link.py``, ``node_link.py``). Another version could open the coordinator to other machines, so it is refused
+before anything starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Entry point of Flower's processes: ``python -m fedrouter.engines.flower.process_entry PID superlink|supernode …``.
+"""Entry point of the SuperLink: ``python -m fedrouter.engines.flower.superlink PID …``.
 
-These are Flower's own commands with two additions: an access filter in front of the SuperLink, and an end that comes
-with the end of the parent process, so that a killed coordinator or client leaves no process that holds its port.
+This is Flower's own command with two additions: an access filter in front of it, and an end that comes with the end of
+the parent process, so that a killed coordinator leaves no process that holds its port.
 """
 
 from __future__ import annotations
@@ -21,28 +21,19 @@ ENDPOINT = "--fedrouter-endpoint="
 
 
 def main() -> None:
-    """Run a SuperLink or a SuperNode until it is terminated or its parent process is gone."""
-    check_flower()
-    parent, kind, *arguments = sys.argv[1:]
-    threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    endpoints = [argument.removeprefix(ENDPOINT) for argument in arguments if argument.startswith(ENDPOINT)]
-    sys.argv = [f"flower-{kind}", *(argument for argument in arguments if not argument.startswith(ENDPOINT))]
-    if kind == "superlink":
-        _superlink(endpoints)
-    else:
-        from flwr.supernode.cli.flower_supernode import flower_supernode
-
-        flower_supernode()
-
-
-def _superlink(endpoints: list[str]) -> None:
-    """Run a SuperLink behind the access filter.
+    """Run a SuperLink until it is terminated or its parent process is gone.
 
     Flower 1.41.0 has no public way to add middleware to a SuperLink. Its internal hook ``extensions.get_middleware``
     returns that of an edition which is not installed here, so replacing it adds our filter and removes nothing. Flower
     looks the hook up in the module when it builds its application; tests/deployment checks with a running SuperLink
     that the filter is in force.
     """
+    check_flower()
+    parent, *arguments = sys.argv[1:]
+    threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
+    endpoints = [argument.removeprefix(ENDPOINT) for argument in arguments if argument.startswith(ENDPOINT)]
+    sys.argv = ["flower-superlink", *(argument for argument in arguments if not argument.startswith(ENDPOINT))]
+
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
@@ -65,6 +56,8 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(5)
+    os._exit(1)  # a shutdown that hangs would hold the port
 
 
 if __name__ == "__main__":

@@ -1,0 +1,238 @@
+"""Runs of a real federation: four client processes and a coordinator over TLS, measured with the commands a user types.
+
+Clients connect through a proxy in this process, which counts the bytes on the wire and can delay them. Prints, and with
+``--write`` adds to docs/results/federation.md, the exchanges, seconds and bytes of each run.
+
+    python benchmarks/federation.py --router kmeans --router auto
+    python benchmarks/federation.py --router kmeans --delay-ms 50     # a round trip of 100 ms
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
+PUSHED = "[Fleet.PushMessages] Push replies"
+"""Line of a SuperLink's log for every reply that it receives."""
+
+
+@dataclass
+class DelayProxy:
+    """Forwards TCP connections to a port, each byte after a delay; counts bytes in both directions."""
+
+    target: int
+    delay: float = 0.0
+    port: int = 0
+    to_clients: int = 0
+    from_clients: int = 0
+    _tasks: set[asyncio.Task] = field(default_factory=set)
+
+    def start(self) -> None:
+        ready = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True).start()
+        ready.wait()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        ready.set()
+        await server.serve_forever()
+
+    async def _connect(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        try:
+            server, on = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            back.close()
+            return
+        for name, source, sink in (("from_clients", client, on), ("to_clients", server, back)):
+            task = asyncio.create_task(self._forward(name, source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, name: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Pass bytes on in order; what arrives while earlier bytes wait is delayed in parallel, as on a long line."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def send() -> None:
+            while True:
+                due, content = await queue.get()
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                if not content:
+                    break
+                sink.write(content)
+                await sink.drain()
+
+        sending = asyncio.create_task(send())
+        try:
+            while content := await source.read(2**16):
+                setattr(self, name, getattr(self, name) + len(content))
+                queue.put_nowait((time.monotonic() + self.delay, content))
+            queue.put_nowait((time.monotonic() + self.delay, b""))
+            await sending
+        except OSError:
+            sending.cancel()
+        finally:
+            sink.close()
+
+
+class Deployment:
+    """State directories and processes of a coordinator and its clients, driven by the command line."""
+
+    def __init__(self, root: Path, data: Path, clients: int, delay: float) -> None:
+        self.root, self.names, self.processes = root, [f"client-{n}" for n in range(1, clients + 1)], []
+        self.coordinator = root / "coordinator"
+        command("data", "split", "--data", str(data), "--clients", str(clients), "--out", str(root / "logs"))
+        port = free_port()
+        command("federation", "init", str(self.coordinator), "--host", "localhost", "--port", str(port))
+        self.proxy = DelayProxy(port, delay)
+        self.proxy.start()
+        self._start("federation", "coordinator", str(self.coordinator), "--json")
+        for name in self.names:
+            address = f"localhost:{self.proxy.port}"
+            authority = str(self.coordinator / "ca.pem")
+            command(
+                "federation", "init", str(root / name), "--client", name, "--coordinator", address, "--ca", authority
+            )
+            command("federation", "enroll", str(self.coordinator), name, str(root / name / "client.pub"))
+        for name in self.names:
+            self._start(
+                "federation", "client", str(root / name), "--log", str(root / "logs" / f"{name}.parquet"), "--json"
+            )
+        # The same clients in this process, to compare with; before they have sent anything.
+        for name in self.names:
+            shutil.copytree(root / name, root / "mirror" / name)
+
+    def _start(self, *arguments: str) -> None:
+        """Start a command that stays, and wait for the line that says it is ready."""
+        process = subprocess.Popen(
+            [fedrouter(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline(), f"{' '.join(arguments)}: ended"
+
+    def run(self, router: str, options: list[str]) -> dict:
+        """Perform a run and measure it."""
+        before = self.proxy.to_clients, self.proxy.from_clients, self._pushed()
+        began = time.monotonic()
+        result = command("federation", "run", str(self.coordinator), "--router", router, "--json", *options)
+        seconds = time.monotonic() - began
+        exchanges = (self._pushed() - before[2]) / len(self.names)
+        return {
+            "router": router,
+            "exchanges": round(exchanges),
+            "seconds": seconds,
+            "to_client": (self.proxy.to_clients - before[0]) / len(self.names),
+            "from_client": (self.proxy.from_clients - before[1]) / len(self.names),
+            "same": self._same_in_process(json.loads(result)["run"]),
+        }
+
+    def _pushed(self) -> int:
+        return (self.coordinator / "superlink.log").read_text().count(PUSHED)
+
+    def _same_in_process(self, run: str) -> bool:
+        """Whether the in-process engine makes the same bundle from the same clients."""
+        from fedrouter.deployment.client.local_client import client_of
+        from fedrouter.deployment.runs import job as jobs
+        from fedrouter.deployment.runs.perform import perform
+        from fedrouter.deployment.runs.progress import ProgressLog
+        from fedrouter.engines.local import LocalFederation
+
+        folder = self.root / "local" / run
+        folder.mkdir(parents=True)
+        job = jobs.read(self.coordinator / "runs" / run)
+        perform(
+            job,
+            LocalFederation([client_of(self.root / "mirror" / name) for name in self.names]),
+            folder,
+            ProgressLog(folder),
+        )
+        return files(folder / "bundle") == files(self.coordinator / "runs" / run / "bundle")
+
+    def memory(self) -> list[float]:
+        """Resident megabytes of each client: its process and all that come from it."""
+        return [sum(map(resident, descendants(process.pid))) for process in self.processes[1:]]
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            process.wait(60)
+
+
+def command(*arguments: str) -> str:
+    return subprocess.run([fedrouter(), *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def fedrouter() -> str:
+    return str(Path(sys.executable).with_name("fedrouter"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in descendants(int(child)))]
+
+
+def resident(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+def table(rows: list[dict], delay: float) -> str:
+    lines = [
+        "| router | round trip added | exchanges | seconds | s an exchange | KB to a client | KB from a client "
+        "| bundle as in process |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['router']} | {2000 * delay:.0f} ms | {row['exchanges']} | {row['seconds']:.1f} | "
+            f"{row['seconds'] / max(1, row['exchanges']):.2f} | {row['to_client'] / 1000:,.0f} | "
+            f"{row['from_client'] / 1000:,.0f} | {'yes' if row['same'] else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--router", action="append", help="repeatable; default: kmeans and auto")
+    parser.add_argument("--data", type=Path, default=DATA / "routerbench_subset.parquet")
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="added to every byte, in each direction")
+    parser.add_argument("--option", action="append", default=[], help="passed on to `federation run`; repeatable")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        deployment = Deployment(Path(folder), given.data, given.clients, given.delay_ms / 1000)
+        try:
+            rows = [deployment.run(router, given.option) for router in given.router or ["kmeans", "auto"]]
+            print(table(rows, given.delay_ms / 1000))
+            print(f"\nMB of memory a client: {', '.join(f'{each:.0f}' for each in deployment.memory())}")
+        finally:
+            deployment.stop()
+
+
+if __name__ == "__main__":
+    main()
