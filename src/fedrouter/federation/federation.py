@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
@@ -54,7 +54,8 @@ class Middleware(Federation, Protocol):
 class Progress:
     """State after a step of learning, for callbacks: progress bars, metrics and snapshots.
 
-    ``router`` is the router as it stands after this step, for a callback that wants to save or measure it.
+    ``router`` is the router as it stands after this step, for a callback that wants to save or measure it. ``notes``
+    are what a user should know about what was learned, one line each.
     """
 
     stage: str
@@ -63,6 +64,7 @@ class Progress:
     clients: tuple[str, ...]
     metrics: Mapping[str, float] = field(default_factory=dict)
     router: Router | None = None
+    notes: tuple[str, ...] = ()
 
 
 Callback = Callable[[Progress], None]
@@ -73,10 +75,11 @@ def ignore(progress: Progress) -> None:
 
 
 class NothingToLearn(FedrouterError):
-    """No client has evaluations of any model in the pool that its privacy policy lets it name."""
+    """A family cannot be learned: none of the ``clients`` that answered may send ``what`` it needs, or has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "sums", clients: Collection[str] | None = None) -> None:
+        who = "no client" if clients is None else f"none of the {len(clients)} clients that answered"
         super().__init__(
-            "nothing to learn: no client has evaluations of any model in the pool, or enough of them for its minimum "
-            "group sizes"
+            f"nothing to learn: {who} has evaluations of any model in the pool, or enough of them for its minimum "
+            f"group sizes to send {what}"
         )

@@ -42,6 +42,7 @@ def drawn_evaluations(
     return Evaluations(ModelPool(names), embeddings, query, model, accuracy, cost, task=task)
 
 
-def sample_clients(*names: str) -> list[Client]:
-    """New clients of these names with default privacy, each with evaluations of its own."""
-    return [Client(name, sample_evaluations(90 + 15 * at, seed=at), encoder="sample") for at, name in enumerate(names)]
+def sample_clients(*names: str, queries: int = 90) -> list[Client]:
+    """New clients of these names with default privacy; the first has evaluations of this many ``queries``."""
+    rows = [sample_evaluations(queries + 15 * index, seed=index) for index in range(len(names))]
+    return [Client(name, own, encoder="sample") for name, own in zip(names, rows, strict=True)]

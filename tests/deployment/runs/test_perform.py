@@ -15,19 +15,19 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.dp.accountant import multiplier_for
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.quorum import QuorumLost
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
 
-def client(name, seed=0, encoder="one", models=3, **shape):
-    return Client(name, drawn_evaluations(queries=120, seed=seed, models=models, **shape), encoder=encoder)
+def client(name, seed=0, encoder="one", models=3, queries=120, **shape):
+    return Client(name, drawn_evaluations(queries=queries, seed=seed, models=models, **shape), encoder=encoder)
 
 
-def federation(*more, names="abc"):
-    return LocalFederation([*(client(name, ord(name)) for name in names), *more])
+def federation(*more, names="abc", queries=120):
+    return LocalFederation([*(client(name, ord(name), queries=queries) for name in names), *more])
 
 
 def done(job, clients, folder):
@@ -126,17 +126,48 @@ def test_clients_that_do_not_agree_on_an_encoder_are_an_error(tmp_path):
         done(KMEANS, LocalFederation([client("a"), client("b", encoder="two")]), tmp_path)
 
 
+class Exchanges(Middleware):
+    """Counts the exchanges of messages."""
+
+    def __init__(self, inner):
+        self.inner, self.count = inner, 0
+
+    def clients(self):
+        return self.inner.clients()
+
+    def ask_all(self, questions, to=None):
+        self.count += 1
+        return self.inner.ask_all(questions, to)
+
+
+@pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 3), ("auto", 4)])
+def test_a_run_takes_few_exchanges_the_handshake_included(family, exchanges, tmp_path):
+    counted = Exchanges(federation())
+    done(Job(family=family), counted, tmp_path)
+    assert counted.count == exchanges
+
+
+def test_what_a_run_could_not_learn_is_in_its_progress(tmp_path):
+    done(Job(family="auto"), federation(), tmp_path)
+    notes = [line["text"] for line in Tail(tmp_path).lines() if line["event"] == "note"]
+    assert any(note.startswith("kernel: left out of the blend") for note in notes)
+
+
 @pytest.mark.parametrize("family", ["kmeans", "linear", "mlp"])
 def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
-    small = {"kmeans": KMEANS.settings, "mlp": {"rounds": 1, "hidden": [4], "head_epochs": 1}}.get(family, {})
+    small = {
+        "kmeans": KMEANS.settings,
+        "linear": {"directions": 2},
+        "mlp": {"rounds": 1, "hidden": [4], "head_epochs": 1},
+    }[family]
     first = Job(family=family, settings=small, pool=({"name": "model-0"}, {"name": "model-1"}))
-    done(first, federation(), tmp_path / "first")
+    done(first, federation(queries=400), tmp_path / "first")
     add = Job(
         "add_models", family, settings={"rounds": 1}, pool=({"name": "model-2"},), base=str(tmp_path / "first/bundle")
     )
-    assert done(add, federation(), tmp_path / "added")["models"] == ["model-0", "model-1", "model-2"]
+    assert done(add, federation(queries=400), tmp_path / "added")["models"] == ["model-0", "model-1", "model-2"]
     join = Job("add_clients", family, settings={"rounds": 1}, base=str(tmp_path / "added/bundle"))
-    result = done(join, LocalFederation([client("z", 9)]), tmp_path / "joined")
+    result = done(join, LocalFederation([client("z", 9, queries=400)]), tmp_path / "joined")
     assert result["version"] == 3
     joined = load(tmp_path / "joined/bundle")
     assert joined.clients["z"]["joined"] == 3

@@ -14,8 +14,10 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings, blend, learn
 from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Middleware, NothingToLearn
 from fedrouter.federation.middleware.fold import WithoutFold
-from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import FOLDS, PrivateRows
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
@@ -92,6 +94,76 @@ def test_no_weights_do_better_than_the_blend(size, seed):
     least = weights @ gram @ weights
     for other in [*np.eye(size), *draw.dirichlet(np.ones(size), 30)]:
         assert least <= (other @ gram @ other) * 1.01  # parts below the least weight were dropped
+
+
+class Exchanges(Middleware):
+    """Lists the verbs of each exchange."""
+
+    def __init__(self, federation):
+        self.federation, self.exchanges = federation, []
+
+    def clients(self):
+        return self.federation.clients()
+
+    def ask_all(self, questions, to=None):
+        self.exchanges.append([question.verb for question in questions])
+        return self.federation.ask_all(questions, to)
+
+
+@pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 2), ("query_blind", 2), ("linear", 2), ("kernel", 2)])
+def test_a_family_without_training_takes_two_exchanges(family, exchanges):
+    counted = Exchanges(federation())
+    FAMILIES[family].learn(counted, POOL, FAMILIES[family].settings())
+    assert len(counted.exchanges) == exchanges
+
+
+def test_auto_takes_three_exchanges_and_asks_nothing_twice():
+    """With the handshake of a run these are four; K-Means alone takes three."""
+    counted = Exchanges(federation())
+    learn(counted, POOL)
+    assert [sorted(set(verbs)) for verbs in counted.exchanges] == [
+        ["cluster", "cost_scale", "second_moment"],
+        ["moments", "statistics"],
+        ["score"],
+    ]
+    assert [len(verbs) for verbs in counted.exchanges] == [3 * 3, 4 * 3, 2]
+
+
+def test_in_lockstep_auto_learns_the_parts_that_each_family_learns_alone():
+    router = learn(federation(), POOL)
+    for part in router.parts:
+        alone = FAMILIES[part.family].learn(federation(), POOL, FAMILIES[part.family].settings())
+        assert {name: array.tobytes() for name, array in part.arrays().items()} == {
+            name: array.tobytes() for name, array in alone.arrays().items()
+        }
+
+
+def learn_with_notes(family, policy, **shape):
+    """A router from clients with this policy, and the notes that its learning made."""
+    clients = [Client(f"client-{s}", drawn_evaluations(seed=s, **shape), policy) for s in range(3)]
+    notes = []
+    router = FAMILIES[family].learn(
+        LocalFederation(clients), POOL, FAMILIES[family].settings(), 0, lambda progress: notes.extend(progress.notes)
+    )
+    return router, notes
+
+
+def test_a_family_that_no_client_may_contribute_to_says_so_and_is_no_constant():
+    """It was a query-blind constant, with a weight in the blend."""
+    with pytest.raises(NothingToLearn, match=r"none of the 3 clients that answered .* to send second moments"):
+        learn_with_notes("linear", PrivacyPolicy(), queries=60, dimension=16)
+
+
+def test_auto_leaves_out_what_cannot_be_learned_and_says_so():
+    router, notes = learn_with_notes("auto", PrivacyPolicy(), queries=60, dimension=16)
+    assert {part.family for part in router.parts} <= {"query_blind", "kmeans"}
+    assert any(note.startswith("linear: left out of the blend") for note in notes)
+    assert any(note.startswith("kernel: left out of the blend") for note in notes)
+
+
+def test_without_a_policy_nothing_is_left_out():
+    _, notes = learn_with_notes("auto", OPEN, queries=60, dimension=16)
+    assert notes == []
 
 
 def test_an_unknown_candidate_is_refused():

@@ -13,7 +13,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mf import MFSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.checkpoint import Checkpointed, digest
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.privacy.policy import OPEN
@@ -34,8 +34,8 @@ class Killed(BaseException):
     """Not an Exception, so that no code can go on after it, as after a signal."""
 
 
-class Dying(Federation):
-    """A federation whose server dies after so many questions; it counts them."""
+class Dying(Middleware):
+    """A federation whose server dies after so many exchanges; it lists the verbs of each."""
 
     def __init__(self, federation, after=10**9):
         self.federation, self.after, self.asked = federation, after, []
@@ -43,11 +43,11 @@ class Dying(Federation):
     def clients(self):
         return self.federation.clients()
 
-    def ask(self, verb, payload, to=None):
+    def ask_all(self, questions, to=None):
         if len(self.asked) == self.after:
             raise Killed
-        self.asked.append(verb)
-        return self.federation.ask(verb, payload, to)
+        self.asked.append([question.verb for question in questions])
+        return self.federation.ask_all(questions, to)
 
 
 def federation(names=("a", "b", "c", "d")):
@@ -63,7 +63,7 @@ def arrays(router):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_killed_after_any_question_a_run_resumes_to_the_same_router_and_asks_nothing_twice(family, tmp_path):
+def test_killed_after_any_exchange_a_run_resumes_to_the_same_router_and_asks_nothing_twice(family, tmp_path):
     whole = Dying(federation())
     expected = arrays(FAMILIES[family].learn(whole, POOL, settings(family), 3))
     for place in {0, 1, len(whole.asked) // 2, len(whole.asked) - 1}:

@@ -43,7 +43,8 @@ class Recorder(LocalFederation):
 def sent(request):
     family = FAMILIES[request.param]
     federation = Recorder(Client(f"client-{s}", drawn_evaluations(queries=200, seed=s)) for s in range(3))
-    family.learn(federation, POOL, family.settings())
+    few = {"linear": {"directions": 4}, "kernel": {"landmarks": 4}}  # more would need more rows
+    family.learn(federation, POOL, family.settings(**few.get(family.name, {})))
     return federation.sent
 
 

@@ -34,6 +34,8 @@ class ShownProgress:
         if line["event"] == "start":
             models = f"{len(line['models'])} models, {plain(line['encoder'])}"
             self.voice.say(f"Taking part: {', '.join(line['clients'])}; {models}")
+        elif line["event"] == "note":
+            self.voice.warn(plain(line["text"]))
         elif line["event"] == "left out":
             named = ", ".join(f"{plain(model)} ({plain(client)})" for model, client in line["models"].items())
             self.voice.warn(f"Left out, because only one client has evaluations of it: {named}; --models includes it")

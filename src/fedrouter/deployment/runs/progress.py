@@ -55,6 +55,8 @@ class ProgressLog:
                 missing=missing,
                 metrics={name: float(value) for name, value in progress.metrics.items()},
             )
+            for note in progress.notes:
+                self.write("note", text=note)
 
 
 class Tail:

@@ -3,14 +3,17 @@
 Each client holds out a part of its queries. Every candidate family is learned without those parts, the clients sum up
 the candidates' errors on them, and from the sums the server finds the blend with the least error. The query-blind
 family is a candidate by default, so where no family beats ignoring the query, ignoring it is what is learned. Test data
-plays no part.
+plays no part. A candidate that the clients' privacy policies do not let them contribute to is left out, with a note.
+
+All candidates are learned in lockstep, with and without each fold, so that `auto` takes no more exchanges of messages
+than its slowest candidate, and one for the scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Self
 
@@ -22,8 +25,10 @@ from fedrouter.evaluations import Floats
 from fedrouter.federation.families.family import Family, Settings, train_once
 from fedrouter.federation.families.kmeans import CENTROIDS
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, Question, ignore
 from fedrouter.federation.middleware.fold import WithoutFold
+from fedrouter.federation.middleware.lockstep import in_lockstep
+from fedrouter.federation.middleware.memo import Memo
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -31,6 +36,8 @@ from fedrouter.routers.blend import BlendRouter, pack_routers
 
 LEAST_WEIGHT = 0.05
 """Parts with a smaller weight are dropped: they cost more time than they improve."""
+ALL_ROWS = -1
+"""In place of a fold: no row is left out."""
 CANDIDATES = ("query_blind", "kmeans", "linear", "kernel")
 """The candidates unless others are named: the families that need no training."""
 
@@ -82,30 +89,67 @@ def learn(
     callback: Callback = ignore,
 ) -> BlendRouter:
     """Learn the best blend of the candidates."""
-    steps = settings.folds + 2
+    once = Memo(federation)
     # All rows first: if a client's minimum group sizes allow only one of the two, the folds do without.
-    whole = {name: FAMILIES[name].learn(federation, pool, settings.of(name), seed) for name in settings.candidates}
-    callback(Progress("learning", 1, steps, tuple(federation.clients())))
+    ways = [ALL_ROWS, *range(settings.folds)]
+    attempts = [_Attempt(name, way, pool, settings.of(name), seed) for way in ways for name in settings.candidates]
+    learned: dict[tuple[int, str], Router] = {}
+    for attempt, router in zip(attempts, in_lockstep(once, attempts), strict=True):
+        if router is not None:
+            learned[attempt.fold, attempt.name] = router
+    whole = {name: learned[ALL_ROWS, name] for name in settings.candidates if (ALL_ROWS, name) in learned}
+    if not whole:
+        raise NothingToLearn("what any candidate needs", federation.clients())
+    notes = [note for attempt in attempts if attempt.fold == ALL_ROWS for note in attempt.notes]
     # Minimum group sizes may leave a candidate with few models; a blend with it would send every query to those few.
-    known = {name: _known(whole[name]) for name in settings.candidates}
+    known = {name: _known(router) for name, router in whole.items()}
     anyone = np.any(list(known.values()), axis=0)
-    names = tuple(name for name in settings.candidates if known[name][anyone].all())
+    names = tuple(name for name in whole if known[name][anyone].all())
+    notes += [
+        f"{name}: left out of the blend, it could be learned for {known[name].sum()} of {anyone.sum()} models only"
+        for name in whole
+        if name not in names
+    ]
+    callback(Progress("learning", 1, 3, tuple(federation.clients()), notes=tuple(notes)))
+    # A fold in which one of them could not be learned compares nothing: nearly all rows are in it.
+    folds = [fold for fold in range(settings.folds) if all((fold, name) in learned for name in names)]
+    routers = {fold: pack_routers([learned[fold, name] for name in names]) for fold in folds}
+    scores = once.ask_all(
+        [Question("score", ScoreRequest(pool.names, names, routers[fold], fold=fold)) for fold in folds]
+    )
     errors = np.zeros((len(names),) * 2)
-    for fold in range(settings.folds):
-        within = WithoutFold(federation, fold)
-        try:
-            routers = [FAMILIES[name].learn(within, pool, settings.of(name), seed) for name in names]
-        except NothingToLearn:
-            continue  # so few rows that all of them are in this fold
-        request = ScoreRequest(pool.names, names, pack_routers(routers), fold=fold)
-        replies = federation.ask("score", request)
+    for replies in scores:
         errors += reduce(add, replies.values()).gram.totals()
-        callback(Progress("cross-validation", fold + 2, steps, tuple(replies)))
+    callback(Progress("cross-validation", 2, 3, tuple(federation.clients())))
     weights = blend(errors)
     parts = tuple(whole[name] for name, weight in zip(names, weights, strict=True) if weight > 0)
     router = BlendRouter(pool, parts, tuple(float(weight) for weight in weights if weight > 0))
-    callback(Progress("blending", steps, steps, tuple(federation.clients()), router=router))
+    callback(Progress("blending", 3, 3, tuple(federation.clients()), router=router))
     return router
+
+
+@dataclass
+class _Attempt:
+    """Learns one candidate from all rows, or without one fold; ``notes`` say what the clients' policies prevented."""
+
+    name: str
+    fold: int
+    pool: ModelPool
+    settings: Any
+    seed: int
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, federation: Federation) -> Router | None:
+        """The router, or None if the clients may not send what it needs."""
+        within = federation if self.fold == ALL_ROWS else WithoutFold(federation, self.fold)
+        try:
+            return FAMILIES[self.name].learn(within, self.pool, self.settings, self.seed, self._follow)
+        except NothingToLearn as error:
+            self.notes.append(f"{self.name}: left out of the blend; {error}")
+            return None
+
+    def _follow(self, progress: Progress) -> None:
+        self.notes += (f"{self.name}: {note}" for note in progress.notes)
 
 
 def _known(router: Router) -> npt.NDArray[np.bool_]:
@@ -141,10 +185,11 @@ def add_models(
     callback: Callback = ignore,
 ) -> BlendRouter:
     """Add models to every part; the parts keep their weights."""
-    parts = tuple(
-        FAMILIES[part.family].add_models(part, federation, models, settings.of(part.family), seed)
-        for part in router.parts
-    )
+
+    def grow(part: Router, seat: Federation) -> Router:
+        return FAMILIES[part.family].add_models(part, seat, models, settings.of(part.family), seed)
+
+    parts = tuple(in_lockstep(Memo(federation), [partial(grow, part) for part in router.parts]))
     grown = BlendRouter(router.pool.with_models(models), parts, router.weights)
     callback(Progress("learning", 1, 1, tuple(federation.clients()), router=grown))
     return grown
@@ -158,9 +203,11 @@ def add_clients(
     callback: Callback = ignore,
 ) -> BlendRouter:
     """Add clients to every part; the parts keep their weights."""
-    parts = tuple(
-        FAMILIES[part.family].add_clients(part, federation, settings.of(part.family), seed) for part in router.parts
-    )
+
+    def grow(part: Router, seat: Federation) -> Router:
+        return FAMILIES[part.family].add_clients(part, seat, settings.of(part.family), seed)
+
+    parts = tuple(in_lockstep(Memo(federation), [partial(grow, part) for part in router.parts]))
     grown = BlendRouter(router.pool, parts, router.weights)
     callback(Progress("learning", 1, 1, tuple(federation.clients()), router=grown))
     return grown
@@ -168,9 +215,8 @@ def add_clients(
 
 def remove_clients(router: BlendRouter, federation: Federation) -> BlendRouter:
     """Remove clients from every part; refused if one of the parts is not a sum."""
-    removals = [FAMILIES[part.family].removal() for part in router.parts]
-    parts = tuple(remove(part, federation) for remove, part in zip(removals, router.parts, strict=True))
-    return BlendRouter(router.pool, parts, router.weights)
+    removals = [partial(FAMILIES[part.family].removal(), part) for part in router.parts]
+    return BlendRouter(router.pool, tuple(in_lockstep(Memo(federation), removals)), router.weights)
 
 
 def charged_questions(settings: AutoSettings) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Pool" and "When New Clients Join the System".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -19,7 +20,7 @@ from fedrouter.federation.clustering import cluster
 from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
 from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import CellSums, KMeansRouter
@@ -57,7 +58,8 @@ def learn(
 ) -> KMeansRouter:
     """Learn a router from every client of a federation; line numbers are Algorithm 2's."""
     # Lines 2-6: every client clusters its own embeddings, the server clusters the centroids.
-    centres = ask_centres(federation, settings, seed)
+    centroids = federation.ask("cluster", centroids_request(settings, seed))
+    centres = global_centres(centroids, settings, seed)
     callback(Progress("cluster", 1, 2, tuple(federation.clients())))
     # Lines 7-13: every client sums accuracy and cost around the global centres.
     sums = ask_statistics(federation, centres, pool)
@@ -67,23 +69,27 @@ def learn(
     return router
 
 
-def ask_centres(federation: Federation, settings: KMeansSettings, seed: int) -> Embeddings:
-    """Lines 2-6: local clustering, then K-means over the centroids, each weighted by its number of queries."""
-    seeds = (derive(seed, "cluster", "client"), derive(seed, "cluster", "server"))
-    request = ClusterRequest(settings.k_local, settings.restarts, settings.iterations, seeds[0])
-    replies = [reply for reply in federation.ask("cluster", request).values() if len(reply.centres)]
-    if not replies:
-        raise NothingToLearn
-    centroids = np.concatenate([reply.centres for reply in replies])
-    sizes = np.concatenate([reply.sizes for reply in replies])
-    return cluster(centroids, settings.k_global, settings.restarts, settings.iterations, seeds[1], weights=sizes)
+def centroids_request(settings: KMeansSettings, seed: int) -> ClusterRequest:
+    """Lines 2-4: what every client is asked to cluster its embeddings with."""
+    return ClusterRequest(settings.k_local, settings.restarts, settings.iterations, derive(seed, "cluster", "client"))
+
+
+def global_centres(replies: Mapping[str, Centroids], settings: KMeansSettings, seed: int) -> Embeddings:
+    """Lines 5-6: K-means over the clients' centroids, each weighted by its number of queries."""
+    some = [reply for reply in replies.values() if len(reply.centres)]
+    if not some:
+        raise NothingToLearn("centroids", replies)
+    centroids = np.concatenate([reply.centres for reply in some])
+    sizes = np.concatenate([reply.sizes for reply in some])
+    own_seed = derive(seed, "cluster", "server")
+    return cluster(centroids, settings.k_global, settings.restarts, settings.iterations, own_seed, weights=sizes)
 
 
 def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:
     """Lines 7-14: the total of the clients' sums around these centres."""
     replies = federation.ask("statistics", StatisticsRequest(centres, pool.names))
     if not replies:
-        raise NothingToLearn
+        raise NothingToLearn("sums around centres", replies)
     return reduce(add, (reply.table(len(centres), len(pool)) for reply in replies.values()))
 
 
@@ -98,7 +104,7 @@ def add_models(
     """Add models: the clients' sums around the existing centres become new columns."""
     added = ask_statistics(federation, router.centres, models)
     if not added.count.any():
-        raise NothingToLearn
+        raise NothingToLearn("sums of the new models", federation.clients())
     grown = replace(router, pool=router.pool.with_models(models), sums=router.sums.beside(added))
     callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
     return grown

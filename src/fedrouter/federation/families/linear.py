@@ -17,14 +17,16 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
-from fedrouter.federation.families.kmeans import CENTROIDS, KMeansSettings, ask_centres
-from fedrouter.federation.families.mlp import ask_cost_scale
-from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.families.kmeans import CENTROIDS, KMeansSettings, centroids_request, global_centres
+from fedrouter.federation.families.mlp import ask_cost_scale, cost_scale
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, Question, ignore
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.features import FeatureMap, Landmarks, Projection
 from fedrouter.routers.linear import KernelRouter, LinearRouter, MomentSums, symmetric
+from fedrouter.routers.mlp import CostScale
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,15 @@ def learn(
     callback: Callback = ignore,
 ) -> LinearRouter:
     """Learn a linear router along the leading directions of the clients' pooled second moment."""
-    unit = ask_unit(federation, pool)
-    replies = federation.ask("second_moment", SecondMomentRequest())
-    callback(Progress("directions", 1, 2, tuple(replies)))
+    costs, replies = federation.ask_all(
+        [Question("cost_scale", CostScaleRequest(pool.names)), Question("second_moment", SecondMomentRequest())]
+    )
+    unit = typical_cost(cost_scale(costs, pool)[0])
+    silent = [name for name, reply in replies.items() if not reply.count]
+    if len(silent) == len(replies):  # without directions, the router would be the same for every query
+        raise NothingToLearn("second moments of its queries", replies)
+    few = f"{len(silent)} of {len(replies)} clients have too few queries to send second moments"
+    callback(Progress("directions", 1, 2, tuple(replies), notes=(few,) if silent else ()))
     features = Projection(leading_directions(reduce(add, replies.values()).total.totals(), settings.directions))
     router = LinearRouter.of(pool, features, ask_moments(federation, pool, features, unit), unit)
     callback(Progress("moments", 2, 2, tuple(replies), router=router))
@@ -79,10 +87,15 @@ def learn_kernel(
     callback: Callback = ignore,
 ) -> KernelRouter:
     """Learn a linear router in kernel features: similarity to the centres of federated clustering."""
-    unit = ask_unit(federation, pool)
-    centres: Embeddings = ask_centres(
-        federation, KMeansSettings(k_local=settings.k_local, k_global=settings.landmarks), seed
+    clustering = KMeansSettings(k_local=settings.k_local, k_global=settings.landmarks)
+    costs, centroids = federation.ask_all(
+        [
+            Question("cost_scale", CostScaleRequest(pool.names)),
+            Question("cluster", centroids_request(clustering, seed)),
+        ]
     )
+    unit = typical_cost(cost_scale(costs, pool)[0])
+    centres = global_centres(centroids, clustering, seed)
     callback(Progress("landmarks", 1, 2, tuple(federation.clients())))
     features = Landmarks.at(centres)
     router = KernelRouter.of(pool, features, ask_moments(federation, pool, features, unit), unit)
@@ -92,15 +105,19 @@ def learn_kernel(
 
 def ask_unit(federation: Federation, pool: ModelPool) -> Floats:
     """Each model's typical cost ``(M,)``: the geometric mean, used as its unit of cost."""
-    scale, _ = ask_cost_scale(federation, pool)
+    return typical_cost(ask_cost_scale(federation, pool)[0])
+
+
+def typical_cost(scale: CostScale) -> Floats:
+    """The geometric mean of each model's costs, ``(M,)`` dollars."""
     return np.exp(scale.mean)
 
 
 def ask_moments(federation: Federation, pool: ModelPool, features: FeatureMap, unit: Floats) -> MomentSums:
     """The total of the clients' moments."""
     replies = federation.ask("moments", MomentsRequest(pool.names, features.arrays(), unit))
-    if not replies:
-        raise NothingToLearn
+    if not any(reply.count.any() for reply in replies.values()):
+        raise NothingToLearn("moments of features", replies)
     return reduce(add, (reply.sums() for reply in replies.values()))
 
 

@@ -219,10 +219,14 @@ def ask_error(
 
 
 def ask_cost_scale(federation: Federation, pool: ModelPool) -> tuple[CostScale, int]:
-    """Before round one: each model's mean and deviation of log dollars, from the clients' sums alone."""
-    replies = federation.ask("cost_scale", CostScaleRequest(pool.names))
+    """Before round one: the scale of costs, and the width of the clients' embeddings."""
+    return cost_scale(federation.ask("cost_scale", CostScaleRequest(pool.names)), pool)
+
+
+def cost_scale(replies: Mapping[str, LogCostSums], pool: ModelPool) -> tuple[CostScale, int]:
+    """Each model's mean and deviation of log dollars, from the clients' sums alone; and the width of embeddings."""
     if not any(reply.count.any() for reply in replies.values()):
-        raise NothingToLearn
+        raise NothingToLearn("sums of costs", replies)
     sums: LogCostSums = reduce(add, replies.values())
     count = np.maximum(sums.count, 1)
     mean = sums.total.totals() / count

@@ -62,7 +62,7 @@ class Checkpointed(Middleware):
             if not any(self._folder.glob(f"*{ENDING}")):
                 replace_file(self._folder / CLIENTS, json.dumps(self._clients).encode())
             for index, (question, replies) in enumerate(zip(open_questions, found, strict=True), first):
-                wanted = digest(question.verb, question.request, to)
+                wanted = _digest(question, to)
                 replace_file(self._path(index, question.verb), _packed(question.verb, wanted, replies))
             answers += found
         return answers
@@ -71,7 +71,7 @@ class Checkpointed(Middleware):
         """The replies that are recorded for the question of this number; None if there are none."""
         path = self._path(index, question.verb)
         self._refuse_other(path)
-        return _read(path, question.verb, digest(question.verb, question.request, to))
+        return _read(path, question.verb, _digest(question, to))
 
     def _path(self, index: int, verb: str) -> Path:
         return self._folder / f"{index:05}-{verb}{ENDING}"
@@ -100,6 +100,10 @@ class Checkpointed(Middleware):
 def digest(verb: str, payload: Request[Any], to: Sequence[str] | None) -> str:
     """A hash of a request: equal for the same verb, request and recipients only."""
     return packed_digest(payload.pack(), verb, None if to is None else sorted(to)).hex()
+
+
+def _digest(question: Question[Any], to: Sequence[str] | None) -> str:
+    return digest(question.verb, question.request, to if question.to is None else question.to)
 
 
 def _packed(verb: str, wanted: str, replies: Mapping[str, Message]) -> bytes:
