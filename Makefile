@@ -60,7 +60,7 @@ bench: $(READY) ## measure speed, and the routers of the paper (docs/results)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/core.py
 
-bench-quality: $(READY) ## every family on four real data sets; under half an hour
+bench-quality: $(READY) ## every family on four real data sets, with and without protection; writes README's table
 	$(BIN)/python benchmarks/quality.py
 
 bench-claims: $(READY) ## every claim of the paper on four real data sets; an hour, resumable

@@ -1,6 +1,7 @@
-"""Every family on every set: federated, local and centralized, with paired comparisons over seeds.
+"""Every family on every set, with and without protection: federated, local and centralized.
 
-Writes docs/results/quality.md. Run with `make bench-quality`; two processes, under half an hour on two cores.
+Writes docs/results/quality.json, and from it docs/results/quality.md and the first table of README.md. Run with
+`make bench-quality`; two processes. `--seeds 3 --family auto --federated-only` measures README's table alone.
 """
 
 from __future__ import annotations
@@ -10,25 +11,30 @@ import os
 # One thread per process: these matrices are small, and two processes share two cores.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
+import argparse
 import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from scipy import stats
-
+from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
-from fedrouter.experiments.protocol import WAYS, compare
+from fedrouter.engines.local import LocalFederation
+from fedrouter.evaluations import Evaluations
+from fedrouter.experiments.protocol import compare
+from fedrouter.federation.client import Client
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.frontier import Measures, sweep
+from quality_page import FOLDER, PRIVACIES, PROJECT, write_pages
 
-PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
-SEEDS = 5
 ROUNDS = 10
 # Every registered family with its defaults, and those of the paper in the paper's form.
 PAPER: dict[str, Settings] = {
@@ -37,98 +43,78 @@ PAPER: dict[str, Settings] = {
 OURS: dict[str, Settings] = {
     name: family.settings().changed(rounds=ROUNDS) for name, family in FAMILIES.items() if name != "query_blind"
 }
-BASELINES = ("query_blind", "best_single", "oracle")
+POLICIES: dict[str, PrivacyPolicy] = {
+    # Secure sums are the plain sums to the bit, so no masks are made here; what is left are the minimum group sizes.
+    "default": PrivacyPolicy(MinimumGroupSizes(say=1.0)),
+    "plain": PrivacyPolicy(),
+    "open": OPEN,
+}
+BASELINES = ("mix", "best_single", "query_blind", "oracle")
 
 
-def measure(job: tuple[str, int]) -> dict[str, tuple[float, float]]:
-    """``auc`` and ``aiq`` of every router and baseline on the global test, for one set and one seed."""
-    name, seed = job
-    evaluations = read(DATA / f"{name}.parquet").evaluations
-    clients = partition(evaluations, seed=seed)
-    found = {}
-    for prefix, settings in (("paper ", PAPER), ("", OURS)):
-        run = compare(clients, settings, seed)
-        for way in WAYS:
-            for family, curves in run.curves[way].items():
-                areas = curves.measures()["global"]
-                found[f"{prefix}{family}, {way}"] = (areas.auc, areas.aiq)
-        for baseline in BASELINES:
-            areas = run.baselines[baseline].measures
-            found[baseline] = (areas.auc, areas.aiq)
-    print(f"{name}, seed {seed} done", file=sys.stderr, flush=True)
-    return found
+@dataclass(frozen=True)
+class Job:
+    """One data set and seed, the families to measure there, and whether to learn local and centralized routers too."""
+
+    data: str
+    seed: int
+    families: tuple[str, ...]
+    federated_only: bool
 
 
-def interval(differences: np.ndarray) -> str:
-    """Mean and 95% interval of paired differences, by Student's t."""
-    half = stats.t.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
-    return f"{differences.mean():+.4f} ({differences.mean() - half:+.4f} to {differences.mean() + half:+.4f})"
+def measure(job: Job) -> dict[str, dict[str, Any]]:
+    """The measures of every router and baseline on the global test."""
+    clients = partition(read(DATA / f"{job.data}.parquet").evaluations, seed=job.seed)
+    train = Evaluations.concatenate([client.train for client in clients])
+    test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
+    truth = test.grid()
 
+    def federated(family: str, settings: Settings, policy: PrivacyPolicy) -> Measures:
+        federation = LocalFederation(Client(client.name, client.train, policy) for client in clients)
+        router = FAMILIES[family].learn(federation, train.pool, settings, job.seed)
+        return sweep(router.estimate(test.embeddings), truth).measures
 
-def page(found: dict[str, list[dict[str, tuple[float, float]]]], seconds: float) -> str:
-    names = list(found[SETS[0]][0])
-    order = [name for name in names if "federated" in name] + [n for n in names if n in BASELINES]
-    order += [name for name in names if name not in order]
-
-    def mean(name: str, column: int, data: str) -> float:
-        return float(np.mean([run[name][column] for run in found[data]]))
-
-    lines = [
-        "# Quality: every family on every data set",
-        "",
-        f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {SEEDS} seeds, all-mpnet-base-v2, "
-        "on the union of the clients' test sets: `auc` / `aiq`, means over seeds ([metrics](../metrics.md)). "
-        f"MLP and MF with {ROUNDS} rounds; everything else at its defaults.",
-        "",
-        "What a run decides (how much to shrink, which round to keep, which families to blend) it decides on "
-        "training data. The form of the one-shot families (one prior for all models, 64 directions, 60 landmarks, "
-        "the "
-        "rule for the kernel's width) was chosen with the test areas of seeds 0 and 1 of these data sets in view: "
-        "similar forms were within 0.005 of each other on average, whitened features 0.01 below. Seeds 2 to 4 and "
-        "[other worlds](unseen.md) were not used.",
-        "",
-        "    make bench-quality",
-        "",
-        f"| router | {' | '.join(SETS)} | mean aiq |",
-        f"|---|{'---|' * (len(SETS) + 1)}",
-    ]
-    for name in order:
-        cells = [f"{mean(name, 0, data):.3f} / {mean(name, 1, data):.3f}" for data in SETS]
-        average = np.mean([mean(name, 1, data) for data in SETS])
-        lines.append(f"| {name} | {' | '.join(cells)} | {average:.4f} |")
-    lines += [
-        "",
-        "## `auto`, paired over seeds",
-        "",
-        "`aiq` of federated `auto` minus that of the other router, on the same split of the same seed; mean "
-        "and 95% "
-        f"interval over {SEEDS} seeds, and in the last column over all {SEEDS * len(SETS)} pairs.",
-        "",
-        f"| less | {' | '.join(SETS)} | all |",
-        f"|---|{'---|' * (len(SETS) + 1)}",
-    ]
-    auto = "auto, federated"
-    rivals = [*(f"paper {name}, federated" for name in PAPER), "query_blind"]
-    rivals += [*(f"{name}, federated" for name in OURS if name != "auto"), "auto, local", "auto, centralized"]
-    for rival in rivals:
-        gaps = [np.array([run[auto][1] - run[rival][1] for run in found[data]]) for data in SETS]
-        lines.append(f"| {rival} | {' | '.join(map(interval, gaps))} | {interval(np.concatenate(gaps))} |")
-    lines += ["", f"Measured in {seconds / 60:.0f} minutes with two processes.", ""]
-    return "\n".join(lines)
+    found: dict[str, Measures] = {}
+    for family in job.families:
+        for privacy in PRIVACIES:
+            found[f"{family}, {privacy}"] = federated(family, OURS[family], POLICIES[privacy])
+    found |= {f"paper {family}, open": federated(family, settings, OPEN) for family, settings in PAPER.items()}
+    references = baselines(ModelMeans.of(train), truth)
+    found |= {name: references[name].measures for name in BASELINES}
+    if not job.federated_only:
+        for prefix, every in (("paper ", PAPER), ("", {family: OURS[family] for family in job.families})):
+            run = compare(clients, every, job.seed)
+            for way in ("local", "centralized"):
+                for family, curves in run.curves[way].items():
+                    found[f"{prefix}{family}, {way}"] = curves.measures()["global"]
+    print(f"{job.data}, seed {job.seed} done", file=sys.stderr, flush=True)
+    return {row: measures.to_json() for row, measures in found.items()}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--family", action="append", choices=sorted(OURS), help="repeatable; default: all")
+    parser.add_argument("--federated-only", action="store_true", help="no local and centralized routers")
+    options = parser.parse_args()
     start = time.perf_counter()
     # Large sets first, so that the two processes end together.
-    jobs = [(name, seed) for name in sorted(SETS, reverse=True) for seed in range(SEEDS)]
+    jobs = [
+        Job(name, seed, tuple(options.family or OURS), options.federated_only)
+        for name in sorted(SETS, reverse=True)
+        for seed in range(options.seeds)
+    ]
     with ProcessPoolExecutor(2) as workers:
-        results = dict(zip(jobs, workers.map(measure, jobs), strict=True))
-    found = {name: [results[name, seed] for seed in range(SEEDS)] for name in SETS}
-    folder = PROJECT / "docs" / "results"
-    (folder / "quality.json").write_text(json.dumps(found, indent=1) + "\n")
-    text = page(found, time.perf_counter() - start)
-    (folder / "quality.md").write_text(text)
-    print(text)
+        results = dict(zip(((job.data, job.seed) for job in jobs), workers.map(measure, jobs), strict=True))
+    found = {name: [results[name, seed] for seed in range(options.seeds)] for name in SETS}
+    document = {
+        "command": " ".join(["python benchmarks/quality.py", *sys.argv[1:]]),
+        "rounds": ROUNDS,
+        "seconds": time.perf_counter() - start,
+        "found": found,
+    }
+    (FOLDER / "quality.json").write_text(json.dumps(document, indent=1) + "\n")
+    print(write_pages())
 
 
 if __name__ == "__main__":
