@@ -1,1 +1,1 @@
-"""Secure aggregation (Bonawitz et al., 2017): both sides of the protocol, its cryptography, and vectors of sums."""
+"""Secure aggregation (Bell et al., 2020): both sides of the protocol, its graph and cryptography, vectors of sums."""

@@ -9,10 +9,18 @@ from fedrouter.federation.message import Named
 
 Bytes = npt.NDArray[np.uint8]
 
-SEED_SHARE, KEY_SHARE, SEALED = 52, 68, 148
-"""Bytes of a share of a 32-byte seed, of a share of a 48-byte key, and of both together when sealed."""
-MOST_KEY = 512
-"""Maximum number of bytes of a public key or signature."""
+KEY = 32
+"""Bytes of a public key."""
+SHARE = 52
+"""Bytes of a share of one secret."""
+BOTH = 2 * SHARE
+"""Bytes of the shares of both secrets of one sum: of the seed of the own mask, and of the masking key."""
+OVERHEAD = 28
+"""Bytes that sealing adds: a nonce and a tag."""
+MOST_SIGNATURE = 256
+"""Maximum number of bytes of a signature."""
+MOST_SUMS = 32
+"""Maximum number of sums that one session prepares."""
 
 
 def are_bytes(values: Named, shape: tuple[int | None, ...]) -> bool:

@@ -1,34 +1,41 @@
 """The client side of secure aggregation, and the rules that keep a client's own sums hidden from the coordinator.
 
-The protocol is that of Bonawitz et al. (2017). A client adds two kinds of masks to its vector: one for every peer,
-agreed with that peer, which the peer subtracts from its own vector; and one of its own. It splits both secrets among
-the peers: the masking key, so that the masks for a client that drops out can be removed from the other vectors, and
-the seed of its own mask, so that this mask can be removed once its vector is part of the total. Both secrets of a
-client together would reveal its vector, so for every peer a client reveals a share of one or of the other, once.
+The protocol is that of Bonawitz et al. (2017) on the sparse graph of Bell et al. (2020). A client adds two kinds of
+masks to its vector: one for every neighbor, agreed with that neighbor, which the neighbor subtracts from its own
+vector; and one of its own. It splits both secrets among clients that it picked: the masking key, so that the masks for
+a client that drops out can be removed from the other vectors, and the seed of its own mask, so that this mask can be
+removed once its vector is part of the total. Both secrets of a client together would reveal its vector, so for every
+client a holder reveals a share of one or of the other, once.
+
+A session prepares the secrets of several sums at once. Each sum has masking keys and seeds of its own, so the sums are
+as independent as if each had a session: what is revealed for one says nothing about another, and a client that dropped
+out of one sum takes part in the next.
 
 The rules, whatever the coordinator sends:
 
-- Keys are new for each session, and every step happens once: one masked vector, one reveal. A client has one session
-  at a time; a new one ends the previous one, and secrets are deleted as soon as no later step needs them.
-- At least three clients take part, with a threshold above two thirds of them. With a threshold above half, a
-  coordinator that names different survivors to different clients cannot get both secrets of one client; above two
-  thirds, not even with the help of a third of the clients. The total that it can unmask then covers more than half of
-  the clients (at least the threshold, with the signed agreement below).
-- Nothing is revealed unless at least the threshold of clients is reported to have survived, this client among them.
-- The list of clients, their keys and the request enter every mask. If clients receive different ones, their masks do
-  not cancel.
+- Keys are new for each session, and each sum happens once: one masked vector, one reveal, in increasing order. A client
+  has one session at a time; a new one ends the previous one, and secrets are deleted as soon as no later step needs
+  them.
+- At least three clients take part, or as many as the client requires. More than two thirds of a client's holders must
+  confirm its sum.
+- A client picks its holders itself, at random, after everybody's keys are fixed (:mod:`~.graph` gives the bounds).
+- Nothing is sent unless more than two thirds of its holders are among those asked, and nothing is revealed unless more
+  than two thirds of those asked are reported to have survived, this client among them.
+- The list of clients, their keys, the list of those asked and the questions enter every mask. If clients receive
+  different ones, their masks do not cancel.
 
 With an identity (:mod:`~fedrouter.federation.secagg.identity`) the peers' keys must be signed with long-term keys on
-the client's roster, and before anything is revealed, at least the threshold of clients must have signed the same list
-of survivors. **Without one the coordinator is trusted not to invent peers**: it could impersonate all of them. The
-protocol then protects against a coordinator that follows it and only reads along.
+the client's roster, and before anything is revealed, more than two thirds of all clients must have signed the same list
+of survivors. Each client signs once for each sum, so no two lists can be signed unless a third of the clients collude.
+**Without one the coordinator is trusted not to invent peers**: it could impersonate all of them. The protocol then
+protects against a coordinator that follows it and only reads along.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +44,7 @@ from fedrouter.errors import BadMessage, Refused
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.privacy.memory import Memory
-from fedrouter.federation.secagg.byte_arrays import KEY_SHARE, SEED_SHARE
+from fedrouter.federation.secagg.byte_arrays import BOTH
 from fedrouter.federation.secagg.crypto import (
     SEED_BYTES,
     all_different,
@@ -46,26 +53,29 @@ from fedrouter.federation.secagg.crypto import (
     pair_mask,
     private_key,
     public_key,
-    request_digest,
+    question_digests,
     seal,
     self_mask,
     shared_secret,
+    sum_digest,
     transcript,
     unseal,
 )
+from fedrouter.federation.secagg.graph import neighbors, pick_holders, threshold
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.secret_sharing import split
+from fedrouter.federation.secagg.session import AGREED, KEYS, MASKED, READY, SHARED, Session
 from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
+from fedrouter.federation.verbs.deliver import DeliverRequest, Kept
 from fedrouter.federation.verbs.keys import KeysRequest, PublicKeys
-from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
-from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector, open_sums
 from fedrouter.federation.verbs.shares import SealedShares, SharesRequest
 from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
-from fedrouter.federation.verbs.verb import SecureSum
 
 LEAST_CLIENTS = 3
 """With two, each could subtract its own sums from the total."""
-OPEN_SESSION = "secure session"
+CohortRule = Callable[[Sequence[bytes], Sequence[str]], None]
+"""Called with the digests of the questions and the names of the clients in a total; raises Refused to stay out of it."""
 
 
 class SecureAggregationClient:
@@ -77,55 +87,72 @@ class SecureAggregationClient:
         answer: Callable[[str, Request[Any]], Message],
         memory: Memory,
         identity: Identity | None = None,
+        admit: CohortRule | None = None,
     ) -> None:
         self._name = name
         self._answer = answer
         self._memory = memory
         self._identity = identity
+        self._admit = admit
 
     @classmethod
     def of(cls, client: ClientView) -> SecureAggregationClient:
         """The secure aggregation of the client that answers."""
-        return cls(client.name, client.answer_hidden, client.memory, client.identity)
+        return cls(client.name, client.answer_hidden, client.memory, client.identity, client.admit_cohort)
 
     def keys(self, request: KeysRequest) -> PublicKeys:
         """Step 1: make new keys; the public keys are signed if this client has an identity."""
-        (sealing, sealing_public), (masking, masking_public) = new_key(), new_key()
+        sealing, sealing_public = new_key()
+        masking, public = zip(*(new_key() for _ in range(request.sums)), strict=True)
+        masking_public = b"".join(public)
         signature = b""
         if self._identity:
             signature = self._identity.sign(*_signed_keys(request.session, self._name, sealing_public, masking_public))
-        self._remember(request.session, "keys", {"sealing": sealing, "masking": masking})
-        return PublicKeys(as_bytes(sealing_public), as_bytes(masking_public), as_bytes(signature))
+        Session(request.session, KEYS, sealing.hex(), [key.hex() for key in masking]).keep(self._memory)
+        return PublicKeys(
+            as_bytes(sealing_public), as_bytes(masking_public).reshape(request.sums, -1), as_bytes(signature)
+        )
 
     def shares(self, request: SharesRequest) -> SealedShares:
-        """Step 2: split both secrets into a share for every client, this one included, each encrypted for it alone."""
-        own = self._take(request.session, "keys")
-        self._admit(request, own)
-        names = sorted(request.sealing)
-        context = transcript(request.session, request.threshold, request.sealing, request.masking)
-        seed = secrets.token_bytes(SEED_BYTES)
-        shares = [split(secret, request.threshold, len(names)) for secret in (seed, own["masking"])]
-        sealing = private_key(own["sealing"])
-        sealed = [
-            seal(shared_secret(sealing, request.sealing[peer].tobytes()), context, self._name, peer, first + second)
-            for peer, first, second in zip(names, *shares, strict=True)
+        """Step 2: pick holders, and split the secrets of all sums into shares, each encrypted for one holder."""
+        session = self._take(request.session, KEYS)
+        self._check_keys(request, session)
+        session.step, session.names = SHARED, sorted(request.sealing)
+        context = transcript(request.session, request.sealing, request.masking)
+        session.context, session.holders = context.hex(), pick_holders(self._name, session.names)
+        session.seeds = [secrets.token_bytes(SEED_BYTES).hex() for _ in session.masking]
+        session.public = {
+            name: [request.sealing[name].tobytes().hex(), *(key.tobytes().hex() for key in request.masking[name])]
+            for name in session.names
+        }
+        count = len(session.holders)
+        shares = [
+            split(bytes.fromhex(secret), threshold(count), count)
+            for pair in zip(session.seeds, session.masking, strict=True)
+            for secret in pair
         ]
-        known = {"seed": seed, "context": context, "names": _written(names), "threshold": _written(request.threshold)}
-        public = {f"sealing/{peer}": key.tobytes() for peer, key in request.sealing.items()}
-        public |= {f"masking/{peer}": key.tobytes() for peer, key in request.masking.items()}
-        self._remember(request.session, "shares", {**own, **known, **public})
-        return SealedShares(np.stack([as_bytes(part) for part in sealed]))
+        sealing = private_key(bytes.fromhex(session.sealing))
+        sealed = [
+            seal(
+                shared_secret(sealing, request.sealing[holder].tobytes()), context, self._name, holder, b"".join(parts)
+            )
+            for holder, parts in zip(session.holders, zip(*shares, strict=True), strict=True)
+        ]
+        session.keep(self._memory)
+        places = {name: place for place, name in enumerate(session.names)}
+        return SealedShares(
+            np.array([places[name] for name in session.holders], np.int64), np.stack([as_bytes(part) for part in sealed])
+        )
 
-    def _admit(self, request: SharesRequest, own: Mapping[str, bytes]) -> None:
+    def _check_keys(self, request: SharesRequest, session: Session) -> None:
         """Refuse a group of clients in which this client's sums would not be hidden."""
-        size = len(request.sealing)
-        if size < LEAST_CLIENTS:
-            raise self._refuse(f"{size} clients take part: expected at least {LEAST_CLIENTS}")
-        if not 2 * size < 3 * request.threshold <= 3 * size:
-            raise self._refuse(f"a threshold of {request.threshold} among {size}: expected more than two thirds")
-        for kind, keys in (("sealing", request.sealing), ("masking", request.masking)):
-            if self._name not in keys or keys[self._name].tobytes() != public_key(own[kind]):
-                raise self._refuse("its own keys are not among those sent")
+        self._check_size(request.sealing)
+        own = [session.sealing, *session.masking]
+        if self._name not in request.sealing:
+            raise self._refuse("its own keys are not among those sent")
+        given = [request.sealing[self._name], *request.masking[self._name]]
+        if [key.tobytes() for key in given] != [public_key(bytes.fromhex(key)) for key in own]:
+            raise self._refuse("its own keys are not among those sent")
         if not all_different(request.sealing, request.masking):
             raise self._refuse("a key is there twice")
         if not self._identity:
@@ -135,98 +162,132 @@ class SecureAggregationClient:
             if not self._identity.signed(name, signature.tobytes(), *_signed_keys(request.session, name, *pair)):
                 raise self._refuse(f"the keys of {name!r} are not signed by a client of that name on the roster")
 
-    def masked(self, request: MaskedRequest) -> MaskedVector:
-        """Step 3: keep the shares of the other clients, and send the own sums under masks."""
-        known = self._take(request.session, "shares")
-        names, threshold, context = json.loads(known["names"]), json.loads(known["threshold"]), known["context"]
-        senders = sorted(request.sealed)
-        self._enough(senders, names, threshold)
-        verb = verb_named(request.verb)
-        if not isinstance(verb.secure_sum, SecureSum):
-            raise self._refuse(f"{request.verb!r} does not ask for sums")
-        sealing, masking = private_key(known["sealing"]), private_key(known["masking"])
-        held = {}
-        index = names.index(self._name)
-        for peer in senders:
-            if len(request.sealed[peer]) != len(names):
-                raise BadMessage("sealed shares of another number of clients")
-            secret, sealed = shared_secret(sealing, known[f"sealing/{peer}"]), request.sealed[peer][index].tobytes()
-            held[f"held/{peer}"] = unseal(secret, context, peer, self._name, sealed)
-            if len(held[f"held/{peer}"]) != SEED_SHARE + KEY_SHARE:
+    def deliver(self, request: DeliverRequest) -> Kept:
+        """Step 3: open and keep the shares of the clients that picked this one."""
+        session = self._take(request.session, SHARED)
+        context, sealing = bytes.fromhex(session.context), private_key(bytes.fromhex(session.sealing))
+        for sender, sealed in request.sealed.items():
+            if sender not in session.public:
+                raise BadMessage("shares of a client that does not take part")
+            secret = shared_secret(sealing, bytes.fromhex(session.public[sender][0]))
+            shares = unseal(secret, context, sender, self._name, sealed.tobytes())
+            if len(shares) != BOTH * len(session.masking):
                 raise BadMessage("sealed shares of another length")
-        packed = (dict(request.arrays), request.scalars)
-        asked = request_digest(request.verb, packed)
-        plain = verb.request.unpack(packed)
-        vector = verb.secure_sum.flatten(plain, self._answer(verb.name, plain), len(names)).copy()
-        vector += self_mask(known["seed"], context, asked, len(vector))
-        for peer in senders:
-            if peer != self._name:
-                secret = shared_secret(masking, known[f"masking/{peer}"])
-                vector += pair_mask(self._name, peer, secret, context, asked, len(vector))
-        kept = {"senders": _written(senders), "threshold": known["threshold"], "context": context, **held}
-        self._remember(request.session, "masked", kept)
-        return MaskedVector(vector)
+            session.held[sender] = shares.hex()
+        near = {*session.holders, *session.held}
+        session.public = {name: keys for name, keys in session.public.items() if name in near}
+        session.step, session.sealing = READY, ""
+        session.keep(self._memory)
+        return Kept(len(session.held))
+
+    def masked(self, request: MaskedRequest) -> MaskedVector:
+        """Step 4: send the own sums, of all questions together, under masks."""
+        session = self._take(request.session, READY, MASKED, AGREED)
+        if not session.index + (session.step != READY) <= request.index < len(session.masking):
+            raise self._refuse("this sum was asked for before, or was not prepared")
+        self._check_company(session, request.company)
+        context, digests = bytes.fromhex(session.context), question_digests(request.questions())
+        session.begin(request.index, sorted(request.company), digests)
+        masking, seed = session.use_secrets()
+        try:
+            if self._admit:
+                self._admit(digests, request.company)
+            asked = open_sums(request)
+            parts = [sums.flatten(plain, self._answer(verb, plain), len(request.company)) for verb, sums, plain in asked]
+        except Exception:  # nothing of this sum is sent, and the session goes on with the next one
+            session.finish()
+            session.keep(self._memory)
+            raise
+        vector = np.concatenate(parts)
+        digest = sum_digest(request.index, request.company, digests)
+        vector += self_mask(seed, context, digest, len(vector))
+        own = private_key(masking)
+        for peer in neighbors(self._name, session.holders, session.held, request.company):
+            secret = shared_secret(own, bytes.fromhex(session.public[peer][1 + request.index]))
+            vector += pair_mask(self._name, peer, secret, context, digest, len(vector))
+        session.keep(self._memory)
+        return MaskedVector(vector, np.array([len(part) for part in parts], np.int64))
 
     def agree(self, request: AgreeRequest) -> Agreement:
-        """Between steps 3 and 4: sign the list of survivors that this client received, once."""
+        """Between steps 4 and 5: sign the list of survivors that this client received, once for each sum."""
         if not self._identity:
             raise self._refuse("it has no key to sign with")
-        known = self._take(request.session, "masked")
-        self._enough(request.survivors, json.loads(known["senders"]), json.loads(known["threshold"]))
-        self._remember(request.session, "agreed", known)
-        what = _signed_survivors(known["context"], sorted(request.survivors))
-        return Agreement(as_bytes(self._identity.sign(*what)))
+        session = self._take(request.session, READY, MASKED)
+        self._check_survivors(session, request)
+        session.step = AGREED
+        session.keep(self._memory)
+        return Agreement(as_bytes(self._identity.sign(*_signed_survivors(session, request))))
 
     def unmask(self, request: UnmaskRequest) -> RevealedShares:
-        """Step 4: reveal one share of each peer: of its seed if it survived, of its masking key if not."""
-        known = self._take(request.session, "agreed" if self._identity else "masked")
-        senders, threshold = json.loads(known["senders"]), json.loads(known["threshold"])
-        self._enough(request.survivors, senders, threshold)
+        """Step 5: reveal one share of each client that picked this one: of its seed if it survived, else of its key."""
+        session = self._take(request.session, *((AGREED,) if self._identity else (READY, MASKED)))
+        self._check_survivors(session, request)
         if self._identity:
-            what = _signed_survivors(known["context"], sorted(request.survivors))
-            given = [(name, part.tobytes()) for name, part in request.signatures.items() if name in senders]
-            valid = [name for name, signature in given if self._identity.signed(name, signature, *what)]
+            what = _signed_survivors(session, request)
+            given = [(name, part.tobytes()) for name, part in request.signatures.items() if name in session.names]
+            valid = sum(self._identity.signed(name, signature, *what) for name, signature in given)
             # Each client signs once, so at most one list of survivors can have this many signatures.
-            if len(valid) < threshold:
+            if valid < threshold(len(session.names)):
                 raise self._refuse("too few have signed the same list of survivors")
-        shares = {name: as_bytes(known[f"held/{name}"]) for name in senders}
-        return RevealedShares(
-            {name: shares[name][:SEED_SHARE] for name in senders if name in request.survivors},
-            {name: shares[name][SEED_SHARE:] for name in senders if name not in request.survivors},
-        )
+        if self._admit and session.questions:  # the total may be of fewer clients than were asked
+            self._admit([bytes.fromhex(each) for each in session.questions], request.survivors)
+        seeds = {name: as_bytes(session.share(name, False)) for name in session.held if name in request.survivors}
+        gone = set(request.company) - set(request.survivors)
+        keys = {name: as_bytes(session.share(name, True)) for name in session.held if name in gone}
+        session.finish()
+        session.keep(self._memory)
+        return RevealedShares(seeds, keys)
 
-    def _enough(self, left: Any, before: Any, threshold: int) -> None:
-        """Refuse if fewer clients than the threshold are left, or other ones than before, or without this client."""
-        if len(left) < threshold:
-            raise self._refuse(f"{len(left)} clients are left, the threshold is {threshold}")
-        if self._name not in left or not set(left) <= set(before):
+    def _check_size(self, company: Any) -> None:
+        if len(company) < LEAST_CLIENTS:
+            raise self._refuse(f"{len(company)} clients take part: expected at least {LEAST_CLIENTS}")
+
+    def _check_company(self, session: Session, company: Sequence[str]) -> None:
+        """Refuse a sum of strangers, without this client, or of so few that it would not be hidden among them."""
+        self._check_size(company)
+        if self._name not in company or not set(company) <= set(session.names):
+            raise self._refuse("the clients asked are not among those that began")
+        # Where everyone holds everyone's shares, any part of the clients is a complete graph of its own.
+        needed = threshold(len(session.holders))
+        near = len(set(session.holders) & set(company))
+        if not session.complete and near < needed:
+            raise self._refuse(f"{near} of the holders of its shares are left, the threshold is {needed}")
+
+    def _check_survivors(self, session: Session, request: AgreeRequest | UnmaskRequest) -> None:
+        """Refuse to reveal anything if too few are left, or others than were asked, or without this client.
+
+        A client that was not asked for this sum holds shares of those that were. It confirms their list.
+        """
+        company, survivors = set(request.company), set(request.survivors)
+        if session.step == READY:
+            if not session.index <= request.index < len(session.masking) or self._name in company:
+                raise self._refuse("no sum is open at this step")
+            session.begin(request.index, sorted(company), [])
+        elif request.index != session.index or sorted(company) != session.company:
+            raise self._refuse("another sum is open")
+        needed = max(threshold(len(company)), LEAST_CLIENTS)
+        if len(survivors) < needed:
+            raise self._refuse(f"{len(survivors)} clients are left, the threshold is {needed}")
+        if not survivors <= company <= set(session.names) or (self._name in company and self._name not in survivors):
             raise self._refuse("the clients said to be left are not among those that began")
 
-    def _remember(self, session: str, step: str, content: Mapping[str, bytes]) -> None:
-        whole = {**content, "session": session.encode(), "step": step.encode()}
-        self._memory.remember(OPEN_SESSION, {name: as_bytes(part) for name, part in whole.items()})
-
-    def _take(self, session: str, step: str) -> dict[str, bytes]:
+    def _take(self, session: str, *steps: str) -> Session:
         """Take the state that the previous step left out of memory, so that no step can be repeated."""
-        found = self._memory.take(OPEN_SESSION) or {}
-        known = {name: array.tobytes() for name, array in found.items()}
-        if (known.get("session"), known.get("step")) != (session.encode(), step.encode()):
-            if found:  # of another session, which continues
-                self._memory.remember(OPEN_SESSION, found)
+        found = Session.take(self._memory)
+        if found is None or found.id != session or found.step not in steps:
+            if found:  # of another session, or at another step, which continues
+                found.keep(self._memory)
             raise self._refuse("no session is open at this step")
-        return {name: part for name, part in known.items() if name not in ("session", "step")}
+        return found
 
     def _refuse(self, why: str) -> Refused:
         return Refused(f"client {self._name} refuses to take part in secure aggregation: {why}", "secure_sum")
-
-
-def _written(value: Any) -> bytes:
-    return json.dumps(value).encode()
 
 
 def _signed_keys(session: str, name: str, sealing: bytes, masking: bytes) -> tuple[str, ...]:
     return ("keys", session, name, sealing.hex(), masking.hex())
 
 
-def _signed_survivors(context: bytes, survivors: list[str]) -> tuple[str, ...]:
-    return ("survivors", context.hex(), *survivors)
+def _signed_survivors(session: Session, request: AgreeRequest | UnmaskRequest) -> tuple[str, ...]:
+    lists = json.dumps([sorted(request.company), sorted(request.survivors)])
+    return ("survivors", session.context, str(request.index), lists)

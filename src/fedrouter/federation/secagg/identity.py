@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedrouter.errors import BadInput, MissingExtra
-from fedrouter.federation.secagg.crypto import CURVE
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -21,6 +20,7 @@ try:
 except ImportError:
     raise MissingExtra("Secure aggregation", "secure") from None
 
+CURVE = ec.SECP384R1()
 
 @dataclass(frozen=True)
 class Identity:

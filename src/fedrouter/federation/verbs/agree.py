@@ -1,4 +1,4 @@
-"""The verb ``agree``: between steps 3 and 4 of secure aggregation, signatures of who is still there."""
+"""The verb ``agree``: between steps 4 and 5 of secure aggregation, signatures of who is still there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE
-from fedrouter.federation.secagg.byte_arrays import MOST_KEY, Bytes
+from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
 from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 
@@ -19,9 +19,13 @@ class AgreeRequest(Request["Agreement"]):
     """Whose masked vectors have arrived; asked only where clients know each other's long-term keys."""
 
     session: Annotated[str, "identifies this secure aggregation"]
+    index: Annotated[int, "which of the prepared sums this is, from 0"]
+    company: Annotated[tuple[str, ...], "names of all clients that were asked for this sum"]
     survivors: Annotated[tuple[str, ...], "names of the clients whose masked vectors arrived"]
 
     def check(self) -> None:
+        self.require(type(self.index) is int, "index must be a whole number")
+        self.require(len(set(self.company)) == len(self.company), "clients must be named once")
         self.require(len(set(self.survivors)) == len(self.survivors), "survivors must be named once")
 
 
@@ -33,7 +37,7 @@ class Agreement(Message):
 
     def check(self) -> None:
         self.require_array("signature", np.uint8, (None,))
-        self.require(len(self.signature) <= MOST_KEY, "signature is too long")
+        self.require(len(self.signature) <= MOST_SIGNATURE, "signature is too long")
 
 
 def answer(client: ClientView, request: AgreeRequest) -> Agreement:
@@ -47,15 +51,15 @@ def faults(request: AgreeRequest, reply: Agreement) -> str | None:
 
 
 def most_bytes(request: AgreeRequest) -> int:
-    """512 bytes."""
-    return MOST_KEY
+    """256 bytes."""
+    return MOST_SIGNATURE
 
 
 VERB = Verb(
     name="agree",
     request=AgreeRequest,
     reply=Agreement,
-    purpose="Secure aggregation, between steps 3 and 4: prove to each client that all were given the same survivors.",
+    purpose="Secure aggregation, between steps 4 and 5: prove to each client that all were given the same survivors.",
     leaves="A signature of the names of the clients that are still there.",
     answer=answer,
     disclosure=NoRows("signs names that the server sent"),

@@ -1,6 +1,7 @@
 """The verb ``keys``: step 1 of secure aggregation, fresh public keys of a client.
 
-Section 4 of "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (Bonawitz et al., 2017).
+"Practical Secure Aggregation for Privacy-Preserving Machine Learning" (Bonawitz et al., 2017), section 4; on a sparse
+graph as in "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (Bell et al., 2020).
 """
 
 from __future__ import annotations
@@ -13,32 +14,35 @@ import numpy as np
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE
-from fedrouter.federation.secagg.byte_arrays import MOST_KEY, Bytes
+from fedrouter.federation.secagg.byte_arrays import KEY, MOST_SIGNATURE, MOST_SUMS, Bytes
 from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
 class KeysRequest(Request["PublicKeys"]):
-    """Make fresh keys for a session."""
+    """Make fresh keys for a session that prepares a number of sums."""
 
     session: Annotated[str, "identifies this secure aggregation"]
+    sums: Annotated[int, "number of sums to prepare"]
 
     def check(self) -> None:
         self.require(self.session, "needs a session")
+        self.require(type(self.sums) is int and 1 <= self.sums <= MOST_SUMS, f"prepares 1 to {MOST_SUMS} sums")
 
 
 @dataclass(frozen=True, eq=False)
 class PublicKeys(Message):
     """The public keys of a client for one session."""
 
-    sealing: Annotated[Bytes, "(n,) uint8: public key to seal shares for this client"]
-    masking: Annotated[Bytes, "(n,) uint8: public key to agree on masks with it"]
-    signature: Annotated[Bytes, "(n,) uint8: signature of both by its long-term key, empty if it has none"]
+    sealing: Annotated[Bytes, "(32,) uint8: public key to seal shares for this client"]
+    masking: Annotated[Bytes, "(s, 32) uint8: for each sum, the public key to agree on masks with it"]
+    signature: Annotated[Bytes, "(n,) uint8: signature of all of them by its long-term key, empty if it has none"]
 
     def check(self) -> None:
-        for name in ("sealing", "masking", "signature"):
-            self.require_array(name, np.uint8, (None,))
-            self.require(len(getattr(self, name)) <= MOST_KEY, f"{name} is too long")
+        self.require_array("sealing", np.uint8, (KEY,))
+        self.require_array("masking", np.uint8, (None, KEY))
+        self.require_array("signature", np.uint8, (None,))
+        self.require(len(self.signature) <= MOST_SIGNATURE, "signature is too long")
 
 
 def answer(client: ClientView, request: KeysRequest) -> PublicKeys:
@@ -48,12 +52,12 @@ def answer(client: ClientView, request: KeysRequest) -> PublicKeys:
 
 
 def faults(request: KeysRequest, reply: PublicKeys) -> str | None:
-    return None if len(reply.sealing) and len(reply.masking) else SHAPE
+    return None if len(reply.masking) == request.sums else SHAPE
 
 
 def most_bytes(request: KeysRequest) -> int:
-    """1,536 bytes."""
-    return 3 * MOST_KEY
+    """288 bytes, and 32 for each sum."""
+    return KEY * (1 + request.sums) + MOST_SIGNATURE
 
 
 VERB = Verb(

@@ -1,16 +1,19 @@
-"""The verb ``masked``: step 3 of secure aggregation, a client's sums under masks."""
+"""The verb ``masked``: step 4 of secure aggregation, a client's sums under masks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedrouter.errors import BadMessage
+from fedrouter.evaluations import Integers
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.message import Message, Named, Request
-from fedrouter.federation.secagg.byte_arrays import SEALED, are_bytes
+from fedrouter.federation.message import Message, Named, Packed, Request
+from fedrouter.federation.plausibility import SHAPE
+from fedrouter.federation.secagg.byte_arrays import MOST_SUMS
 from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
@@ -25,19 +28,44 @@ from fedrouter.federation.verbs.verb import (
 
 @dataclass(frozen=True, eq=False)
 class MaskedRequest(Request["MaskedVector"]):
-    """The request for sums itself, and the encrypted shares of all clients.
-
-    All clients get all shares, and each can decrypt its own: so the message is the same for every client.
-    """
+    """The requests for sums themselves: several questions make one vector."""
 
     session: Annotated[str, "identifies this secure aggregation"]
-    sealed: Annotated[Named, "(n, 148) uint8 arrays by sender: encrypted shares"]
-    verb: Annotated[str, "the verb whose replies are summed"]
-    arrays: Annotated[Named, "arrays of that verb's request"]
-    scalars: Annotated[str, "its scalars, as JSON"]
+    index: Annotated[int, "which of the prepared sums this is, from 0"]
+    company: Annotated[tuple[str, ...], "names of all clients that are asked for this sum"]
+    verbs: Annotated[tuple[str, ...], "the verbs whose replies are summed"]
+    arrays: Annotated[Named, "arrays of those verbs' requests, as NUMBER/NAME"]
+    scalars: Annotated[tuple[str, ...], "scalars of those requests, each as JSON"]
 
     def check(self) -> None:
-        self.require(are_bytes(self.sealed, (None, SEALED)), "sealed shares must be bytes")
+        self.require(type(self.index) is int and 0 <= self.index < MOST_SUMS, "no such sum")
+        self.require(len(set(self.company)) == len(self.company), "clients must be named once")
+        self.require(self.verbs and len(self.verbs) == len(self.scalars), "needs a verb for each request")
+        numbers = {str(number) for number in range(len(self.verbs))}
+        self.require({name.partition("/")[0] for name in self.arrays} <= numbers, "arrays of no request")
+
+    @classmethod
+    def of(
+        cls, session: str, index: int, company: tuple[str, ...], questions: Sequence[tuple[str, Packed]]
+    ) -> MaskedRequest:
+        """The request that asks these questions, each a verb and a packed request."""
+        arrays = {
+            f"{number}/{name}": array
+            for number, (_, (parts, _)) in enumerate(questions)
+            for name, array in parts.items()
+        }
+        verbs, scalars = tuple(verb for verb, _ in questions), tuple(packed[1] for _, packed in questions)
+        return cls(session, index, company, verbs, arrays, scalars)
+
+    def questions(self) -> list[tuple[str, Packed]]:
+        """The verb and the packed request of each question."""
+        found: list[tuple[str, Packed]] = [
+            (verb, ({}, scalars)) for verb, scalars in zip(self.verbs, self.scalars, strict=True)
+        ]
+        for name, array in self.arrays.items():
+            number, _, part = name.partition("/")
+            found[int(number)][1][0][part] = array
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +73,12 @@ class MaskedVector(Message):
     """The client's sums with masks added, modulo 2^64."""
 
     vector: Annotated[Vector, "(m,) uint64: indistinguishable from noise without the other clients' vectors"]
+    lengths: Annotated[Integers, "(q,) int64: how many of these numbers belong to each question"]
 
     def check(self) -> None:
         self.require_array("vector", np.uint64, (None,))
+        self.require_array("lengths", np.int64, (None,))
+        self.require((self.lengths > 0).all() and self.lengths.sum() == len(self.vector), "lengths must add up")
 
 
 def answer(client: ClientView, request: MaskedRequest) -> MaskedVector:
@@ -57,26 +88,35 @@ def answer(client: ClientView, request: MaskedRequest) -> MaskedVector:
 
 
 def faults(request: MaskedRequest, reply: MaskedVector) -> str | None:
-    """Only the size of what is masked can be checked; the total is checked as a reply to the verb inside."""
-    return None if len(reply.vector) else "an empty vector"
+    """Only the size of what is masked can be checked; the total is checked as a reply to each verb inside."""
+    most = [sums.numbers(inner) for _, sums, inner in open_sums(request)]
+    return None if len(reply.lengths) == len(most) and (reply.lengths <= most).all() else SHAPE
 
 
 def most_bytes(request: MaskedRequest) -> int:
-    """8 bytes for each number of the sum inside; the verb inside gives their number."""
+    """8 bytes for each number of the sums inside, which the verbs inside state, and 8 for each question."""
+    return 8 * len(request.verbs) + 8 * sum(sums.numbers(inner) for _, sums, inner in open_sums(request))
+
+
+def open_sums(request: MaskedRequest) -> list[tuple[str, SecureSum[Any, Any], Request[Any]]]:
+    """The questions inside a request: name of the verb, how its replies flatten, and the request to it."""
     from fedrouter.federation.verbs.registry import verb_named
 
-    verb = verb_named(request.verb)
-    if not isinstance(verb.secure_sum, SecureSum):
-        raise BadMessage(f"{request.verb!r} does not ask for sums")
-    return 8 * verb.secure_sum.numbers(verb.request.unpack((dict(request.arrays), request.scalars)))
+    found = []
+    for name, packed in request.questions():
+        verb = verb_named(name)
+        if not isinstance(verb.secure_sum, SecureSum):
+            raise BadMessage(f"{name!r} does not ask for sums")
+        found.append((name, verb.secure_sum, verb.request.unpack(packed)))
+    return found
 
 
 VERB = Verb(
     name="masked",
     request=MaskedRequest,
     reply=MaskedVector,
-    purpose="Secure aggregation, step 3: get each client's sums under masks that cancel in the total.",
-    leaves="The sums of one of the verbs above under masks; the client's journal, too, has them only under masks.",
+    purpose="Secure aggregation, step 4: get each client's sums under masks that cancel in the total.",
+    leaves="The sums of some of the verbs above under masks; the client's journal, too, has them only under masks.",
     answer=answer,
     disclosure=SumsUnderMasks(
         "reads no rows itself: the verb inside applies its own minimum group sizes, without the rules on features"

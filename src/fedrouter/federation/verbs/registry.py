@@ -18,7 +18,8 @@ from fedrouter.registry import Registry
 GROUP = "fedrouter.verbs"
 OWN = (
     *("hello", "cluster", "statistics", "cost_scale", "train", "validate", "cost_totals"),
-    *("second_moment", "moments", "score", "keys", "shares", "masked", "agree", "unmask", "excluded", "follow"),
+    *("second_moment", "moments", "score", "keys", "shares", "deliver", "masked", "agree", "unmask"),
+    *("excluded", "follow"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The verb ``unmask``: step 4 of secure aggregation, the shares by which masks come off the total."""
+"""The verb ``unmask``: step 5 of secure aggregation, the shares by which masks come off the total."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
-from fedrouter.federation.secagg.byte_arrays import KEY_SHARE, SEED_SHARE, are_bytes
+from fedrouter.federation.secagg.byte_arrays import SHARE, are_bytes
 from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 
@@ -17,24 +17,28 @@ class UnmaskRequest(Request["RevealedShares"]):
     """Whose masked vectors have arrived, and who signed that they were given the same names."""
 
     session: Annotated[str, "identifies this secure aggregation"]
+    index: Annotated[int, "which of the prepared sums this is, from 0"]
+    company: Annotated[tuple[str, ...], "names of all clients that were asked for this sum"]
     survivors: Annotated[tuple[str, ...], "names of the clients whose masked vectors arrived"]
     signatures: Annotated[Named, "uint8 arrays by client: signatures of these names"] = field(default_factory=dict)
 
     def check(self) -> None:
+        self.require(type(self.index) is int, "index must be a whole number")
+        self.require(len(set(self.company)) == len(self.company), "clients must be named once")
         self.require(len(set(self.survivors)) == len(self.survivors), "survivors must be named once")
         self.require(are_bytes(self.signatures, (None,)), "signatures must be bytes")
 
 
 @dataclass(frozen=True, eq=False)
 class RevealedShares(Message):
-    """Shares that this client holds for others; of each other client, one of its two secrets."""
+    """Shares that this client holds for clients that picked it; of each of them, one of its two secrets of this sum."""
 
     seeds: Annotated[Named, "(52,) uint8 arrays by survivor: shares of the seed of its own mask"]
-    keys: Annotated[Named, "(68,) uint8 arrays by dropout: shares of its masking key"]
+    keys: Annotated[Named, "(52,) uint8 arrays by dropout: shares of its masking key"]
 
     def check(self) -> None:
         self.require(not set(self.seeds) & set(self.keys), "only one secret of a client may be revealed")
-        self.require(are_bytes(self.seeds, (SEED_SHARE,)) and are_bytes(self.keys, (KEY_SHARE,)), "no shares")
+        self.require(are_bytes(self.seeds, (SHARE,)) and are_bytes(self.keys, (SHARE,)), "no shares")
 
 
 def answer(client: ClientView, request: UnmaskRequest) -> RevealedShares:
@@ -44,23 +48,23 @@ def answer(client: ClientView, request: UnmaskRequest) -> RevealedShares:
 
 
 def faults(request: UnmaskRequest, reply: RevealedShares) -> str | None:
-    return None if set(reply.seeds) == set(request.survivors) else SHAPE
+    gone = set(request.company) - set(request.survivors)
+    return None if set(reply.seeds) <= set(request.survivors) and set(reply.keys) <= gone else SHAPE
 
 
 def most_bytes(request: UnmaskRequest) -> int:
-    """120 bytes for each surviving client."""
-    # More than two thirds of the clients survive, so fewer than half as many as survive have dropped out.
-    return len(request.survivors) * (SEED_SHARE + KEY_SHARE)
+    """52 bytes for each client that was asked."""
+    return len(request.company) * SHARE
 
 
 VERB = Verb(
     name="unmask",
     request=UnmaskRequest,
     reply=RevealedShares,
-    purpose="Secure aggregation, step 4: recover the masks that remain on the total, and take them off.",
+    purpose="Secure aggregation, step 5: recover the masks that remain on the total, and take them off.",
     leaves="Shares of other clients' secrets, by which masks come off the total and off nothing else.",
     answer=answer,
-    disclosure=NoRows("reveals shares of random secrets; one of two for each client, once"),
+    disclosure=NoRows("reveals shares of random secrets; one of two for each client and sum, once"),
     differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     faults=faults,

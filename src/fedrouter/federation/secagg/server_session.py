@@ -1,0 +1,211 @@
+"""One session of secure aggregation at the coordinator: from keys to the totals of the sums that it prepared."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedrouter.errors import BadMessage, FedrouterError
+from fedrouter.federation.federation import Question
+from fedrouter.federation.message import Named
+from fedrouter.federation.secagg.client import LEAST_CLIENTS
+from fedrouter.federation.secagg.crypto import (
+    pair_mask,
+    private_key,
+    public_key,
+    question_digests,
+    self_mask,
+    shared_secret,
+    sum_digest,
+    transcript,
+)
+from fedrouter.federation.secagg.encoding import Vector
+from fedrouter.federation.secagg.graph import edges, threshold
+from fedrouter.federation.secagg.secret_sharing import combine, holder
+from fedrouter.federation.verbs.agree import AgreeRequest
+from fedrouter.federation.verbs.deliver import DeliverRequest
+from fedrouter.federation.verbs.keys import KeysRequest, PublicKeys
+from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
+from fedrouter.federation.verbs.shares import SealedShares, SharesRequest
+from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
+
+Exchange = Callable[[Sequence[Question[Any]]], Sequence[Mapping[str, Any]]]
+"""Asks questions in one exchange of messages; replies in their order."""
+MOST_MISSING = 10
+"""Where not everyone holds everyone's shares, a session serves a request to all but one in so many of its clients."""
+
+
+class TooFewLeft(FedrouterError):
+    """Fewer clients than the threshold are left in a secure aggregation, so nothing can be unmasked."""
+
+
+class ServerSession:
+    """A session with the clients ``asked``, which prepares a number of sums.
+
+    More than ``fraction`` of the clients asked must be there at each step.
+    """
+
+    def __init__(self, asked: tuple[str, ...], sums: int, fraction: float) -> None:
+        self._id = secrets.token_hex(16)
+        self._asked = asked
+        self._sums = sums
+        self._fraction = fraction
+        self._keys: dict[str, PublicKeys] = {}
+        self._names: tuple[str, ...] = ()  # of those that have all keys, in the order that shares refer to
+        self._shares: dict[str, SealedShares] = {}
+        self._delivered: set[str] = set()
+        self._context = b""
+        self._next = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether sums can be asked for."""
+        return bool(self._shares)
+
+    def serves(self, asked: tuple[str, ...]) -> bool:
+        """Whether this session can be continued for a request to these clients."""
+        if not set(asked) <= set(self._asked) or self._next >= self._sums:
+            return False
+        there = len(set(asked) & set(self._shares or self._keys or asked))
+        if there < self._needed(asked):
+            return False
+        return self._complete or MOST_MISSING * there >= (MOST_MISSING - 1) * len(self._shares)
+
+    def step(self, exchange: Exchange, asked: tuple[str, ...]) -> None:
+        """Take the next step of the set-up: ask for keys, then for shares."""
+        if not self._keys:
+            (keys,) = exchange([Question("keys", KeysRequest(self._id, self._sums))])
+            self._require("keys", keys, asked)
+            self._keys = dict(keys)
+            return
+        names = tuple(sorted(set(asked) & set(self._keys)))
+        self._require("shares", names, asked)
+        self._keys = {name: self._keys[name] for name in names}
+        (shares,) = exchange([Question("shares", self._shares_request(), names)])
+        self._require("shares", shares, asked)
+        self._names, self._shares = names, dict(shares)
+        request = self._shares_request()
+        self._context = transcript(self._id, request.sealing, request.masking)
+
+    def total(
+        self, exchange: Exchange, questions: Sequence[Question[Any]], asked: tuple[str, ...]
+    ) -> tuple[list[Vector], tuple[str, ...]]:
+        """For each question the sum of the vectors of the clients that completed the request; and their names."""
+        index, self._next = self._next, self._next + 1
+        company = tuple(sorted(set(asked) & set(self._shares)))
+        self._require("masked", company, asked)
+        plain = [(question.verb, question.request.pack()) for question in questions]
+        request = MaskedRequest.of(self._id, index, company, plain)
+        # Shares also go to members that are not asked for this sum: they help to unmask it.
+        parcels = [
+            Question("deliver", DeliverRequest(self._id, parcel), (name,)) for name, parcel in self._parcels().items()
+        ]
+        *kept, masked = exchange([*parcels, Question("masked", request, company)])
+        self._delivered |= {name for replies in kept for name in replies}
+        lengths, vectors = _of_one_shape(masked)
+        self._require("masked", vectors, asked)
+        survivors = tuple(sorted(vectors))
+        # Clients that were not asked for this sum hold shares, too.
+        helpers = tuple(sorted({*survivors, *(self._delivered - set(company))}))
+        agreement: Named = {}
+        if all(len(keys.signature) for keys in self._keys.values()):
+            (agreed,) = exchange([Question("agree", AgreeRequest(self._id, index, company, survivors), helpers)])
+            agreement = {name: reply.signature for name, reply in agreed.items()}
+            self._require("agree", agreement, self._names)
+            helpers = tuple(agreement)
+        (revealed,) = exchange(
+            [Question("unmask", UnmaskRequest(self._id, index, company, survivors, agreement), helpers)]
+        )
+        digest = sum_digest(index, company, question_digests(plain))
+        total = self._unmasked(index, company, vectors, revealed, digest)
+        return np.split(total, np.cumsum(lengths)[:-1]), survivors
+
+    def _unmasked(
+        self,
+        index: int,
+        company: Sequence[str],
+        vectors: Mapping[str, Vector],
+        revealed: Mapping[str, RevealedShares],
+        asked: bytes,
+    ) -> Vector:
+        """The total without the masks of those that are in it, and of those that dropped out."""
+        total: Vector = np.sum(list(vectors.values()), axis=0, dtype=np.uint64)
+        for name in vectors:
+            seed = self._recovered(name, {holder: reply.seeds for holder, reply in revealed.items()})
+            total -= self_mask(seed, self._context, asked, len(total))
+        near = edges({name: self._holders(name) for name in company})
+        for lost in sorted(set(company) - set(vectors)):
+            neighbors = sorted(near[lost] & set(vectors))
+            if not neighbors:
+                continue
+            number = self._recovered(lost, {holder: reply.keys for holder, reply in revealed.items()})
+            if public_key(number) != self._keys[lost].masking[index].tobytes():
+                raise BadMessage(f"the shares of {lost!r} recover a key that is not its own")
+            key = private_key(number)
+            for name in neighbors:
+                secret = shared_secret(key, self._keys[name].masking[index].tobytes())
+                total -= pair_mask(name, lost, secret, self._context, asked, len(total))
+        return total
+
+    def _recovered(self, name: str, revealed: Mapping[str, Named]) -> bytes:
+        """A secret of ``name``, from the shares that its holders revealed."""
+        holders = self._holders(name)
+        shares = [
+            share
+            for place, each in enumerate(holders, 1)
+            if name in revealed.get(each, {}) and holder(share := revealed[each][name].tobytes()) == place
+        ]
+        needed = threshold(len(holders))
+        if len(shares) < needed:
+            raise TooFewLeft(
+                f"secure aggregation: {len(shares)} holders of shares of {name!r} were left at the step 'unmask', which "
+                f"needs {needed}; nothing that was sent can be read"
+            )
+        return combine(shares[:needed])
+
+    def _holders(self, name: str) -> list[str]:
+        return [self._names[place] for place in self._shares[name].holders]
+
+    def _parcels(self) -> dict[str, dict[str, Any]]:
+        """The sealed shares for each client that does not have its own yet, by sender."""
+        parcels: dict[str, dict[str, Any]] = {name: {} for name in self._shares if name not in self._delivered}
+        for sender, reply in self._shares.items():
+            for place, sealed in zip(reply.holders, reply.sealed, strict=True):
+                if (receiver := self._names[place]) in parcels:
+                    parcels[receiver][sender] = sealed
+        return parcels
+
+    def _shares_request(self) -> SharesRequest:
+        return SharesRequest(
+            self._id,
+            {name: keys.sealing for name, keys in self._keys.items()},
+            {name: keys.masking for name, keys in self._keys.items()},
+            {name: keys.signature for name, keys in self._keys.items()},
+        )
+
+    @property
+    def _complete(self) -> bool:
+        return all(len(reply.holders) == len(self._names) for reply in self._shares.values())
+
+    def _needed(self, asked: Iterable[str]) -> int:
+        return max(LEAST_CLIENTS, int(self._fraction * len(tuple(asked)) + 1e-9) + 1)
+
+    def _require(self, step: str, left: Iterable[str], asked: Iterable[str]) -> None:
+        there, needed = len(tuple(left)), self._needed(asked)
+        if there < needed:
+            raise TooFewLeft(
+                f"{there} clients were left at the step {step!r} of secure aggregation, which needs {needed}; nothing "
+                "that they sent can be read"
+            )
+
+
+def _of_one_shape(replies: Mapping[str, MaskedVector]) -> tuple[tuple[int, ...], dict[str, Vector]]:
+    """The vectors of the most common lengths: others cannot be added, and their clients count as dropped out."""
+    shapes = {name: tuple(map(int, reply.lengths)) for name, reply in replies.items()}
+    common = Counter(shapes.values()).most_common(1)
+    lengths = common[0][0] if common else ()
+    return lengths, {name: reply.vector for name, reply in replies.items() if shapes[name] == lengths}

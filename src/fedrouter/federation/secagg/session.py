@@ -1,0 +1,91 @@
+"""What a client keeps of a secure aggregation between its steps, in its memory: one session, at one step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from fedrouter.federation.privacy.memory import Memory
+from fedrouter.federation.secagg.byte_arrays import BOTH, SHARE
+from fedrouter.federation.secagg.crypto import as_bytes
+
+OPEN_SESSION = "secure session"
+KEYS, SHARED, READY, MASKED, AGREED = "keys", "shares", "ready", "masked", "agreed"
+
+
+@dataclass
+class Session:
+    """A client's side of a session. Bytes are written as hexadecimal digits, so that it can be kept as JSON.
+
+    Parameters
+    ----------
+    id : the coordinator's name for it
+    step : the last step that was taken
+    sealing : private key to open shares with
+    masking : private masking key of each sum that is still to come
+    seeds : seed of the own mask of each sum that is still to come
+    context : digest of the clients and their keys
+    names : all clients
+    holders : those that hold the shares of this client's secrets
+    public : public keys by client, the sealing key first; after the shares are delivered, of neighbors only
+    held : shares that this client holds, by the client whose secrets they are; both shares of each sum
+    index : the current sum, or the next one
+    company : clients that were asked for the current sum
+    questions : digests of what is asked in the current sum
+    """
+
+    id: str
+    step: str
+    sealing: str = ""
+    masking: list[str] = field(default_factory=list)
+    seeds: list[str] = field(default_factory=list)
+    context: str = ""
+    names: list[str] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+    public: dict[str, list[str]] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    index: int = 0
+    company: list[str] = field(default_factory=list)
+    questions: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everyone holds shares of everyone's secrets."""
+        return len(self.holders) == len(self.names)
+
+    def begin(self, index: int, company: list[str], questions: list[bytes]) -> None:
+        """Move to a sum; the secrets of sums that were skipped are gone."""
+        self._forget_before(index)
+        self.step, self.company, self.questions = MASKED, company, [each.hex() for each in questions]
+
+    def use_secrets(self) -> tuple[bytes, bytes]:
+        """Masking key and seed of the current sum, which are forgotten: they serve once."""
+        found = bytes.fromhex(self.masking[self.index]), bytes.fromhex(self.seeds[self.index])
+        self.masking[self.index] = self.seeds[self.index] = ""
+        return found
+
+    def share(self, name: str, of_key: bool) -> bytes:
+        """The share that this client holds of a secret of ``name`` for the current sum."""
+        start = self.index * BOTH + (SHARE if of_key else 0)
+        return bytes.fromhex(self.held[name])[start : start + SHARE]
+
+    def finish(self) -> None:
+        """Forget what the current sum needed, and be ready for the next one."""
+        self._forget_before(self.index + 1)
+        self.step, self.company, self.questions = READY, [], []
+
+    def _forget_before(self, index: int) -> None:
+        for past in range(self.index, min(index, len(self.masking))):
+            self.masking[past] = self.seeds[past] = ""
+        nothing = "00" * BOTH * index
+        self.held = {name: nothing + shares[len(nothing) :] for name, shares in self.held.items()}
+        self.index = index
+
+    def keep(self, memory: Memory) -> None:
+        memory.remember(OPEN_SESSION, {"session": as_bytes(json.dumps(vars(self)).encode())})
+
+    @classmethod
+    def take(cls, memory: Memory) -> Session | None:
+        """Take the session out of memory, so that of two concurrent steps only one finds it; None if there is none."""
+        found = memory.take(OPEN_SESSION)
+        return None if found is None or "session" not in found else cls(**json.loads(found["session"].tobytes()))
