@@ -67,7 +67,7 @@ ORDERS = {
         ("federation", "privacy"),
         ("client_view", "dp", "robust", "secagg"),
         ("verbs",),
-        ("secagg.client",),
+        ("secagg.client", "secagg.server_session"),
         ("client", "middleware", "robust.middleware"),
         ("secagg.server",),
         ("families",),
@@ -111,7 +111,7 @@ ORDERS = {
 DEFERRED = {
     *(
         (f"fedrouter.federation.verbs.{verb}", "fedrouter.federation.secagg.client")
-        for verb in ("agree", "keys", "masked", "shares", "unmask")
+        for verb in ("agree", "deliver", "keys", "masked", "shares", "unmask")
     ),
     ("fedrouter.federation.verbs.masked", "fedrouter.federation.verbs.registry"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -89,6 +90,7 @@ class Client:
         self.accountant: PrivacyAccountant | None = None
         self._identity = identity
         self._rederivation = rederivation
+        self._admit_cohort: Callable[[Sequence[bytes], Sequence[str]], None] | None = None
         self._memory = memory or ShortMemory()
         self._evaluations = evaluations
         if privacy.differential_privacy:
@@ -215,4 +217,5 @@ class Client:
             rows,
             self.reply_to_mask if isinstance(verb.disclosure, SumsUnderMasks) else None,
             follow=self._rederivation.follow if self._rederivation else None,
+            admit_cohort=self._admit_cohort,
         )

@@ -81,7 +81,7 @@ def test_a_quorum_counts_the_replies_to_each_question():
 def test_secure_aggregation_adds_up_sums_and_passes_the_rest_on_in_one_exchange():
     inner = Exchanges()
     answers = dict(zip(REQUESTS, Secure(inner).ask_all(QUESTIONS), strict=True))
-    assert inner.exchanges[0] == ["hello", "cluster"]
+    assert inner.exchanges[0] == ["hello", "cluster", "keys"]
     assert list(answers["hello"]) == list(answers["cluster"]) == sorted(NAMES)
     plain = LocalFederation(sample_clients(*NAMES)).ask("cost_scale", REQUESTS["cost_scale"])
     total = sum(reply.count for reply in plain.values())

@@ -7,12 +7,8 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from fedrouter.errors import BadMessage
 from fedrouter.federation.secagg.crypto import (
-    KEY_BYTES,
     new_key,
     private_key,
     public_key,
@@ -26,34 +22,27 @@ CONTEXT = b"context of a session"
 
 def test_two_owners_of_keys_agree_on_a_secret_that_a_third_does_not_have():
     (one, one_public), (two, two_public), (three, _) = new_key(), new_key(), new_key()
-    assert len(one) == KEY_BYTES
     assert public_key(one) == one_public
     agreed = shared_secret(private_key(one), two_public)
     assert agreed == shared_secret(private_key(two), one_public)
     assert agreed != shared_secret(private_key(three), two_public)
 
 
-def other_curve():
-    public = ec.generate_private_key(ec.SECP256R1()).public_key()
-    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+LOW_ORDER = (0, 1, 2**255 - 20)
+"""Points with which every secret would be the same."""
 
 
-@pytest.mark.parametrize("public", [b"", b"rubbish", b"\xff" * 97, other_curve()])
-def test_what_is_no_key_on_the_curve_is_refused(public):
-    with pytest.raises(BadMessage, match="P-384"):
+@pytest.mark.parametrize("public", [b"", b"rubbish", b"\xff" * 31, *(p.to_bytes(32, "little") for p in LOW_ORDER)])
+def test_what_is_no_key_is_refused(public):
+    with pytest.raises(BadMessage, match="X25519"):
         shared_secret(private_key(new_key()[0]), public)
 
 
 def test_a_key_in_another_spelling_is_refused_because_it_could_stand_in_for_a_second_one():
     public = new_key()[1]
-    with pytest.raises(BadMessage, match="usual form"):
-        shared_secret(private_key(new_key()[0]), b"\n" + public)
-
-
-@pytest.mark.parametrize("number", [bytes(KEY_BYTES), b"\xff" * KEY_BYTES])
-def test_a_number_that_is_no_private_key_is_refused(number):
-    with pytest.raises(BadMessage, match="P-384"):
-        private_key(number)
+    with_high_bit = public[:-1] + bytes([public[-1] | 128])  # X25519 ignores this bit
+    with pytest.raises(BadMessage, match="X25519"):
+        shared_secret(private_key(new_key()[0]), with_high_bit)
 
 
 def test_only_the_recipient_reads_what_was_sealed_and_only_unchanged():

@@ -1,5 +1,6 @@
 """Secure aggregation: the coordinator gets the total, bit for bit, and nobody's own sums, whoever drops out."""
 
+import json
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -15,19 +16,37 @@ from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import MLPSettings, ask_cost_scale, average
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Question
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
-from fedrouter.federation.secagg.client import OPEN_SESSION
-from fedrouter.federation.secagg.crypto import new_key, pair_mask, request_digest, self_mask, transcript
+from fedrouter.federation.secagg.byte_arrays import BOTH
+from fedrouter.federation.secagg.crypto import (
+    new_key,
+    pair_mask,
+    private_key,
+    public_key,
+    question_digests,
+    self_mask,
+    shared_secret,
+    sum_digest,
+    transcript,
+)
+from fedrouter.federation.secagg.graph import peers
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.secret_sharing import combine
-from fedrouter.federation.secagg.server import Secure, TooFewLeft
+from fedrouter.federation.secagg.server import Secure
+from fedrouter.federation.secagg.server_session import TooFewLeft
+from fedrouter.federation.secagg.session import OPEN_SESSION
 from fedrouter.federation.verbs.agree import AgreeRequest
+from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.deliver import DeliverRequest
+from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
 from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.shares import SharesRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import WEIGHT_BITS, TrainRequest
@@ -35,13 +54,14 @@ from fedrouter.federation.verbs.unmask import UnmaskRequest
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import initial_weights
+from fedrouter.testing.engines import content
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 CENTRES = drawn_evaluations(queries=4, seed=99).embeddings
 STATISTICS = StatisticsRequest(CENTRES, POOL.names)
 NAMES = [f"client-{seed}" for seed in range(6)]
 THRESHOLD = 5  # of six, more than two thirds
-STEPS = ("keys", "shares", "masked", "unmask")
+STEPS = ("keys", "shares", "deliver", "masked", "unmask")
 SMALL = {"mlp": {"rounds": 2, "hidden": (16,), "participation": 0.7}, "mf": {"rounds": 2, "factors": 4}}
 
 
@@ -71,6 +91,19 @@ class Wire(LocalFederation):
         return replies
 
 
+class Present(LocalFederation):
+    """Clients that raise an error count as lost, as on a network."""
+
+    def ask(self, verb, payload, to=None):
+        found = {}
+        for name in self.clients() if to is None else to:
+            try:
+                found |= super().ask(verb, payload, [name])
+            except (BadMessage, Refused):
+                continue
+        return found
+
+
 # --- The total ------------------------------------------------------------------------------------------------------
 
 
@@ -97,7 +130,7 @@ def test_floors_hold_under_masks_as_they_do_without():
 
 
 def test_everything_but_centroids_and_names_is_a_sum():
-    secure = {"keys", "shares", "masked", "agree", "unmask", "excluded", "follow"}
+    secure = {"keys", "shares", "deliver", "masked", "agree", "unmask", "excluded", "follow"}
     sums = {name for name, verb in VERBS.items() if isinstance(verb.secure_sum, SecureSum)}
     assert set(VERBS) - sums - secure == {"hello", "cluster"}
 
@@ -185,15 +218,15 @@ def test_who_drops_out_is_missing_from_the_total_and_nothing_else_is(step, lost)
     secure = Secure(Wire(clients(), step, [lost]))
     total = secure.ask("statistics", STATISTICS)
     # Whoever is lost after its vector arrived is part of the total.
-    left = [name for name in NAMES if name != lost or step == "unmask"]
+    left = [name for name in NAMES if name != lost or step in ("deliver", "unmask")]
     assert secure.answered == tuple(left)
     assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS, to=left))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["keys", "shares", "masked", "unmask"])
 def test_below_the_threshold_the_question_ends_with_an_error_that_says_where(step):
     secure = Secure(Wire(clients(), step, NAMES[:2]))
-    with pytest.raises(TooFewLeft, match=rf"4 clients were left at the step '{step}' .* needs 5"):
+    with pytest.raises(TooFewLeft, match=rf"4 .* were left at the step '{step}'.* needs 5"):
         secure.ask("statistics", STATISTICS)
 
 
@@ -215,7 +248,8 @@ def test_a_vector_of_another_length_counts_as_lost():
         def ask(self, verb, payload, to=None):
             replies = dict(super().ask(verb, payload, to))
             if verb == "masked":
-                replies["client-2"] = MaskedVector(replies["client-2"].vector[:-1])
+                vector, (length,) = replies["client-2"].vector, replies["client-2"].lengths
+                replies["client-2"] = MaskedVector(vector[:-1], np.array([length - 1]))
             return replies
 
     secure = Secure(Shortened(clients()))
@@ -230,7 +264,7 @@ def test_a_total_that_no_evaluations_have_is_refused():
         def ask(self, verb, payload, to=None):
             replies = dict(super().ask(verb, payload, to))
             if verb == "masked":
-                replies["client-2"] = MaskedVector(replies["client-2"].vector[::-1].copy())
+                replies["client-2"] = replace(replies["client-2"], vector=replies["client-2"].vector[::-1].copy())
             return replies
 
     with pytest.raises(BadMessage):
@@ -262,6 +296,163 @@ def test_too_few_clients_for_a_total_are_not_asked():
 def test_a_threshold_that_clients_would_refuse_is_refused_at_once():
     with pytest.raises(BadInput, match=r"from 2/3 to below 1"):
         Secure(LocalFederation(clients()), 0.5)
+
+
+# --- Sessions -------------------------------------------------------------------------------------------------------
+
+
+class Counting(Present):
+    """Lists the verbs of each exchange."""
+
+    def __init__(self, clients):
+        super().__init__(clients)
+        self.exchanges = []
+
+    def ask_all(self, questions, to=None):
+        self.exchanges.append(sorted({question.verb for question in questions}))
+        return super().ask_all(questions, to)
+
+
+def test_setting_up_travels_with_questions_that_need_no_masks():
+    """`hello` and `cluster` come first in every run; then a sum costs two exchanges, however many questions it has."""
+    federation = Counting(clients())
+    secure = Secure(federation)
+    secure.ask("hello", HelloRequest())
+    secure.ask("cluster", ClusterRequest(2, 1, 5, seed=0))
+    sums = [Question("statistics", STATISTICS), Question("cost_scale", CostScaleRequest(POOL.names))]
+    for _ in range(2):
+        secure.ask_all(sums)
+    assert federation.exchanges == [
+        ["hello", "keys"],
+        ["cluster", "shares"],
+        *(["deliver", "masked"], ["unmask"]),
+        *(["masked"], ["unmask"]),
+    ]
+
+
+def test_questions_of_one_exchange_have_the_totals_that_they_have_alone():
+    questions = [
+        Question("statistics", STATISTICS),
+        Question("hello", HelloRequest()),
+        Question("second_moment", SecondMomentRequest()),
+        Question("cost_scale", CostScaleRequest(POOL.names)),
+    ]
+    together = Secure(LocalFederation(clients())).ask_all(questions)
+    assert list(together[1]) == NAMES
+    for question, replies in zip(questions, together, strict=True):
+        alone = Secure(LocalFederation(clients())).ask(question.verb, question.request)
+        assert [content(reply) for reply in replies.values()] == [content(reply) for reply in alone.values()]
+
+
+def test_a_session_that_is_used_up_is_followed_by_a_new_one():
+    federation = Counting(clients())
+    secure = Secure(federation, prepared=2)
+    totals = [table(secure.ask("statistics", STATISTICS)) for _ in range(5)]
+    assert all(total == totals[0] for total in totals)
+    assert [verbs for verbs in federation.exchanges if verbs == ["keys"]] == [["keys"]] * 3
+
+
+def test_who_drops_out_of_one_sum_takes_part_in_the_next():
+    wire = Wire(clients(), "masked", ["client-2"])
+    secure = Secure(wire)
+    secure.ask("statistics", STATISTICS)
+    assert "client-2" not in secure.answered
+    wire.lost = ()
+    total = secure.ask("statistics", STATISTICS)
+    assert secure.answered == tuple(NAMES)
+    assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS))
+
+
+def test_some_of_the_clients_can_be_asked_within_one_session():
+    """As in a round of training, in which only some take part; the others hold their shares."""
+    federation = Counting(clients())
+    secure = Secure(federation)
+    for some in (NAMES, NAMES[:3], NAMES[2:], NAMES[1:4]):
+        total = secure.ask("statistics", STATISTICS, to=some)
+        assert secure.answered == tuple(some)
+        assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS, to=some))
+    assert federation.exchanges.count(["keys"]) == 1
+
+
+def test_clients_that_the_session_does_not_know_get_a_new_one():
+    federation = Counting(clients())
+    secure = Secure(federation)
+    secure.ask("statistics", STATISTICS, to=NAMES[:4])
+    total = secure.ask("statistics", STATISTICS)
+    assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS))
+    assert federation.exchanges.count(["keys"]) == 2
+
+
+def test_what_is_revealed_for_one_sum_says_nothing_about_another():
+    """A client that dropped out of the second sum has its masking key revealed; the first one's stays hidden."""
+    wire = Wire(clients())
+    secure = Secure(wire)
+    secure.ask("statistics", STATISTICS)
+    first = wire.sent["masked"]["client-2"].vector
+    seeds = [reply.seeds["client-2"].tobytes() for reply in wire.sent["unmask"].values()]
+    told, asked = wire.asked["shares"], wire.asked["masked"]
+    wire.step, wire.lost = "masked", ["client-2"]
+    secure.ask("statistics", STATISTICS)
+    keys = [reply.keys["client-2"].tobytes() for reply in wire.sent["unmask"].values()]
+    key = combine(keys[:THRESHOLD])
+    assert public_key(key) == told.masking["client-2"][1].tobytes()
+    context = transcript(told.session, told.sealing, told.masking)
+    digest = sum_digest(asked.index, asked.company, question_digests(asked.questions()))
+    bare = first - self_mask(combine(seeds[:THRESHOLD]), context, digest, len(first))
+    for peer in NAMES:
+        if peer != "client-2":
+            secret = shared_secret(private_key(key), told.masking[peer][0].tobytes())
+            bare -= pair_mask("client-2", peer, secret, context, digest, len(first))
+    assert not (bare == own_vectors()["client-2"]).any()
+
+
+def test_a_client_learns_with_whom_and_what_it_is_about_to_be_summed():
+    """Before its vector leaves, and again before masks come off: by then some may have dropped out."""
+    told = []
+    group = clients()
+    for client in group:
+        client._admit_cohort = lambda digests, names: told.append((tuple(digests), tuple(names)))
+    Secure(Wire(group, "masked", ["client-5"])).ask("statistics", STATISTICS)
+    digests = tuple(question_digests([("statistics", STATISTICS.pack())]))
+    assert told == [(digests, tuple(NAMES))] * 6 + [(digests, tuple(NAMES[:5]))] * 5
+
+
+# --- A sparse graph -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    """Enough clients that nobody is everybody's neighbor."""
+    return [Client(f"client-{seed:02}", drawn_evaluations(queries=8, seed=seed), OPEN) for seed in range(24)]
+
+
+@pytest.mark.parametrize("step", ["none", "keys", "shares", "deliver", "masked", "unmask"])
+def test_on_a_sparse_graph_who_drops_out_is_missing_from_the_total_and_nothing_else_is(crowd, step):
+    lost = ("client-03", "client-20")
+    wire = Wire(crowd, step, lost)
+    secure = Secure(wire)
+    total = secure.ask("statistics", STATISTICS)
+    assert all(len(reply.holders) == peers(24 - (step == "keys") * 2) + 1 for reply in wire.sent["shares"].values())
+    names = [client.name for client in crowd]
+    left = [name for name in names if name not in lost or step in ("none", "deliver", "unmask")]
+    assert secure.answered == tuple(left)
+    assert table(total) == table(LocalFederation(crowd).ask("statistics", STATISTICS, to=left))
+
+
+def test_on_a_sparse_graph_a_client_refuses_a_company_with_few_of_its_holders(crowd):
+    group = crowd
+    keys = {client.name: client.answer("keys", KeysRequest("session", 1)) for client in group}
+    request = SharesRequest("session", *parts_of(keys))
+    sealed = {client.name: client.answer("shares", request) for client in group}
+    names = sorted(sealed)
+    holders = [names[place] for place in sealed["client-00"].holders]
+    mine = {
+        sender: reply.sealed[list(reply.holders).index(0)] for sender, reply in sealed.items() if 0 in reply.holders
+    }
+    group[0].answer("deliver", DeliverRequest("session", mine))
+    company = [name for name in names if name == "client-00" or name not in holders[1:6]]
+    with pytest.raises(Refused, match=r"of the holders of its shares are left, the threshold is"):
+        group[0].answer("masked", masked_request(company=company))
 
 
 # --- What the coordinator sees --------------------------------------------------------------------------------------
@@ -311,8 +502,8 @@ def test_taking_off_what_was_revealed_unmasks_the_total_alone():
     wire, plain = Wire(clients()), own_vectors()
     masked = seen(wire)
     told = wire.asked["shares"]
-    context = transcript(told.session, told.threshold, told.sealing, told.masking)
-    asked = request_digest("statistics", STATISTICS.pack())
+    context = transcript(told.session, told.sealing, told.masking)
+    asked = sum_digest(wire.asked["masked"].index, NAMES, question_digests([("statistics", STATISTICS.pack())]))
     revealed = list(wire.sent["unmask"].values())
     bare = {}
     for name in NAMES:
@@ -330,7 +521,8 @@ def test_clients_asked_different_questions_do_not_add_up():
             if verb != "masked":
                 return super().ask(verb, payload, to)
             elsewhere = replace(STATISTICS, models=("other-0", "other-1", "other-2"))
-            other = MaskedRequest(payload.session, payload.sealed, "statistics", *elsewhere.pack())
+            question = ("statistics", elsewhere.pack())
+            other = MaskedRequest.of(payload.session, payload.index, payload.company, [question])
             others = [name for name in to if name != "client-0"]
             return {**super().ask(verb, payload, ["client-0"]), **super().ask(verb, other, others)}
 
@@ -358,58 +550,96 @@ def test_masks_of_a_pair_cancel_and_depend_on_the_whole_secret():
 # --- What a client refuses ------------------------------------------------------------------------------------------
 
 
-def begun(group=None):
+def begun(group=None, sums=2):
     """A group that has made its keys, and what it is to be asked next."""
     group = group or clients()
-    size = len(group)
-    keys = {client.name: client.answer("keys", KeysRequest("session")) for client in group}
-    request = SharesRequest(
-        "session",
-        2 * size // 3 + 1,
-        {name: reply.sealing for name, reply in keys.items()},
-        {name: reply.masking for name, reply in keys.items()},
-        {name: reply.signature for name, reply in keys.items()},
-    )
-    return group, request
+    keys = {client.name: client.answer("keys", KeysRequest("session", sums)) for client in group}
+    return group, SharesRequest("session", *parts_of(keys))
 
 
-def masked_request(group, request):
-    sealed = {client.name: client.answer("shares", request).sealed for client in group}
-    return MaskedRequest("session", sealed, "statistics", *STATISTICS.pack())
+def parts_of(keys):
+    return [{name: getattr(r, part) for name, r in keys.items()} for part in ("sealing", "masking", "signature")]
+
+
+def parcels(sealed):
+    """What each client is to keep, by its name, where everyone holds everyone's shares."""
+    return {
+        name: DeliverRequest("session", {sender: reply.sealed[place] for sender, reply in sealed.items()})
+        for place, name in enumerate(sorted(sealed))
+    }
+
+
+def prepared(group=None, sums=2):
+    """A group that is ready for sums."""
+    group, request = begun(group, sums)
+    sealed = {client.name: client.answer("shares", request) for client in group}
+    for client in group:
+        client.answer("deliver", parcels(sealed)[client.name])
+    return group
+
+
+def masked_request(index=0, company=NAMES, request=STATISTICS):
+    return MaskedRequest.of("session", index, tuple(company), [("statistics", request.pack())])
+
+
+def unmask_request(survivors=NAMES, index=0, company=NAMES, **signatures):
+    return UnmaskRequest("session", index, tuple(company), tuple(survivors), **signatures)
 
 
 def ready(group=None):
     """A group that has sent its masked vectors."""
-    group, request = begun(group)
-    asked = masked_request(group, request)
+    group = prepared(group)
     for client in group:
-        client.answer("masked", asked)
+        client.answer("masked", masked_request())
     return group
 
 
 def test_a_masked_vector_is_sent_once():
-    group, request = begun()
-    asked = masked_request(group, request)
-    group[0].answer("masked", asked)
-    with pytest.raises(Refused, match=r"no session is open at this step"):
-        group[0].answer("masked", asked)
+    group = prepared()
+    group[0].answer("masked", masked_request())
+    with pytest.raises(Refused, match=r"this sum was asked for before"):
+        group[0].answer("masked", masked_request())
 
 
 def test_nothing_is_sent_again_after_a_step_that_failed():
-    group, request = begun()
-    asked = masked_request(group, request)
-    with pytest.raises(Refused, match=r"'cluster' does not ask for sums"):
-        group[0].answer("masked", replace(asked, verb="cluster"))
-    with pytest.raises(Refused, match=r"no session is open"):
-        group[0].answer("masked", asked)
+    group = prepared()
+    with pytest.raises(BadMessage, match=r"'cluster' does not ask for sums"):
+        group[0].answer("masked", replace(masked_request(), verbs=("cluster",)))
+    with pytest.raises(Refused, match=r"no sum is open at this step"):
+        group[0].answer("unmask", unmask_request())
 
 
-def test_of_each_peer_one_secret_is_revealed_and_never_the_other():
+def test_after_a_question_that_a_client_refuses_it_takes_part_in_the_next_sum():
+    group = prepared()
+    for client in group:
+        with pytest.raises(BadMessage, match=r"does not ask for sums"):
+            client.answer("masked", replace(masked_request(), verbs=("cluster",)))
+        assert client.answer("masked", masked_request(index=1)).vector.any()
+
+
+@pytest.mark.parametrize("index", [2, 3])
+def test_a_sum_that_was_not_prepared_is_refused(index):
+    with pytest.raises(Refused, match=r"was not prepared"):
+        prepared()[0].answer("masked", masked_request(index=index))
+
+
+def test_a_sum_that_was_skipped_cannot_be_asked_for_or_revealed_later():
+    group = prepared()
+    group[0].answer("masked", masked_request(index=1))
+    with pytest.raises(Refused, match=r"another sum is open"):
+        group[0].answer("unmask", unmask_request(index=0))
+    group = prepared()
+    group[0].answer("masked", masked_request(index=1))
+    with pytest.raises(Refused, match=r"this sum was asked for before"):
+        group[0].answer("masked", masked_request(index=0))
+
+
+def test_of_each_peer_one_secret_of_a_sum_is_revealed_and_never_the_other():
     group = ready()
-    reply = group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES[:5])))
+    reply = group[0].answer("unmask", unmask_request(NAMES[:5]))
     assert (sorted(reply.seeds), sorted(reply.keys)) == (NAMES[:5], NAMES[5:])
-    with pytest.raises(Refused, match=r"no session is open"):
-        group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES)))
+    with pytest.raises(Refused, match=r"no sum is open"):
+        group[0].answer("unmask", unmask_request())
 
 
 @pytest.mark.parametrize(
@@ -422,47 +652,46 @@ def test_of_each_peer_one_secret_is_revealed_and_never_the_other():
 )
 def test_nothing_is_revealed_for_too_few_survivors_or_others(survivors, why):
     with pytest.raises(Refused, match=why):
-        ready()[0].answer("unmask", UnmaskRequest("session", tuple(survivors)))
+        ready()[0].answer("unmask", unmask_request(survivors))
+
+
+def test_nothing_is_revealed_for_another_company_than_was_asked():
+    with pytest.raises(Refused, match=r"another sum is open"):
+        ready()[0].answer("unmask", unmask_request(NAMES[:5], company=NAMES[:5]))
 
 
 def test_two_clients_are_no_crowd():
     group, request = begun(clients()[:2])
     with pytest.raises(Refused, match=r"2 clients take part: expected at least 3"):
         group[0].answer("shares", request)
+    with pytest.raises(Refused, match=r"2 clients take part: expected at least 3"):
+        prepared()[0].answer("masked", masked_request(company=NAMES[:2]))
 
 
-@pytest.mark.parametrize("threshold", [0, 3, 4, 7])
-def test_a_threshold_of_two_thirds_or_less_is_refused(threshold):
-    group, request = begun()
-    with pytest.raises(Refused, match=r"expected more than two thirds"):
-        group[0].answer("shares", replace(request, threshold=threshold))
-
-
-def test_a_company_that_shrank_below_the_threshold_gets_no_vector():
-    group, request = begun()
-    asked = masked_request(group, request)
-    few = {name: asked.sealed[name] for name in NAMES[:4]}
-    with pytest.raises(Refused, match=r"4 clients are left"):
-        group[0].answer("masked", replace(asked, sealed=few))
+@pytest.mark.parametrize("company", [NAMES[1:], [*NAMES[:3], "stranger"]])
+def test_a_company_without_the_client_or_with_a_stranger_gets_no_vector(company):
+    with pytest.raises(Refused, match=r"not among those that began"):
+        prepared()[0].answer("masked", masked_request(company=company))
 
 
 def test_keys_are_fresh_for_each_session():
     client = clients()[0]
-    first, second = (client.answer("keys", KeysRequest(session)) for session in ("one", "two"))
+    first, second = (client.answer("keys", KeysRequest(session, 2)) for session in ("one", "two"))
     assert first.sealing.tobytes() != second.sealing.tobytes()
-    assert first.masking.tobytes() != second.masking.tobytes()
+    masking = [key.tobytes() for reply in (first, second) for key in reply.masking]
+    assert len(set(masking)) == 4
 
 
 def test_a_new_session_ends_the_one_before():
     group = ready()
-    group[0].answer("keys", KeysRequest("another"))
+    group[0].answer("keys", KeysRequest("another", 1))
     with pytest.raises(Refused, match=r"no session is open"):
-        group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES)))
+        group[0].answer("unmask", unmask_request())
 
 
 def test_a_client_whose_own_keys_were_exchanged_refuses():
     group, request = begun()
-    stranger = np.frombuffer(new_key()[1], np.uint8)
+    stranger = np.frombuffer(new_key()[1] * 2, np.uint8).reshape(2, -1)
     with pytest.raises(Refused, match=r"its own keys are not among"):
         group[0].answer("shares", replace(request, masking={**request.masking, "client-0": stranger}))
 
@@ -477,30 +706,44 @@ def test_one_key_for_two_clients_is_refused():
 def test_shares_of_clients_that_were_told_other_keys_cannot_be_opened():
     """So a coordinator cannot put its own keys in place of one client's for some of the others only."""
     group, request = begun()
-    forged = replace(request, masking={**request.masking, "client-5": np.frombuffer(new_key()[1], np.uint8)})
-    sealed = {client.name: client.answer("shares", request).sealed for client in group[1:]}
-    sealed["client-0"] = group[0].answer("shares", forged).sealed
+    foreign = np.frombuffer(new_key()[1] + new_key()[1], np.uint8).reshape(2, -1)
+    forged = replace(request, masking={**request.masking, "client-5": foreign})
+    sealed = {client.name: client.answer("shares", request) for client in group[1:]}
+    sealed["client-0"] = group[0].answer("shares", forged)
     with pytest.raises(BadMessage, match=r"not sealed for this client in this session"):
-        group[0].answer("masked", MaskedRequest("session", sealed, "statistics", *STATISTICS.pack()))
+        group[0].answer("deliver", parcels(sealed)["client-0"])
 
 
 def test_secrets_are_forgotten_as_soon_as_they_have_served():
-    memory = ShortMemory()
+    """What the journal held before a step, and no longer holds after it, cannot be found on the disk later."""
     group, request = begun()
-    group[0]._memory = memory
-    keys = group[0].answer("keys", KeysRequest("session"))
+    memory = group[0]._memory = ShortMemory()
+    keys = group[0].answer("keys", KeysRequest("session", 2))
     request = replace(
         request,
         sealing={**request.sealing, "client-0": keys.sealing},
         masking={**request.masking, "client-0": keys.masking},
     )
-    asked = masked_request(group, request)
-    known = memory.recall(OPEN_SESSION)
-    private = {known[name].tobytes() for name in ("sealing", "masking", "seed")}
-    group[0].answer("masked", asked)
-    assert not private & {array.tobytes() for array in memory.recall(OPEN_SESSION).values()}
-    group[0].answer("unmask", UnmaskRequest("session", tuple(NAMES)))
-    assert memory.recall(OPEN_SESSION) is None
+    sealed = {client.name: client.answer("shares", request) for client in group}
+    known = json.loads(memory.recall(OPEN_SESSION)["session"].tobytes())
+    for client in group:
+        client.answer("deliver", parcels(sealed)[client.name])
+
+    def remembered():
+        return memory.recall(OPEN_SESSION)["session"].tobytes().decode()
+
+    shares = json.loads(remembered())["held"]["client-1"]
+    first, second = shares[: 2 * BOTH], shares[2 * BOTH :]
+    assert known["sealing"] not in remembered()
+    group[0].answer("masked", masked_request())
+    assert known["masking"][0] not in remembered()
+    assert known["seeds"][0] not in remembered()
+    assert known["masking"][1] in remembered()
+    assert known["seeds"][1] in remembered()
+    assert first in remembered()
+    group[0].answer("unmask", unmask_request())
+    assert first not in remembered()
+    assert second in remembered()
 
 
 @pytest.mark.parametrize("verb", ["statistics", "cost_scale"])
@@ -561,11 +804,10 @@ def test_a_peer_that_is_not_on_the_roster_is_refused(credentials):
 
 def test_a_signature_of_another_session_is_worth_nothing(credentials):
     group = known_clients(credentials)
-    old = group[1].answer("keys", KeysRequest("yesterday"))
-    keys = {client.name: client.answer("keys", KeysRequest("session")) for client in group} | {"client-1": old}
-    parts = [{name: getattr(r, part) for name, r in keys.items()} for part in ("sealing", "masking", "signature")]
+    old = group[1].answer("keys", KeysRequest("yesterday", 1))
+    keys = {client.name: client.answer("keys", KeysRequest("session", 1)) for client in group} | {"client-1": old}
     with pytest.raises(Refused, match=r"the keys of 'client-1' are not signed"):
-        group[0].answer("shares", SharesRequest("session", THRESHOLD, *parts))
+        group[0].answer("shares", SharesRequest("session", *parts_of(keys)))
 
 
 def test_nothing_is_revealed_where_clients_were_told_different_survivors(credentials):
@@ -581,17 +823,17 @@ def test_nothing_is_revealed_where_clients_were_told_different_survivors(credent
 
 
 def test_a_client_with_a_roster_reveals_nothing_without_the_agreement(credentials):
-    survivors = tuple(NAMES)
     with pytest.raises(Refused, match=r"no session is open at this step"):
-        ready(known_clients(credentials))[0].answer("unmask", UnmaskRequest("session", survivors))
+        ready(known_clients(credentials))[0].answer("unmask", unmask_request())
     group = ready(known_clients(credentials))
-    signed = {client.name: client.answer("agree", AgreeRequest("session", survivors)).signature for client in group}
+    asked = AgreeRequest("session", 0, tuple(NAMES), tuple(NAMES))
+    signed = {client.name: client.answer("agree", asked).signature for client in group}
     few = {name: signed[name] for name in NAMES[:4]}
     one_for_all = dict.fromkeys(NAMES, signed["client-0"])
     for client, signatures in zip(group, ({}, few, one_for_all), strict=False):
         with pytest.raises(Refused, match=r"too few have signed"):
-            client.answer("unmask", UnmaskRequest("session", survivors, signatures))
-    assert group[5].answer("unmask", UnmaskRequest("session", survivors, signed)).seeds
+            client.answer("unmask", unmask_request(signatures=signatures))
+    assert group[5].answer("unmask", unmask_request(signatures=signed)).seeds
 
 
 def test_a_key_that_is_none_is_refused_by_name(credentials):

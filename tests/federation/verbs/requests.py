@@ -50,7 +50,7 @@ def requests():
         "second_moment": SecondMomentRequest(),
         "moments": MomentsRequest(MODELS, features, np.array([1e-5, 1e-4, 1e-3])),
         "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),
-        "keys": KeysRequest("a session"),
+        "keys": KeysRequest("a session", 2),
         "excluded": ExcludedRequest("statistics", "counts that no values have"),
         "follow": FollowRequest.of("a run", "its job", 0, []),
     }

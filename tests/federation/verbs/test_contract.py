@@ -35,7 +35,7 @@ from fedrouter.federation.verbs.verb import (
 from fedrouter.testing.verbs import check_messages, check_record, check_robust, check_verb
 
 REQUESTS = requests()
-STEPS = ("shares", "masked", "agree", "unmask")
+STEPS = ("shares", "deliver", "masked", "agree", "unmask")
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -57,7 +57,7 @@ def session():
 
     members = Recorder(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(4))
     Secure(Checked(members)).ask("cost_scale", REQUESTS["cost_scale"])
-    seen["agree"] = (AgreeRequest("a session", ("a", "b")), {"a": Agreement(np.ones(96, np.uint8))})
+    seen["agree"] = (AgreeRequest("a session", 0, ("a", "b"), ("a", "b")), {"a": Agreement(np.ones(96, np.uint8))})
     return seen
 
 

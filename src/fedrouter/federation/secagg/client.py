@@ -75,7 +75,7 @@ from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
 LEAST_CLIENTS = 3
 """With two, each could subtract its own sums from the total."""
 CohortRule = Callable[[Sequence[bytes], Sequence[str]], None]
-"""Called with the digests of the questions and the names of the clients in a total; raises Refused to stay out of it."""
+"""Called with digests of the questions and the names of all clients in a total; raises Refused to stay out of it."""
 
 
 class SecureAggregationClient:
@@ -140,9 +140,8 @@ class SecureAggregationClient:
         ]
         session.keep(self._memory)
         places = {name: place for place, name in enumerate(session.names)}
-        return SealedShares(
-            np.array([places[name] for name in session.holders], np.int64), np.stack([as_bytes(part) for part in sealed])
-        )
+        holders = np.array([places[name] for name in session.holders], np.int64)
+        return SealedShares(holders, np.stack([as_bytes(part) for part in sealed]))
 
     def _check_keys(self, request: SharesRequest, session: Session) -> None:
         """Refuse a group of clients in which this client's sums would not be hidden."""
@@ -193,7 +192,9 @@ class SecureAggregationClient:
             if self._admit:
                 self._admit(digests, request.company)
             asked = open_sums(request)
-            parts = [sums.flatten(plain, self._answer(verb, plain), len(request.company)) for verb, sums, plain in asked]
+            parts = [
+                sums.flatten(plain, self._answer(verb, plain), len(request.company)) for verb, sums, plain in asked
+            ]
         except Exception:  # nothing of this sum is sent, and the session goes on with the next one
             session.finish()
             session.keep(self._memory)

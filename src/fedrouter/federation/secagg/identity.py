@@ -22,6 +22,7 @@ except ImportError:
 
 CURVE = ec.SECP384R1()
 
+
 @dataclass(frozen=True)
 class Identity:
     """``key`` signs for this client; ``roster`` holds the public keys that verify the signatures of others."""

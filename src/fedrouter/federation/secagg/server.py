@@ -16,7 +16,7 @@ evaluations could have is refused; a poisoned one that is plausible is not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.federation.federation import Federation, Middleware, Question
@@ -95,12 +95,12 @@ class Secure(Middleware):
             raise
         found = []
         for question, part in zip(questions, parts, strict=True):
-            total = verb_named(question.verb).secure_sum.unflatten(question.request, part, len(self.answered))
+            total = cast("SecureSum[Any, Any]", verb_named(question.verb).secure_sum).unflatten(
+                question.request, part, len(self.answered)
+            )
             wrong = fault(question.verb, question.request, total)
             if wrong:
-                raise BadMessage(
-                    f"{question.verb}: the total of {len(self.answered)} clients cannot be right: {wrong}"
-                )
+                raise BadMessage(f"{question.verb}: the total of {len(self.answered)} clients cannot be right: {wrong}")
             found.append(total)
         return found
 

@@ -162,8 +162,8 @@ class ServerSession:
         needed = threshold(len(holders))
         if len(shares) < needed:
             raise TooFewLeft(
-                f"secure aggregation: {len(shares)} holders of shares of {name!r} were left at the step 'unmask', which "
-                f"needs {needed}; nothing that was sent can be read"
+                f"{len(shares)} holders of shares of {name!r} were left at the step 'unmask' of secure aggregation, "
+                f"which needs {needed}; nothing that was sent can be read"
             )
         return combine(shares[:needed])
 

@@ -10,7 +10,11 @@ from fedrouter.federation.secagg.byte_arrays import BOTH, SHARE
 from fedrouter.federation.secagg.crypto import as_bytes
 
 OPEN_SESSION = "secure session"
-KEYS, SHARED, READY, MASKED, AGREED = "keys", "shares", "ready", "masked", "agreed"
+KEYS = "has keys"
+SHARED = "has shared its secrets"
+READY = "ready for a sum"
+MASKED = "has sent a masked vector"
+AGREED = "has signed who is left"
 
 
 @dataclass
