@@ -81,7 +81,7 @@ def test_what_does_not_fit_together_is_said_in_a_line(directories, tmp_path):
     assert "not a state directory" in refused("status", tmp_path)
     assert "--bundle goes with" in refused("run", made["home"], "--add-model", "m")
     assert "expected one of" in refused("run", made["home"], "--router", "no-such")
-    assert "expected one of them" in refused("run", made["home"], "--robust", "--secure")
+    assert "--robust: expected together with --plain" in refused("run", made["home"], "--robust")
     assert not (tmp_path / "new").exists()
 
 

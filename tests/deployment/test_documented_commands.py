@@ -68,19 +68,19 @@ def paste(text, folder):
 def test_the_readme_runs_as_printed(world, tmp_path):
     evaluations = world.evaluations
     grid, draw = evaluations.grid(), np.random.default_rng(0)
-    for at, name in enumerate(("bank", "clinic")):
+    for at, name in enumerate(("bank", "clinic", "school")):
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
             lines = csv.writer(file)
             lines.writerow(["prompt", "model", "accuracy", "cost"])
-            for query in range(at, 200, 2):
+            for query in range(at, 300, 3):
                 for model in draw.permutation(4)[:2]:
                     row = (query, model)
                     lines.writerow(
                         [evaluations.text[query], evaluations.pool.names[model], grid.accuracy[row], grid.cost[row]]
                     )
     printed = paste(commands("README.md"), tmp_path)
-    assert list(load(tmp_path / "federated").clients) == ["bank", "clinic"]
-    for words in ("bank, clinic answered", "statistics", "coordinator: stopped"):
+    assert list(load(tmp_path / "federated").clients) == ["bank", "clinic", "school"]
+    for words in ("bank, clinic, school answered", "statistics", "coordinator: stopped"):
         assert words in printed
 
 
@@ -88,6 +88,6 @@ def test_the_page_on_federations_runs_as_printed(world, tmp_path):
     some = np.sort(np.random.default_rng(0).permutation(world.evaluations.queries)[:600])
     write_table(tmp_path / "routerbench.parquet", world.evaluations.of_queries(some), world.encoder)
     printed = paste(commands("docs/federation.md"), tmp_path)
-    assert list(load(tmp_path / "router").clients) == ["client-1", "client-2"]
-    assert list(load(tmp_path / "joined").clients) == ["client-1", "client-2", "client-3"]
+    assert list(load(tmp_path / "router").clients) == ["client-1", "client-2", "client-3"]
+    assert list(load(tmp_path / "joined").clients) == ["client-1", "client-2", "client-3", "client-4"]
     assert "coordinator: stopped" in printed

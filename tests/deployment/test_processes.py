@@ -88,7 +88,8 @@ def test_a_secure_run_over_the_wire_makes_the_same_router_from_totals_alone(fede
     bundle, _ = federation.run("secure", job)
     assert bundle == in_process(federation.root / "local" / "secure", job, mirror)
     sent = {name: journal_verbs(directory) for name, directory in federation.clients.items()}
-    assert all(verbs[-4:] == ["keys", "shares", "masked", "unmask"] for verbs in sent.values())
+    steps = ["hello", "keys", "cluster", "shares", "deliver", "masked", "unmask"]
+    assert all(verbs[-len(steps) :] == steps for verbs in sent.values())
 
 
 def journal_verbs(directory):

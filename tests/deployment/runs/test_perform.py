@@ -237,6 +237,26 @@ def test_under_secure_aggregation_the_router_is_the_same_and_nobodys_rows_are_kn
     assert {entry["rows"] for entry in hidden["clients"]} == {0}
 
 
+def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_clear(tmp_path):
+    wire = Asked(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "ab")
+    with pytest.raises(BadInput, match="a, b: secure sums need at least 3 clients; with --plain the coordinator sees"):
+        done(replace(KMEANS, secure=2 / 3), wire, tmp_path / "two")
+    assert wire.verbs == ["hello"]
+    assert not (tmp_path / "two" / "bundle").exists()
+
+
+class Asked(LocalFederation):
+    """Lists the verbs that were asked."""
+
+    def __init__(self, clients):
+        super().__init__(clients)
+        self.verbs = []
+
+    def ask(self, verb, payload, to=None):
+        self.verbs.append(verb)
+        return super().ask(verb, payload, to)
+
+
 def test_robust_settings_are_used(tmp_path):
     with pytest.raises(BadInput, match="trim"):
         done(replace(KMEANS, robust={"trim": 0.7}), federation(), tmp_path / "bad")

@@ -68,7 +68,7 @@ def test_honest_clients_of_every_family_lose_nothing(name):
 
 
 def test_every_verb_has_its_rules_and_honest_replies_keep_them(seen):
-    assert set(seen) == set(VERBS) - {"keys", "shares", "masked", "agree", "unmask", "excluded", "follow"}
+    assert set(seen) == set(VERBS) - {"keys", "shares", "deliver", "masked", "agree", "unmask", "excluded", "follow"}
     for verb, (request, replies) in seen.items():
         for reply in replies.values():
             assert fault(verb, request, reply) is None

@@ -50,11 +50,12 @@ def run(
     wait: Annotated[
         float, typer.Option("--wait", min=0, help="Seconds to wait at the start for clients that are not connected.")
     ] = 30.0,
-    robust: Annotated[
-        bool, typer.Option("--robust", help="Limit the influence of any one client on the router, at a small cost.")
+    plain_sums: Annotated[
+        bool,
+        typer.Option("--plain", help="Show the coordinator each client's sums; by default it sees only their totals."),
     ] = False,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Secure aggregation: the coordinator sees only totals over the clients.")
+    robust: Annotated[
+        bool, typer.Option("--robust", help="With --plain: limit the influence of any one client on the router.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Also copy the bundle here.")] = None,
     name: Annotated[
@@ -73,14 +74,17 @@ def run(
     directory = open_coordinator(path)
     if out is not None:
         refuse_existing(out)
-    if robust and secure:
+    if robust and not plain_sums:
         raise BadInput(
-            "--robust and --secure: expected one of them; robust aggregation must see each reply, which --secure hides"
+            "--robust: expected together with --plain; robust aggregation must see each client's sums, which secure "
+            "sums, the default, hide"
         )
     job = _job(
         router, rounds, seed, _names(models), _names(clients), add_model or [], join or [], bundle, quorum, timeout
     )
-    job = replace(job, gather=wait, robust=_robust() if robust else None, secure=SECURE_THRESHOLD if secure else None)
+    job = replace(
+        job, gather=wait, robust=_robust() if robust else None, secure=None if plain_sums else SECURE_THRESHOLD
+    )
     resumed = False
     if name is None:
         name, resumed = name_for(directory, job)

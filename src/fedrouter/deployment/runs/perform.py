@@ -44,6 +44,7 @@ def perform(
     handshake = shake_hands(kept, rejected, base.encoder if base else None)
     tally = Tally(handshake.federation)
     require_quorum(len(tally.clients()), len(kept.clients()), "clients can take part", job.quorum)
+    _require_crowd(job, tally.clients())
     pool = _pool(job, handshake, base, log)
     settings = _settings(job, base)
     _require_budgets(job, handshake, settings)
@@ -80,6 +81,19 @@ def _protected(job: Job, federation: Federation, rejected: Report) -> Federation
 
         return Secure(validated, job.secure)
     return validated
+
+
+def _require_crowd(job: Job, clients: Sequence[str]) -> None:
+    """Refuse secure sums of so few clients that a total would show a client's own sums."""
+    if job.secure is None:
+        return
+    from fedrouter.federation.secagg.client import LEAST_CLIENTS
+
+    if len(clients) < LEAST_CLIENTS:
+        raise BadInput(
+            f"{', '.join(clients)}: secure sums need at least {LEAST_CLIENTS} clients; with --plain the coordinator "
+            "sees each client's own sums"
+        )
 
 
 @dataclass
