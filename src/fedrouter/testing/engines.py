@@ -12,6 +12,7 @@ The reference is :class:`~fedrouter.engines.local.LocalFederation`, which keeps 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedrouter.engines.local import LocalFederation
@@ -86,6 +87,15 @@ def check_several_questions_are_answered_in_order(make: MakeEngine) -> None:
         for ours, expected in zip(together, apart, strict=True):
             assert all(content(reply) == content(expected[name]) for name, reply in ours.items())
     assert federation.ask_all([]) == []
+
+
+def check_a_question_reaches_only_those_it_is_for(make: MakeEngine) -> None:
+    """In one exchange a question may be for some clients only; the others are not asked it."""
+    federation = make(sample_clients(*NAMES))
+    everyone = Question("hello", REQUESTS["hello"])
+    for to in (None, ["gamma", "alpha"]):
+        answers = federation.ask_all([replace(everyone, to=("alpha",)), everyone, replace(everyone, to=("gamma",))], to)
+        assert [list(replies) for replies in answers] == [["alpha"], sorted(to or NAMES), ["gamma"]]
 
 
 def check_a_request_is_not_changed(make: MakeEngine) -> None:
