@@ -126,6 +126,7 @@ ENGINE_CHECKS: tuple[Callable[[MakeEngine], None], ...] = (
     check_only_those_named_are_asked,
     check_replies_arrive_unchanged,
     check_several_questions_are_answered_in_order,
+    check_a_question_reaches_only_those_it_is_for,
     check_a_request_is_not_changed,
     check_families_learn_the_same_router,
 )

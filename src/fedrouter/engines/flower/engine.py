@@ -54,28 +54,40 @@ class FlowerFederation(Middleware):
         return tuple(sorted(self._members))
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
-        """All questions travel in one message to each client, and all its replies in one back."""
+        """All questions for a client travel in one message to it, and all its replies in one back."""
         if not questions:
             return []
         replies: list[dict[str, Message]] = [{} for _ in questions]
-        most = LENGTH_BYTES + sum(most_bytes(each.verb, each.request) + HEADERS for each in questions)
+        everyone = self._members if to is None else to
+        mine: dict[str, tuple[int, ...]] = {}  # the questions for each client
+        for index, question in enumerate(questions):
+            for name in everyone if question.to is None else question.to:
+                mine[name] = (*mine.get(name, ()), index)
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for name in sorted(mine):
+            alike.setdefault(mine[name], []).append(name)
+        sizes = [most_bytes(each.verb, each.request) + HEADERS for each in questions]
+        most = LENGTH_BYTES + max((sum(sizes[index] for index in asked) for asked in alike), default=0)
         began = time.monotonic()
-        waiting = self._send(questions, sorted(self._members if to is None else to))
+        waiting: dict[str, str] = {}
+        for asked, names in alike.items():
+            waiting |= self._send([questions[index] for index in asked], names)
         while waiting:
             for arrived in self._link.pull(list(waiting), min(most, MOST_BYTES)):
                 name = waiting.pop(arrived.message_id, None)
                 if name is not None:
-                    self._read(arrived, name, questions, replies)
+                    own = [questions[index] for index in mine[name]]
+                    self._read(arrived, name, own, [replies[index] for index in mine[name]])
             elapsed = time.monotonic() - began
             if not waiting or elapsed >= self._timeout:
                 break
             time.sleep(min(IDLE, max(EAGER, SHARE * elapsed), self._timeout - elapsed))
         for name in waiting.values():
-            self._drop(name, questions, f"no answer within {self._timeout:g} s")
+            self._drop(name, [questions[index] for index in mine[name]], f"no answer within {self._timeout:g} s")
         return [{name: found[name] for name in sorted(found)} for found in replies]
 
     def _send(self, questions: Sequence[Question[Any]], names: Iterable[str]) -> dict[str, str]:
-        """Send the questions to all clients, written once for all of them; client names by message id."""
+        """Send the questions to these clients, written once for all of them; client names by message id."""
         members = []
         for name in names:
             if name in self._members:
