@@ -42,7 +42,13 @@ LAYERS = (
 # The same inside packages. A name stands for a module or a folder; the longest that fits a module counts, so that
 # "robust" is the folder without "robust.middleware".
 ORDERS = {
-    "cli": (("output",), ("data", "reproduce", "router", "simulate"), ("gateway",), ("federation",), ("main",)),
+    "cli": (
+        ("output", "protocol_options"),
+        ("data", "reproduce", "router", "simulate"),
+        ("gateway",),
+        ("federation",),
+        ("main",),
+    ),
     "data": (
         ("partition", "pickles", "published"),
         ("download", "forms"),
@@ -55,14 +61,16 @@ ORDERS = {
     "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
     "engines": (("flower", "local"),),
     "experiments": (
-        ("choice", "claims", "gradients", "protocol", "sheet"),
+        ("choice", "claims", "gradients", "paper_protocols", "protocol", "provenance", "sheet", "table"),
         ("experiment",),
-        ("comparison", "run_manifest", "theory"),
+        ("comparison", "run_manifest"),
+        ("theory",),
         ("figures",),
         ("registry",),
         ("runner",),
     ),
     "federation": (
+        ("device",),
         ("clustering", "local_training", "message", "plausibility", "seeds"),
         ("federation", "privacy"),
         ("client_view", "dp", "robust", "secagg"),
@@ -91,7 +99,11 @@ ORDERS = {
         ("judges", "new_feedback", "offpolicy"),
         ("from_log", "panel"),
     ),
-    "report": (("page", "style"), ("coverage_map", "plots", "sheets"), ("comparison", "coverage", "reproduction")),
+    "report": (
+        ("page", "style"),
+        ("coverage_map", "plots", "sheets", "tables"),
+        ("comparison", "coverage", "reproduction"),
+    ),
     "routers": (
         ("base", "features"),
         ("kmeans", "linear", "mlp", "registry"),

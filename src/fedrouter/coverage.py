@@ -228,7 +228,7 @@ def errors(evaluations: Evaluations, router: Router, family: str, settings: Sett
     error favors overconfident estimates, so the mean squared error of accuracy is reported as well.
     """
     rows = evaluations.over(router.pool)
-    alone = np.array(out_of_fold_errors(rows, family, settings, seed))
+    alone = np.array(out_of_fold_errors(rows, family, settings.local_half(), seed))
     joined = np.array(absolute_errors(router, rows))
     both = np.isfinite(alone).all(axis=0) & np.isfinite(joined).all(axis=0)
     sides = {"alone": alone, "federated": joined}

@@ -34,6 +34,7 @@ def personalize(
     seed: int = 0,
     *,
     paper: bool = False,
+    out_of_fold: bool | None = None,
     local: Router | None = None,
 ) -> PersonalRouter:
     """A client's personal router: the federated one and one of the family ``name``, learned from its own rows.
@@ -42,13 +43,17 @@ def personalize(
     ----------
     settings : the family's, as for a federation
     paper : use the paper's weights, from errors on the training rows
+    out_of_fold : whether the local errors are out-of-fold ones; by default only without ``paper``. With both, this is
+        the only difference from the paper
     local : the local router, if it has been learned already
     """
     rows = evaluations.over(federated.pool)
     if not len(rows):
         raise BadInput("nothing to personalize with: no evaluation of any of the router's models")
-    local = local or _learn(rows, name, settings.single_client() if paper else settings.local_half(), seed)
-    ours = absolute_errors(local, rows) if paper else out_of_fold_errors(rows, name, settings, seed)
+    used = settings.client_local().single_client() if paper else settings.local_half()
+    local = local or _learn(rows, name, used, seed)
+    held_out = not paper if out_of_fold is None else out_of_fold
+    ours = out_of_fold_errors(rows, name, used, seed) if held_out else absolute_errors(local, rows)
     counts = None if paper else np.bincount(rows.model, minlength=len(rows.pool))
     weights = [
         local_weight(_mean_by_model(theirs, rows), _mean_by_model(own, rows), counts)
@@ -83,7 +88,7 @@ def absolute_errors(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
 
 
 def out_of_fold_errors(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
-    """Absolute errors of local routers, each on the fold of queries that it was not trained on.
+    """Absolute errors of routers with these settings, each on the fold of queries that it was not trained on.
 
     NaN for a row whose model occurs in no other fold.
     """
@@ -92,7 +97,7 @@ def out_of_fold_errors(rows: Evaluations, name: str, settings: Settings, seed: i
     for fold in range(FOLDS):
         inside = np.flatnonzero(part == fold)
         try:
-            router = _learn(rows.take(np.flatnonzero(part != fold)), name, settings.local_half(), seed)
+            router = _learn(rows.take(np.flatnonzero(part != fold)), name, settings, seed)
         except NothingToLearn:
             continue  # so few rows that all of them are in this fold
         found[:, inside] = absolute_errors(router, rows.take(inside))

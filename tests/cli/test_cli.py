@@ -55,7 +55,9 @@ def test_the_settings_of_every_way_are_reported(simulated):
     _, document = simulated
     settings = document["settings"]
     assert settings["federated"]["mlp"]["rounds"] == 2
-    assert settings["local"]["mlp"]["local_epochs"] == 2
+    local = settings["local"]
+    assert set(np.ravel(local["mlp"]["local_epochs"])) <= {1, 2}
+    assert (local["kmeans"]["k_local"], local["kmeans"]["k_global"]) == (15, 15)
     assert 1 <= settings["centralized"]["mlp"]["local_epochs"] <= 2
     assert settings["centralized"]["kmeans"]["k_local"] == 20
 

@@ -48,7 +48,13 @@ def test_experiments_leave_figures_numbers_and_claims_and_the_next_ones_join_the
     out = tmp_path / "out"
     where = ("--data", table, "--seeds", 1, "--rounds", 2, "--out", out)
     first = answer("global", "heterogeneity", *where)
-    assert first["measured"] == ["comparison, seed 0", "heterogeneity, seed 0"]
+    assert sorted(first["measured"]) == [
+        "comparison kmeans, seed 0",
+        "comparison mlp, seed 0",
+        "heterogeneity, seed 0",
+    ]
+    assert first["protocol"]["name"] == "routerbench"
+    assert {claim["verdict"] for claim in first["claims"]} == {"undecided"}  # one seed
     assert (first["data"], first["encoder"], first["rounds"]) == ("table.parquet", "all-MiniLM-L6-v2", 2)
     assert list(first["experiments"]) == ["global", "heterogeneity"]
     assert {"global-mlp", "heterogeneity-tasks"} <= {claim["name"] for claim in first["claims"]}
@@ -56,10 +62,12 @@ def test_experiments_leave_figures_numbers_and_claims_and_the_next_ones_join_the
         made = {path.name for path in (out / name).iterdir()}
         assert made == {f"{name}.csv", f"{name}.json"} | {f"{s}.{form}" for s in sheets for form in ("png", "svg")}
     assert (out / "claims.html").read_text().count("<svg") == 4
+    assert (out / "tables" / "global.csv").read_text().startswith("row,column,mean,deviation,seeds,printed")
+    assert r"\toprule" in (out / "tables" / "global.tex").read_text()
 
     second = answer("own", *where)
     assert second["measured"] == []
-    assert second["found"] == ["comparison, seed 0"]
+    assert sorted(second["found"]) == ["comparison kmeans, seed 0", "comparison mlp, seed 0"]
     assert list(second["experiments"]) == ["global", "own", "heterogeneity"]
     claims = (out / "claims.md").read_text()
     assert all(f"`{claim['name']}`" in claims for claim in second["claims"])
@@ -80,10 +88,63 @@ def test_what_failed_is_named_at_the_end_and_in_the_exit_status(world, tmp_path)
     document = answer(
         "heterogeneity", "encoders", "--data", table, "--seeds", 1, "--rounds", 2, "--out", tmp_path / "out", status=1
     )
-    assert list(document["failed"]) == ["encoders, seed 0"]
-    assert "row 7" in document["failed"]["encoders, seed 0"]
+    assert sorted(document["failed"]) == ["encoders kmeans, seed 0", "encoders mlp, seed 0"]
+    assert "row 7" in document["failed"]["encoders mlp, seed 0"]
     assert list(document["experiments"]) == ["heterogeneity"]
     assert (tmp_path / "out" / "claims.md").exists()
+
+
+@pytest.mark.slow
+def test_everything_runs_with_the_protocol_of_the_papers_appendix(table, tmp_path):
+    """On ProxRouter-Data's settings: α 0.4, uniform logging, two withheld models, personalization at α 0.04."""
+    out = tmp_path / "out"
+    where = ("--data", table, "--seeds", 1, "--rounds", 2, "--out", out, "--protocol", "proxrouter")
+    document = answer("all", *where, "--set", "mlp.hidden=16", "--set", "mlp.learning_rate=0.01")
+    assert not document["failed"]
+    assert set(document["experiments"]) == set(EXPERIMENTS)
+    recorded = json.loads((out / "run.json").read_text())
+    protocol = recorded["protocol"]
+    assert (protocol["alpha"], protocol["model_alpha"], protocol["withheld"]) == (0.4, None, 2)
+    assert (protocol["personal_alpha"], protocol["new_labels"]) == (0.04, 0.65)
+    assert recorded["settings"]["families"]["mlp"]["learning_rate"] == 0.01
+    measured = json.loads((out / "measured" / "seed-0" / "personalization-mlp.json").read_text())
+    assert measured["document"]["alpha"] == 0.04  # the workers saw the protocol
+    withheld = json.loads((out / "measured" / "seed-0" / "new-models-mlp.json").read_text())["document"]["withheld"]
+    assert len(withheld) == 2
+    claims = {claim["name"]: claim for claim in document["claims"]}
+    assert claims["heterogeneity-models"]["verdict"] == "not testable here"
+    assert "training rows per cell" in claims["global-kmeans"]["measured"]
+    assert {path.stem for path in (out / "tables").glob("*.tex")} == set(EXPERIMENTS)
+
+
+@pytest.mark.slow
+def test_any_registered_family_can_be_compared(table, tmp_path):
+    out = tmp_path / "out"
+    document = answer("global", "--router", "auto,linear", "--data", table, "--seeds", 2, "--out", out)
+    assert set(document["settings"]["families"]) == {"auto", "linear"}
+    assert {"global-auto", "global-linear"} <= {claim["name"] for claim in document["claims"]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--set", "kmeans.k_globl=40"), "no setting 'k_globl'; kmeans has k_local, k_global, restarts"),
+        (("--set", "kmean.k_global=40"), "expected a family of kmeans, mlp"),
+        (("--set", "kmeans.k_global=many"), "expected a whole number, got 'many'"),
+        (("--set", "k_global=40"), "expected FAMILY.SETTING=VALUE"),
+        (("--set", "linear.folds=2"), "linear has "),
+        (("--router", "nobody"), "--router: expected kmeans, mlp"),
+        (("--protocol", "sprout"), "--protocol: expected routerbench or proxrouter, got 'sprout'"),
+        (("--model-alpha", "even"), "--model-alpha: expected a number or 'uniform', got 'even'"),
+        (("--clients", "1"), "--clients: expected at least 2, got 1"),
+        (("--device", "tpu"), "--device: expected cpu or cuda, got 'tpu'"),
+    ],
+)
+def test_a_wrong_option_says_what_was_expected(table, tmp_path, wrong, message):
+    done = command.run("reproduce", "global", "--data", table, "--out", tmp_path / "out", *wrong)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_experiment_lists_those_there_are(table, tmp_path):

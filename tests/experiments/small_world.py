@@ -7,6 +7,7 @@ import json
 from conftest import drawn_evaluations
 from fedrouter.data.read import Dataset
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.experiments.claims import VERDICTS
 from fedrouter.experiments.experiment import Document, Experiment, World
 
 ROUNDS = 2
@@ -48,8 +49,11 @@ def check_what_it_says(experiment: Experiment, runs: list[Document], names: set[
     assert {row["seed"] for row in rows} == {run["seed"] for run in runs}
     assert all(isinstance(value, int | float | str) for row in rows for value in row.values())
     assert json.loads(json.dumps(experiment.summary(runs), allow_nan=False))
+    for table in experiment.tables(runs):
+        assert table.rows
+        assert all(row.cells or row.printed for row in table.rows)
     claims = experiment.claims(runs)
     assert {claim.name for claim in claims} == names
     assert len(claims) == len(names)
-    assert all(claim.verdict in ("holds", "does not", "not testable here") for claim in claims)
+    assert all(claim.verdict in VERDICTS for claim in claims)
     assert not any("nan" in claim.measured.split() for claim in claims)

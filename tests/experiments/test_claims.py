@@ -1,4 +1,4 @@
-"""The rules by which claims are judged: paired, with an interval, and the same for every claim."""
+"""The rules by which claims are judged: paired, by the interval, and the same for every claim."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import pytest
 from scipy import stats
 
 from fedrouter.experiments.claims import (
-    FAILS,
     HOLDS,
+    MOST_SEEDS,
     ON_PAR,
+    REFUTED,
+    UNDECIDED,
     UNTESTABLE,
     Claim,
+    above,
+    below,
     better,
     fact,
     interval,
     on_par,
+    seeds_needed,
     spread,
     unique,
     untestable,
@@ -28,16 +33,32 @@ def test_a_clear_difference_holds():
     assert better(*TOLD, [0.80, 0.82, 0.81], [0.70, 0.71, 0.72], "auc").verdict == HOLDS
 
 
-def test_a_difference_within_noise_does_not_and_says_so():
-    claim = better(*TOLD, [0.9, 0.6, 0.8], [0.7, 0.7, 0.7], "auc")
-    assert claim.verdict == FAILS
-    assert "within noise" in claim.measured
+def test_a_difference_clearly_on_the_other_side_is_refuted():
+    assert better(*TOLD, [0.60, 0.61, 0.62], [0.70, 0.71, 0.72], "auc").verdict == REFUTED
 
 
-def test_a_difference_below_zero_does_not():
-    claim = better(*TOLD, [0.60, 0.61, 0.62], [0.70, 0.71, 0.72], "auc")
-    assert claim.verdict == FAILS
-    assert "within noise" not in claim.measured
+def test_a_difference_within_noise_is_undecided_and_says_how_many_seeds_it_needs():
+    claim = better(*TOLD, [0.9, 0.6, 0.9], [0.7, 0.7, 0.7], "auc")
+    assert claim.verdict == UNDECIDED
+    assert claim.seeds_needed == 15
+    assert "at this spread 15 seeds would decide it" in claim.measured
+
+
+def test_the_seeds_needed_are_the_first_whose_interval_leaves_out_the_threshold():
+    values = np.array([0.2, -0.1, 0.2])
+    needed = seeds_needed(values, 0.0)
+    widths = {
+        count: stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count) for count in (needed - 1, needed)
+    }
+    assert widths[needed] < values.mean() < widths[needed - 1]
+    assert seeds_needed([0.1, -0.1], 0.0) is None
+    assert seeds_needed([0.1], 0.0) is None
+
+
+def test_a_mean_on_the_threshold_needs_more_seeds_than_anybody_has():
+    claim = better(*TOLD, [0.8, 0.6], [0.7, 0.7], "auc")
+    assert claim.seeds_needed is None
+    assert f"more than {MOST_SEEDS:,} seeds" in claim.measured
 
 
 def test_differences_are_paired_by_seed():
@@ -45,36 +66,62 @@ def test_differences_are_paired_by_seed():
     theirs = np.array([0.5, 0.7, 0.9])
     ours = theirs + np.array([0.010, 0.011, 0.012])
     assert better(*TOLD, ours, theirs, "auc").verdict == HOLDS
-    assert better(*TOLD, ours[::-1], theirs, "auc").verdict == FAILS
+    assert better(*TOLD, ours[::-1], theirs, "auc").verdict == UNDECIDED
 
 
-def test_one_seed_is_judged_by_its_sign_and_named():
-    claim = better(*TOLD, [0.8], [0.7], "auc")
-    assert claim.verdict == HOLDS
-    assert "one seed" in claim.measured
+def test_seeds_that_one_side_lacks_are_left_out_of_the_pairs():
+    """The MLP has fewer seeds than K-Means."""
+    ours, theirs = [0.80, 0.82, 0.81, np.nan], [0.70, 0.71, 0.72, 99.0]
+    claim = better(*TOLD, ours, theirs, "auc")
+    assert claim == better(*TOLD, ours[:3], theirs[:3], "auc")
+    assert "nan" not in claim.measured
+
+
+@pytest.mark.parametrize("rule", [better, on_par])
+@pytest.mark.parametrize("ours", [0.9, 0.7, 0.1])
+def test_one_seed_decides_nothing(rule, ours):
+    claim = rule(*TOLD, [ours], [0.7], "auc")
+    assert claim.verdict == UNDECIDED
+    assert "one seed decides nothing" in claim.measured
 
 
 def test_equal_is_not_better_but_on_par():
-    assert better(*TOLD, [0.7, 0.8], [0.7, 0.8], "auc").verdict == FAILS
+    assert better(*TOLD, [0.7, 0.8], [0.7, 0.8], "auc").verdict == REFUTED
     assert on_par(*TOLD, [0.7, 0.8], [0.7, 0.8], "auc").verdict == HOLDS
 
 
-@pytest.mark.parametrize(("gap", "verdict"), [(ON_PAR / 2, HOLDS), (ON_PAR * 1.5, FAILS), (-0.1, HOLDS)])
-def test_on_par_allows_a_small_gap_below_and_any_above(gap, verdict):
-    theirs = np.array([0.7, 0.75, 0.8])
-    assert on_par(*TOLD, theirs - gap, theirs, "auc").verdict == verdict
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([-0.010, -0.011, -0.012], HOLDS),
+        ([-0.030, -0.031, -0.032], REFUTED),
+        ([0.1, -0.1, 0.0], UNDECIDED),  # a mean above the margin is not enough
+    ],
+)
+def test_on_par_needs_the_whole_interval_above_the_margin(differences, verdict):
+    assert ON_PAR == 0.02
+    theirs = np.array([0.7, 0.8, 0.9])
+    assert on_par(*TOLD, theirs + differences, theirs, "auc").verdict == verdict
+
+
+def test_a_rate_is_judged_by_its_interval_too():
+    assert below(*TOLD, [-0.6, -0.601], -0.5, "").verdict == HOLDS
+    assert below(*TOLD, [-0.3, -0.301], -0.5, "").verdict == REFUTED
+    assert below(*TOLD, [-0.3, -0.8], -0.5, "").verdict == UNDECIDED
+    assert above(*TOLD, [0.95, 0.951], 0.9, "").verdict == HOLDS
 
 
 def test_the_interval_is_students():
     values = np.array([0.1, 0.3, 0.2, 0.4])
     low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
     assert interval(values) == pytest.approx((0.25, low, high))
-    assert interval([0.5]) == (0.5, 0.5, 0.5)
+    assert interval([0.5]) == (0.5, -np.inf, np.inf)
 
 
-def test_a_fact_is_what_it_says():
-    assert fact(*TOLD, "9 of 10", holds=True).verdict == HOLDS
-    assert fact(*TOLD, "8 of 10", holds=False).verdict == FAILS
+def test_a_fact_is_what_it_says_unless_there_is_one_seed():
+    assert fact(*TOLD, "9 of 10", holds=True, seeds=2).verdict == HOLDS
+    assert fact(*TOLD, "8 of 10", holds=False, seeds=2).verdict == REFUTED
+    assert fact(*TOLD, "9 of 10", holds=True, seeds=1).verdict == UNDECIDED
     assert untestable(*TOLD, "no tasks").verdict == UNTESTABLE
 
 

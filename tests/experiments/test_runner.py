@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +19,24 @@ import pytest
 from conftest import drawn_evaluations
 from experiments.small_world import small_world
 from fedrouter.errors import BadInput
+from fedrouter.experiments import runner
+from fedrouter.experiments.paper_protocols import PROXROUTER, ROUTERBENCH
+from fedrouter.experiments.provenance import code_of
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.run_manifest import RunManifest
-from fedrouter.experiments.runner import RunSettings, Unit, complete, reproduce, run_unit, units_of, write_whole
+from fedrouter.experiments.runner import (
+    RunSettings,
+    Unit,
+    complete,
+    joined,
+    reproduce,
+    run_unit,
+    units_of,
+    write_whole,
+)
 
 NAMES = ["global", "heterogeneity"]
-UNITS = 3
+UNITS = 6
 PROGRAM = f"""
 import signal
 import sys
@@ -118,55 +131,108 @@ def test_a_run_that_was_stopped_goes_on_and_redoes_nothing(tmp_path, table, whol
 @pytest.mark.slow
 def test_more_seeds_extend_a_run_and_a_third_time_there_is_nothing_to_do(tmp_path, table):
     told = []
-    first = reproduce(["encoders"], table, None, 1, 2, tmp_path / "out", 1, lambda *news: told.append(news))
+    only = {"families": ("kmeans",)}
+    units = [Unit("encoders", "kmeans", seed) for seed in (0, 1)]
+    first = reproduce(["encoders"], table, None, 1, 2, tmp_path / "out", 1, lambda *news: told.append(news), **only)
     before = documents(tmp_path / "out")
-    second = reproduce(["encoders"], table, None, 2, 2, tmp_path / "out", 1)
-    third = reproduce(["encoders"], table, None, 2, 2, tmp_path / "out", 1)
-    assert (first.measured, first.found) == ([Unit("encoders", 0)], [])
-    assert (second.measured, second.found) == ([Unit("encoders", 1)], [Unit("encoders", 0)])
+    second = reproduce(["encoders"], table, None, 2, 2, tmp_path / "out", 1, **only)
+    third = reproduce(["encoders"], table, None, 2, 2, tmp_path / "out", 1, **only)
+    assert (first.measured, first.found) == (units[:1], [])
+    assert (second.measured, second.found) == (units[1:], units[:1])
     assert (third.measured, len(third.found)) == ([], 2)
     assert before.items() <= documents(tmp_path / "out").items()
-    runs = complete(chosen(["encoders"]), 2, tmp_path / "out")
+    runs = complete(chosen(["encoders"]), 2, third.settings)
     assert [run["seed"] for run in runs["encoders"]] == [0, 1]
-    assert [news[2] for news in told if news[2]] == ["encoders, seed 0"]
+    assert [news[2] for news in told if news[2]] == ["encoders kmeans, seed 0"]
     assert told[-1][:2] == (1.0, 1)
 
 
 @pytest.mark.slow
 def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
     table = write_table(tmp_path / "broken.parquet", broken=True)
-    outcome = reproduce(["encoders", "heterogeneity"], table, None, 1, 2, tmp_path / "out", 2)
+    names = ["encoders", "heterogeneity"]
+    outcome = reproduce(names, table, None, 1, 2, tmp_path / "out", 2, families=("kmeans",))
     (unit,) = outcome.failed
-    assert str(unit) == "encoders, seed 0"
+    assert str(unit) == "encoders kmeans, seed 0"
     assert "row 5" in outcome.failed[unit]
-    assert list(complete(chosen(["encoders", "heterogeneity"]), 1, tmp_path / "out")) == ["heterogeneity"]
-    assert outcome.measured == [Unit("heterogeneity", 0)]
+    assert list(complete(chosen(names), 1, outcome.settings)) == ["heterogeneity"]
+    assert outcome.measured == [Unit("heterogeneity", "", 0)]
 
 
 def test_an_unexpected_error_is_told_without_its_text(tmp_path, table):
-    settings = RunSettings(str(table), "all-mpnet-base-v2", 1, False, ("mlp", "kmeans"), tmp_path)
-    problem = run_unit(settings, Unit("no such measurement", 0))
+    problem = run_unit(run_settings(tmp_path, table), Unit("no such measurement", "", 0))
     assert problem.startswith("KeyError at runner.py, line ")
     assert "no such" not in problem
     assert not documents(tmp_path)
 
 
-def test_what_takes_longest_starts_first_and_shared_measurements_are_made_once():
-    units = units_of(chosen(["all"]), 3)
-    efforts = [MEASUREMENTS[unit.measurement].effort for unit in units]
-    assert efforts == sorted(efforts, reverse=True)
-    assert units.count(Unit("comparison", 2)) == 1
-    assert Unit("heterogeneity", 0) in units
-    assert Unit("heterogeneity", 1) not in units
+def run_settings(out, table="nowhere.csv", families=("kmeans",), **changes):
+    same = {"data_digest": "sha256:none"}
+    settings = RunSettings(str(table), "all-mpnet-base-v2", 1, False, families, ROUTERBENCH, {}, "cpu", out, same)
+    return replace(settings, **changes)
 
 
-def test_an_experiment_is_complete_only_with_every_seed(tmp_path):
+def write_document(settings, unit, **document):
+    made = {"digest": settings.digest_of(unit), "seconds": 1.0, "document": {"seed": unit.seed, **document}}
+    write_whole(unit.path(settings.out), made)
+
+
+def test_families_that_only_count_come_first_then_what_takes_longest():
+    units = units_of(chosen(["all"]), 3, ("mlp", "kmeans"))
+    order = [(unit.family == "mlp", -MEASUREMENTS[unit.measurement].effort) for unit in units]
+    assert order == sorted(order)
+    assert units.count(Unit("comparison", "mlp", 2)) == 1
+    assert {unit.family for unit in units if unit.measurement == "heterogeneity"} == {""}
+    assert {unit.family for unit in units if unit.measurement == "rounds"} == {"mlp"}
+
+
+def test_seeds_are_fixed_beforehand_twenty_and_ten_for_networks():
+    counts = Counter((unit.measurement, unit.family) for unit in units_of(chosen(["all"]), None, ("mlp", "kmeans")))
+    assert counts["comparison", "kmeans"] == counts["theorems", ""] == 20
+    assert counts["comparison", "mlp"] == counts["rounds", "mlp"] == 10
+
+
+def test_an_experiment_is_complete_only_with_every_seed_and_family(tmp_path):
+    settings = run_settings(tmp_path, families=("mlp", "kmeans"))
     experiments = chosen(["global", "own", "encoders"])
     for seed in (1, 0):
-        write_whole(Unit("comparison", seed).document(tmp_path), {"seconds": 1.0, "document": {"seed": seed}})
-    write_whole(Unit("encoders", 1).document(tmp_path), {"seconds": 1.0, "document": {"seed": 1}})
-    assert complete(experiments, 2, tmp_path) == {name: [{"seed": 0}, {"seed": 1}] for name in ("global", "own")}
-    assert complete(experiments, 3, tmp_path) == {}
+        for name in ("mlp", "kmeans"):
+            write_document(settings, Unit("comparison", name, seed), curves=[{"family": name}, {"way": "oracle"}])
+    write_document(settings, Unit("encoders", "mlp", 1))
+    curves = [{"family": "kmeans"}, {"way": "oracle"}, {"family": "mlp"}]
+    whole = [{"seed": seed, "curves": curves} for seed in (0, 1)]
+    assert complete(experiments, 2, settings) == {"global": whole, "own": whole}
+    assert complete(experiments, 3, settings) == {}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"same": {"data_digest": "sha256:other"}},
+        {"changes": {"kmeans": {"k_global": 40}}},
+        {"rounds": 1, "same": {"data_digest": "sha256:none", "protocol": "proxrouter"}},
+    ],
+)
+def test_a_document_that_something_else_made_is_not_reused(tmp_path, other, monkeypatch):
+    settings, unit = run_settings(tmp_path), Unit("comparison", "kmeans", 0)
+    write_document(settings, unit)
+    assert settings.document(unit) == {"seed": 0}
+    assert replace(settings, **other).document(unit) is None
+    assert settings.document(replace(unit, seed=1)) is None
+    monkeypatch.setattr(runner, "code_digest", lambda: "other code")
+    assert settings.document(unit) is None
+
+
+def test_documents_that_contradict_each_other_are_not_joined():
+    assert joined([{"seed": 0, "a": {"x": 1}}, {"seed": 0, "a": {"y": [2]}}]) == {"seed": 0, "a": {"x": 1, "y": [2]}}
+    with pytest.raises(ValueError, match="contradict"):
+        joined([{"seed": 0}, {"seed": 1}])
+
+
+def test_comments_and_docstrings_are_no_code():
+    code = "def f():\n    return 1\n"
+    assert code_of(code) == code_of('"""A module."""\ndef f():\n    """One."""\n    return 1  # one\n')
+    assert code_of(code) != code_of(code.replace("1", "2"))
 
 
 def test_a_document_that_cannot_be_written_leaves_nothing_behind(tmp_path):
@@ -187,6 +253,8 @@ def test_results_of_another_run_are_never_mixed_in(tmp_path):
     recorded = json.loads((tmp_path / "run.json").read_text())
     assert recorded["data_digest"] == world.dataset.digest
     assert recorded["versions"]["fedrouter"]
+    assert recorded["protocol"]["withheld"] == 3
+    assert recorded["rows_per_cell"] == {"kmeans": pytest.approx(300 / (20 * 9))}
     other_data = replace(world.dataset, name="other.csv", digest="sha256:other")
     other_encoder = replace(world.dataset, encoder=replace(world.dataset.encoder, name="other"))
     for other, different in (
@@ -195,6 +263,8 @@ def test_results_of_another_run_are_never_mixed_in(tmp_path):
         (replace(world, dataset=other_encoder), r"encoder \('drawn' there, 'other' now\)"),
         (replace(world, encode=True), r"encode \(False there, True now\)"),
         (replace(world, families=("kmeans",)), r"settings_digest"),
+        (replace(world, changes={"kmeans": {"k_global": 40}}), r"settings_digest"),
+        (replace(world, protocol=PROXROUTER), r"protocol \(\{'name': 'routerbench'"),
     ):
         with pytest.raises(BadInput, match=different):
             RunManifest.of(other).open_folder(tmp_path)

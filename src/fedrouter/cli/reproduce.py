@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
 from fedrouter.federation.families.registry import FAMILIES
 
 NAMES = (
@@ -25,6 +26,7 @@ NAMES = (
     "heterogeneity",
     "rounds",
     "theory",
+    "theorems",
 )
 """The names of the registry, which would be slow to import for a line of help."""
 LISTED = f"{', '.join(NAMES)}; or all."
@@ -33,15 +35,34 @@ LISTED = f"{', '.join(NAMES)}; or all."
 def reproduce(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=LISTED)],
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, every model's answer known.")],
-    seeds: Annotated[int, typer.Option("--seeds", help="Number of seeds; a larger number later adds to a run.")] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            help="Number of seeds; a larger number later adds to a run. [default: 20, or 10 to train a network]",
+        ),
+    ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            "--protocol", metavar="NAME", help="The paper's settings for a data set: routerbench, proxrouter."
+        ),
+    ] = "routerbench",
     router: Annotated[
         list[str] | None,
         typer.Option(
             "--router",
             metavar="FAMILY",
-            help=f"Family to compare, repeatable: {', '.join(FAMILIES)}. [default: mlp and kmeans, the paper's]",
+            help=f"Families to compare, repeatable or with commas: {', '.join(FAMILIES)}. [default: mlp,kmeans]",
         ),
     ] = None,
+    clients: Annotated[int | None, typer.Option("--clients", help="Number of clients.")] = None,
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Dirichlet over tasks.")] = None,
+    model_alpha: Annotated[
+        str | None, typer.Option("--model-alpha", help="Dirichlet over the models a client uses, or 'uniform'.")
+    ] = None,
+    withheld: Annotated[int | None, typer.Option("--withheld", help="Number of models that join later.")] = None,
+    settings: SetOption = None,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 20,
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
@@ -50,6 +71,7 @@ def reproduce(
         bool,
         typer.Option("--encode", help="Compute missing embeddings, to compare encoders; slow, then cached."),
     ] = False,
+    device: DeviceOption = "cpu",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes; default: one per core.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; a stopped run is resumed there.")] = Path(
         "out/reproduce"
@@ -58,17 +80,30 @@ def reproduce(
 ) -> None:
     """Measure the paper's figures, tables and claims on a data file.
 
-    `rounds` and `theory` are about the paper's own families, whatever --router says.
+    --clients, --alpha, --model-alpha and --withheld change the protocol; docs/paper.md says what the paper leaves open.
+    `rounds`, `theory` and `theorems` are about the paper's own families, whatever --router says.
     """
+    from fedrouter.experiments.choice import named_families, read_changes
     from fedrouter.experiments.experiment import PAPER_FAMILIES
     from fedrouter.experiments.figures.encoders import make_missing
+    from fedrouter.experiments.paper_protocols import protocol_named
     from fedrouter.experiments.registry import EXPERIMENTS, chosen
-    from fedrouter.experiments.runner import complete
+    from fedrouter.experiments.runner import complete, seeds_of
     from fedrouter.experiments.runner import reproduce as measure
     from fedrouter.report.reproduction import Origin, counted, write_claims, write_experiment
 
     voice = Voice(as_json)
     asked = [experiment.name for experiment in chosen(names)]
+    families = named_families(router) if router else PAPER_FAMILIES
+    wanted = {
+        "clients": clients,
+        "alpha": alpha,
+        "model_alpha": model_alpha and read_model_alpha(model_alpha),
+        "withheld": withheld,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    plan = protocol_named(protocol).changed(**{name: None if v == UNIFORM else v for name, v in given.items()})
+    changes = read_changes(settings or ())
     with bars() as shown:
 
         def watch(done: float, total: int, ended: str) -> None:
@@ -83,22 +118,40 @@ def reproduce(
             make_missing(data, encoding)
         workers = os.cpu_count() or 1 if jobs is None else jobs
         try:
-            families = tuple(dict.fromkeys(router or PAPER_FAMILIES))
-            outcome = measure(names, data, encoder, seeds, rounds, out, workers, watch, encode, encoding, families)
+            outcome = measure(
+                names,
+                data,
+                encoder,
+                seeds,
+                rounds,
+                out,
+                workers,
+                watch,
+                encode,
+                encoding,
+                families,
+                plan,
+                changes,
+                device,
+            )
         except KeyboardInterrupt:
             voice.warn(f"stopped; finished measurements are kept, and the same command resumes from there ({out})")
             raise
     # Results of earlier commands are reported again, so that the claims are those of the whole folder.
     earlier = [name for name in EXPERIMENTS if (out / name / f"{name}.json").exists()]
-    runs = complete(chosen(asked + earlier), seeds, out)
+    runs = complete(chosen(asked + earlier), seeds, outcome.settings)
     shown_names = "all" if set(asked) == set(EXPERIMENTS) else " ".join(runs)
     manifest = outcome.manifest.to_json()
     command = (
-        f"fedrouter reproduce {shown_names} --data {data.name} --seeds {seeds} --rounds {rounds} "
-        f"--encoder {manifest['encoder']}{' --encode' * encode}"
-        + "".join(f" --router {name}" for name in families if router)
+        f"fedrouter reproduce {shown_names} --data {data.name}{f' --seeds {seeds}' if seeds else ''} --rounds {rounds} "
+        f"--encoder {manifest['encoder']} --protocol {protocol}{' --encode' * encode}"
+        + "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items())
+        + (f" --router {','.join(families)}" if router else "")
+        + "".join(f" --set {change}" for change in settings or ())
+        + (f" --device {device}" if device != "cpu" else "")
     )
-    origin = Origin(manifest["data"], manifest["encoder"], seeds, manifest, command)
+    counts = {name: seeds or seeds_of(name) for name in families}
+    origin = Origin(manifest["data"], manifest["encoder"], counts, manifest, command)
     results = [write_experiment(EXPERIMENTS[name], documents, origin, out) for name, documents in runs.items()]
     claims = [claim for result in results for claim in result.claims]
     paths = write_claims(results, origin, out) if results else ()
@@ -118,7 +171,7 @@ def reproduce(
     voice.result(
         {
             **manifest,
-            "seeds": seeds,
+            "seeds": counts,
             "out": str(out),
             "experiments": {
                 result.experiment.name: {"folder": str(result.folder), "summary": result.summary} for result in results

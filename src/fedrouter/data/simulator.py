@@ -15,7 +15,7 @@ import numpy as np
 from fedrouter.data.read import Dataset
 from fedrouter.data.source import Source, file_digest
 from fedrouter.encoders import OFFLINE, EncoderIdentity, column_stem
-from fedrouter.evaluations import Evaluations, Floats, Grid
+from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid
 from fedrouter.pool import Model, ModelPool
 
 NAME = "simulated world"
@@ -63,6 +63,8 @@ CAST = (
     Character(Model("juniper-open", 0.3, 0.9, 32_000), 0.42, 1.0, _on(("python_code", "medical"), -0.15)),
 )
 
+SPREAD = 0.35
+"""Standard deviation of the logarithm of an answer's length."""
 ANSWER_TOKENS = {
     "arithmetic": 60,
     "word_problems": 220,
@@ -79,35 +81,73 @@ ANSWER_TOKENS = {
 }
 
 
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts that the package ships: text, task, difficulty ``(q,)`` and embeddings ``(q, d)``."""
+
+    text: tuple[str, ...]
+    task: tuple[str, ...]
+    difficulty: Floats
+    embeddings: Embeddings
+    digest: str
+
+
+def _prompts() -> Prompts:
+    with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
+        source = Source(path)
+        embeddings = source.vectors(f"{column_stem(OFFLINE)}_embedding")
+        words = source.words("prompt"), source.words("task")
+        return Prompts(*words, source.numbers("difficulty"), embeddings, file_digest(path))
+
+
 def simulated_world(seed: int = 0) -> Dataset:
     """Every prompt answered by every fictional model; another seed draws other answers to the same prompts."""
-    with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
-        source, digest = Source(path), file_digest(path)
-        prompts, tasks = source.words("prompt"), source.words("task")
-        difficulty = source.numbers("difficulty")
-        embeddings = source.vectors(f"{column_stem(OFFLINE)}_embedding")
+    prompts = _prompts()
     draw = np.random.default_rng(seed)
-    pool = ModelPool(character.model for character in CAST)
-    accuracy = _accuracy(tasks, difficulty, draw)
-    cost = _cost(prompts, tasks, difficulty, draw)
-    evaluations = Evaluations.from_grid(Grid(pool, accuracy, cost), embeddings, task=tasks, text=prompts)
-    return Dataset(NAME, evaluations, EncoderIdentity.of(OFFLINE, embeddings), digest, simulated=True)
+    accuracy = _accuracy(prompts.task, prompts.difficulty, draw)
+    cost = _cost(prompts.text, prompts.task, prompts.difficulty, draw)
+    grid = Grid(_pool(), accuracy, cost)
+    evaluations = Evaluations.from_grid(grid, prompts.embeddings, task=prompts.task, text=prompts.text)
+    encoder = EncoderIdentity.of(OFFLINE, prompts.embeddings)
+    return Dataset(NAME, evaluations, encoder, prompts.digest, simulated=True)
+
+
+def expected_answers() -> tuple[Prompts, Grid]:
+    """The prompts, and the expected accuracy and cost of every model on each: what no data set can tell.
+
+    Expectations of what :func:`simulated_world` draws, except that graded answers are not clipped to [0, 1].
+    """
+    prompts = _prompts()
+    cost = _cost(prompts.text, prompts.task, prompts.difficulty, None)
+    return prompts, Grid(_pool(), _chance(prompts.task, prompts.difficulty), cost)
+
+
+def _pool() -> ModelPool:
+    return ModelPool(character.model for character in CAST)
+
+
+def _chance(tasks: tuple[str, ...], difficulty: Floats) -> Floats:
+    """The probability of a right answer ``(q, M)``: a logistic function of skill minus difficulty."""
+    skill = np.array([[character.skill + character.at.get(task, 0.0) for character in CAST] for task in tasks])
+    return np.asarray(1 / (1 + np.exp(-6.0 * (skill - difficulty[:, None] + 0.10))))
 
 
 def _accuracy(tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator) -> Floats:
-    """Accuracy: a draw from a logistic function of skill minus difficulty; in graded tasks its noisy value."""
-    skill = np.array([[character.skill + character.at.get(task, 0.0) for character in CAST] for task in tasks])
-    chance = 1 / (1 + np.exp(-6.0 * (skill - difficulty[:, None] + 0.10)))
+    """Accuracy: a draw with the probability of a right answer; in graded tasks the probability, with noise."""
+    chance = _chance(tasks, difficulty)
     right = (draw.random(chance.shape) < chance).astype(np.float64)
     degree = np.clip(chance + draw.normal(0, 0.12, chance.shape), 0, 1).round(2)
     return np.where(np.isin(tasks, GRADED)[:, None], degree, right)
 
 
-def _cost(prompts: tuple[str, ...], tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator) -> Floats:
-    """US dollars for the prompt's tokens, of four characters each, and for an answer of random length."""
+def _cost(
+    prompts: tuple[str, ...], tasks: tuple[str, ...], difficulty: Floats, draw: np.random.Generator | None
+) -> Floats:
+    """US dollars for the prompt's tokens, of four characters each, and for an answer of random or expected length."""
     asked = np.array([len(prompt) / 4 for prompt in prompts])[:, None]
     usual = np.array([ANSWER_TOKENS[task] for task in tasks]) * (0.6 + 0.8 * difficulty)
     words = np.array([character.words for character in CAST])
-    answered = usual[:, None] * words * draw.lognormal(0, 0.35, (len(prompts), len(CAST)))
+    length = np.exp(SPREAD**2 / 2) if draw is None else draw.lognormal(0, SPREAD, (len(prompts), len(CAST)))
+    answered = usual[:, None] * words * length
     prices = np.array([[c.model.input_price, c.model.output_price] for c in CAST], np.float64)
     return np.asarray((asked * prices[:, 0] + answered * prices[:, 1]) / 1e6)

@@ -1,45 +1,120 @@
-"""Settings of the families to compare, from what a command was given."""
+"""The families that a command compares, and their settings, from what it was given."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
 
 EVERY = "all"
+Changes = Mapping[str, Mapping[str, Any]]
+"""Values of ``--set FAMILY.SETTING=VALUE``, by family and setting."""
+YES, NO = ("true", "yes", "1"), ("false", "no", "0")
+
+
+def named_families(texts: Iterable[str]) -> tuple[str, ...]:
+    """Families from the values of ``--router``, each of which may name several, separated by commas; or ``all``."""
+    names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",")))
+    if EVERY in names:
+        return tuple(FAMILIES)
+    for name in names:
+        if name not in FAMILIES:
+            raise BadInput(
+                f"--router: expected {', '.join(FAMILIES)} or {EVERY}, got {name!r}; a family of another package needs "
+                "that package to be installed"
+            )
+    return names
 
 
 def chosen_settings(
-    router: str,
+    router: str | Sequence[str],
     rounds: int = 5,
     participation: float = 0.6,
-    k_local: int = 15,
-    k_global: int = 20,
+    changes: Changes | None = None,
     paper: bool = False,
 ) -> dict[str, Settings]:
-    """Settings by family, for one family or for ``all``; with ``paper``, only families that the paper has.
+    """Settings by family; with ``paper``, of ``all`` only families that the paper has.
 
-    Rounds and participation apply to every family that has them, numbers of clusters to K-Means, also as a part of
-    `auto`.
+    Rounds and participation apply to every family that has them, ``changes`` also to the parts of `auto`.
     """
-    if router != EVERY and router not in FAMILIES:
-        raise BadInput(
-            f"--router: expected {', '.join(FAMILIES)} or {EVERY}, got {router!r}; a family of another package needs "
-            "that package to be installed"
-        )
-    known = [name for name in FAMILIES if FAMILIES[name].paper is not None] if paper else list(FAMILIES)
-    if router not in (EVERY, *known):
-        raise BadInput(f"--paper: {router} is not in the paper, which has {' and '.join(known)}")
-    clusters = {"k_local": k_local, "k_global": k_global}
+    texts = [router] if isinstance(router, str) else list(router)
+    names = named_families(texts)
+    if paper:
+        known = [name for name in FAMILIES if FAMILIES[name].paper is not None]
+        names = tuple(known) if EVERY in texts else names
+        for name in names:
+            if name not in known:
+                raise BadInput(f"--paper: {name} is not in the paper, which has {' and '.join(known)}")
     averaging = {"rounds": rounds, "participation": participation}
-    # A family of families has settings of its parts. Values that are wrong are refused, whether they are used or not.
-    parts = {"kmeans": FAMILIES["kmeans"].settings().changed(**clusters)}
-    FAMILIES["mlp"].settings().changed(**averaging)
+    FAMILIES["mlp"].settings().changed(**averaging)  # wrong values are refused, whether they are used or not
 
     def settings(name: str) -> Settings:
         family = FAMILIES[name]
         start = family.paper if paper and family.paper is not None else family.settings()
-        own = clusters if name == "kmeans" else {}
-        return start.changed(settings=parts, **averaging, **own)
+        return with_changes(name, start.changed(**averaging), changes or {})
 
-    return {name: settings(name) for name in (known if router == EVERY else [router])}
+    found = {name: settings(name) for name in names}
+    refuse_unused(changes or {}, found)
+    return found
+
+
+def read_changes(texts: Iterable[str]) -> Changes:
+    """The values of ``--set FAMILY.SETTING=VALUE``; an unknown family or setting is an error that lists the known."""
+    changes: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        where, equals, value = text.partition("=")
+        name, dot, setting = where.strip().partition(".")
+        if not (equals and dot):
+            raise BadInput(f"--set {text}: expected FAMILY.SETTING=VALUE, such as kmeans.k_global=40")
+        if name not in FAMILIES:
+            raise BadInput(f"--set {text}: expected a family of {', '.join(FAMILIES)}, got {name!r}")
+        defaults = _settable(FAMILIES[name].settings())
+        if setting not in defaults:
+            known = f"{name} has {', '.join(defaults)}" if defaults else f"{name} has no settings"
+            raise BadInput(f"--set {text}: no setting {setting!r}; {known}")
+        changes.setdefault(name, {})[setting] = _parsed(text, value.strip(), defaults[setting])
+    return changes
+
+
+def with_changes(name: str, settings: Settings, changes: Changes) -> Settings:
+    """A family's settings with the changes for it and, if it is made of other families, for its parts."""
+    parts = [part for part in getattr(settings, "candidates", ()) if part in changes]
+    if parts:
+        own: Any = settings
+        changed = {part: own.of(part).changed(**changes[part]) for part in parts}
+        settings = settings.changed(settings={**own.settings, **changed})
+    return settings.changed(**changes.get(name, {}))
+
+
+def refuse_unused(changes: Changes, settings: Mapping[str, Settings]) -> None:
+    """Refuse changes of a family that is not compared, and is no part of one that is."""
+    used = {part for name, chosen in settings.items() for part in (name, *getattr(chosen, "candidates", ()))}
+    for name in changes:
+        if name not in used:
+            raise BadInput(f"--set {name}.…: {name} is not used here; --router chose {', '.join(settings)}")
+
+
+def _settable(settings: Settings) -> dict[str, Any]:
+    """The settings that a command line can express, with their defaults."""
+    found = {part.name: getattr(settings, part.name) for part in fields(settings)}
+    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str | tuple)}
+
+
+def _parsed(text: str, value: str, default: Any) -> Any:
+    """A value of the same type as the default."""
+    if isinstance(default, bool):
+        if value.lower() not in YES + NO:
+            raise BadInput(f"--set {text}: expected true or false, got {value!r}")
+        return value.lower() in YES
+    if isinstance(default, tuple):
+        return tuple(_parsed(text, part.strip(), default[0] if default else "") for part in value.split(","))
+    kind = type(default)
+    try:
+        return kind(value)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise BadInput(f"--set {text}: expected {what}, got {value!r}") from None

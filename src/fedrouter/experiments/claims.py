@@ -1,7 +1,9 @@
 """Claims of the paper, and the rules that decide whether a measurement supports them.
 
 The rules are few and the same for all claims, so that none is judged by a rule made for it. Differences are paired: the
-same seed and the same split. Over several seeds, a mean is judged with its 95% interval by Student's t.
+same seed and the same split. A mean over seeds is judged with its 95% interval by Student's t: a claim holds if the
+whole interval lies on its side of a threshold, is refuted if the whole interval lies on the other side, and is
+undecided otherwise. One seed has no interval, so it decides nothing.
 """
 
 from __future__ import annotations
@@ -13,62 +15,117 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-HOLDS, FAILS, UNTESTABLE = "holds", "does not", "not testable here"
+from fedrouter.evaluations import Floats
+
+HOLDS, REFUTED, UNDECIDED, UNTESTABLE = "holds", "refuted", "undecided", "not testable here"
+VERDICTS = (HOLDS, REFUTED, UNDECIDED, UNTESTABLE)
 ON_PAR = 0.02
 """An area may be this much lower than another and still count as on par with it."""
+MOST_SEEDS = 1000
+"""Numbers of seeds that an undecided claim would need are not given above this one."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and its verdict; ``name`` is the same for all data sets, ``section`` is the paper's."""
+    """One claim and its verdict.
+
+    Parameters
+    ----------
+    name : the same for all data sets
+    section : of the paper
+    seeds_needed : for an undecided claim, how many seeds would decide it if mean and spread stayed as they are; None
+        if one seed shows no spread, or if more than :data:`MOST_SEEDS` would be needed
+    """
 
     name: str
     text: str
     section: str
     measured: str
     verdict: str
+    seeds_needed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
 
 
-def interval(differences: npt.ArrayLike) -> tuple[float, float, float]:
-    """Mean and 95% confidence interval; with fewer than two values the interval is the mean itself."""
+def interval(values: npt.ArrayLike) -> tuple[float, float, float]:
+    """Mean and 95% confidence interval; one value has no interval, which is then infinite."""
+    found = np.asarray(values, np.float64)
+    mean = float(found.mean())
+    half = _half_width(float(found.std(ddof=1)), len(found)) if len(found) > 1 else np.inf
+    return mean, mean - half, mean + half
+
+
+def _half_width(deviation: float, count: int) -> float:
     from scipy import stats
 
-    values = np.asarray(differences, np.float64)
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, mean, mean
-    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return mean, mean - half, mean + half
+    return float(stats.t.ppf(0.975, count - 1) * deviation / np.sqrt(count))
+
+
+def seeds_needed(values: npt.ArrayLike, threshold: float) -> int | None:
+    """The number of seeds whose interval would not contain the threshold, at this mean and this spread."""
+    found = np.asarray(values, np.float64)
+    distance = abs(float(found.mean()) - threshold)
+    if len(found) < 2:
+        return None
+    deviation = float(found.std(ddof=1))
+    return next(
+        (count for count in range(len(found) + 1, MOST_SEEDS + 1) if _half_width(deviation, count) < distance), None
+    )
 
 
 def spread(values: npt.ArrayLike) -> str:
     """Mean ± standard deviation over seeds."""
-    array = np.asarray(values, np.float64)
+    array = known(values)
     return f"{array.mean():.3f} ± {array.std(ddof=1) if len(array) > 1 else 0:.3f}"
 
 
+def known(values: npt.ArrayLike) -> Floats:
+    """The values of the seeds that were measured; a family with fewer seeds than another has NaN for the rest."""
+    array = np.asarray(values, np.float64)
+    return array[~np.isnan(array)]
+
+
+def above(
+    name: str, text: str, section: str, values: npt.ArrayLike, threshold: float, measured: str, sign: int = 1
+) -> Claim:
+    """A number by seed is above a threshold: the rule behind all others. With ``sign`` -1, it is below."""
+    found = known(values)
+    _, low, high = interval(sign * found)
+    verdict = HOLDS if low > sign * threshold else REFUTED if high <= sign * threshold else UNDECIDED
+    needed = seeds_needed(found, threshold) if verdict == UNDECIDED else None
+    return Claim(name, text, section, measured + _more_seeds(verdict, len(found), needed), verdict, needed)
+
+
+def below(name: str, text: str, section: str, values: npt.ArrayLike, threshold: float, measured: str) -> Claim:
+    """A number by seed is below a threshold."""
+    return above(name, text, section, values, threshold, measured, sign=-1)
+
+
 def better(name: str, text: str, section: str, ours: npt.ArrayLike, theirs: npt.ArrayLike, what: str) -> Claim:
-    """Ours is larger: holds if the whole 95% interval of the paired difference is above zero."""
-    mean, low, high = interval(np.asarray(ours) - np.asarray(theirs))
-    return Claim(
-        name, text, section, _compared(what, ours, theirs, mean, low, high), HOLDS if mean > 0 and low > 0 else FAILS
-    )
+    """Ours is larger: the paired difference is above zero."""
+    return _paired(name, text, section, ours, theirs, what, 0.0)
 
 
 def on_par(name: str, text: str, section: str, ours: npt.ArrayLike, theirs: npt.ArrayLike, what: str) -> Claim:
-    """Ours is not smaller: holds if the mean paired difference is above minus :data:`ON_PAR`."""
-    mean, low, high = interval(np.asarray(ours) - np.asarray(theirs))
-    return Claim(
-        name, text, section, _compared(what, ours, theirs, mean, low, high), HOLDS if mean > -ON_PAR else FAILS
-    )
+    """Ours is not smaller, up to a margin: the paired difference is above minus :data:`ON_PAR`."""
+    return _paired(name, text, section, ours, theirs, what, -ON_PAR)
 
 
-def fact(name: str, text: str, section: str, measured: str, holds: bool) -> Claim:
-    """A claim that is decided by a count or an equality."""
-    return Claim(name, text, section, measured, HOLDS if holds else FAILS)
+def _paired(
+    name: str, text: str, section: str, ours: npt.ArrayLike, theirs: npt.ArrayLike, what: str, threshold: float
+) -> Claim:
+    one, other = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    both = ~np.isnan(one - other)  # a pair needs the same seed on both sides
+    one, other = one[both], other[both]
+    measured = f"{what}: {spread(one)} against {spread(other)}; difference {mean_and_interval(one - other)}"
+    return above(name, text, section, one - other, threshold, measured)
+
+
+def fact(name: str, text: str, section: str, measured: str, holds: bool, seeds: int) -> Claim:
+    """A claim that is exact, such as an equality: one counterexample refutes it, one seed does not decide it."""
+    verdict = UNDECIDED if seeds < 2 else HOLDS if holds else REFUTED
+    return Claim(name, text, section, measured + _more_seeds(verdict, seeds, None), verdict)
 
 
 def untestable(name: str, text: str, section: str, why: str) -> Claim:
@@ -76,10 +133,20 @@ def untestable(name: str, text: str, section: str, why: str) -> Claim:
     return Claim(name, text, section, why, UNTESTABLE)
 
 
-def _compared(what: str, ours: Any, theirs: Any, mean: float, low: float, high: float) -> str:
-    span = "one seed" if len(np.atleast_1d(ours)) < 2 else f"95% {low:+.3f} to {high:+.3f}"
-    noise = ", within noise" if low <= 0 <= high and span != "one seed" else ""
-    return f"{what}: {spread(ours)} against {spread(theirs)}; difference {mean:+.3f} ({span}{noise})"
+def mean_and_interval(values: npt.ArrayLike) -> str:
+    """A mean over seeds with its sign and its 95% interval."""
+    found = known(values)
+    mean, low, high = interval(found)
+    return f"{mean:+.3f} " + ("(one seed)" if len(found) < 2 else f"(95% {low:+.3f} to {high:+.3f})")
+
+
+def _more_seeds(verdict: str, seeds: int, needed: int | None) -> str:
+    """For an undecided claim, what would decide it."""
+    if verdict != UNDECIDED:
+        return ""
+    if seeds < 2:
+        return "; one seed decides nothing"
+    return f"; at this spread {needed or f'more than {MOST_SEEDS:,}'} seeds would decide it"
 
 
 def unique(claims: Sequence[Claim]) -> Sequence[Claim]:

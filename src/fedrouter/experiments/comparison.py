@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import Floats
-from fedrouter.experiments.claims import Claim, spread
+from fedrouter.experiments.claims import Claim, known, spread
 from fedrouter.experiments.experiment import Document, Measurement, Runs, Watch, World, curve, curve_points
 from fedrouter.experiments.protocol import WAYS, Comparison, compare
+from fedrouter.experiments.sheet import Line, frontier_line
 from fedrouter.federation.families.registry import title
 from fedrouter.federation.federation import Callback, Progress
 
@@ -58,7 +59,7 @@ def run(world: World, watch: Watch) -> Document:
     }
 
 
-COMPARISON = Measurement("comparison", run, effort=5.0)
+COMPARISON = Measurement("comparison", run, effort=5.0, version=2)
 
 
 def _curves(comparison: Comparison) -> Iterable[dict[str, Any]]:
@@ -79,9 +80,35 @@ def find(run: Document, **labels: str) -> list[dict[str, Any]]:
     return [entry for entry in run["curves"] if all(entry.get(key) == value for key, value in labels.items())]
 
 
+def find_all(runs: Runs, **labels: str) -> list[dict[str, Any]]:
+    """The curves of all seeds that have all these labels."""
+    return [entry for run in runs for entry in find(run, **labels)]
+
+
+def mean_line(runs: Runs, name: str, kind: str, reference: bool = False, **labels: str) -> list[Line]:
+    """The line over seeds of the curves with these labels, with its mean area in the legend; none without curves."""
+    found = find_all(runs, **labels)
+    if not found:
+        return []
+    area = np.mean([entry["auc"] for entry in found])
+    return [frontier_line(found, f"{name}, {area:.3f}", kind, reference)]
+
+
+def over(runs: Runs) -> str:
+    """For captions: what lines and bands are."""
+    if len(runs) < 2:
+        return f"seed {runs[0]['seed']}"
+    return "mean over seeds, with a band of one standard deviation"
+
+
 def families_of(runs: Runs) -> dict[str, str]:
     """Titles of the families that were measured, by name, in the order of the measurement."""
     return {entry["family"]: title(entry["family"]) for entry in runs[0]["curves"] if "family" in entry}
+
+
+def having(runs: Runs, family: str) -> Runs:
+    """The seeds for which this family was measured: a family that trains a network has fewer than others."""
+    return [run for run in runs if find(run, family=family)]
 
 
 def points(runs: Runs, keep: Callable[[Document], bool]) -> Iterable[dict[str, Any]]:
@@ -90,8 +117,9 @@ def points(runs: Runs, keep: Callable[[Document], bool]) -> Iterable[dict[str, A
 
 
 def mean_area(runs: Runs, **labels: str) -> ByArea:
-    """For each seed, the mean area of its curves with these labels."""
-    return lambda area: np.array([np.mean([entry[area] for entry in find(run, **labels)]) for run in runs])
+    """For each seed, the mean area of its curves with these labels; NaN if it has none."""
+    found = [find(run, **labels) for run in runs]
+    return lambda area: np.array([np.mean([entry[area] for entry in each]) if each else np.nan for each in found])
 
 
 def area_table(found: Mapping[str, ByArea]) -> dict[str, Any]:
@@ -101,6 +129,7 @@ def area_table(found: Mapping[str, ByArea]) -> dict[str, Any]:
 
 def over_seeds(values: Floats) -> dict[str, Any]:
     """Mean and standard deviation of numbers by seed, as part of a summary."""
+    values = known(values)
     return {
         "mean": float(values.mean()),
         "deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0,

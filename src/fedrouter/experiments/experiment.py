@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedrouter.data.partition import ClientData, partition
+from fedrouter.data.partition import ClientData
 from fedrouter.data.read import Dataset
+from fedrouter.experiments.choice import Changes, with_changes
 from fedrouter.experiments.claims import Claim
+from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.sheet import Sheet
+from fedrouter.experiments.table import Table
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.frontier import Frontier
@@ -21,23 +24,21 @@ Runs = Sequence[Document]
 Watch = Callable[[float], None]
 """Called with the share of a measurement that is done."""
 
-CLIENTS = 10
-ALPHA, MODEL_ALPHA = 0.6, 0.45
-"""Dirichlet concentrations of the paper's main experiments, over tasks and over models."""
 PAPER_FAMILIES = ("mlp", "kmeans")
 """The paper's families, in its order."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The input of every measurement: one data set, one seed, and the families to compare.
+    """The input of every measurement: one data set, one seed, the protocol, and the families to compare.
 
     Parameters
     ----------
     rounds : of federated averaging, for families that have rounds
     path : the data file, for experiments that read it again
     encode : whether embeddings that the file lacks may be computed from its text, which takes long
-    families : the families to compare; some experiments are about the paper's own, whatever is named here
+    families : the families to compare
+    changes : settings that differ from the paper's or the defaults, by family
     """
 
     dataset: Dataset
@@ -46,10 +47,12 @@ class World:
     path: str
     encode: bool = False
     families: tuple[str, ...] = PAPER_FAMILIES
+    protocol: Protocol = ROUTERBENCH
+    changes: Changes = field(default_factory=dict)
 
-    def clients(self, count: int = CLIENTS, alpha: float = ALPHA) -> list[ClientData]:
-        """The paper's split of the data."""
-        return partition(self.dataset.evaluations, count, alpha, MODEL_ALPHA, self.seed)
+    def clients(self, alpha: float | None = None) -> list[ClientData]:
+        """The protocol's division of the data; another ``alpha`` for another heterogeneity."""
+        return self.protocol.divide(self.dataset.evaluations, self.seed, alpha)
 
     def settings(self) -> dict[str, Settings]:
         """Settings of the families to compare, by name: the paper's where it has the family, else the defaults."""
@@ -57,21 +60,32 @@ class World:
 
     def settings_of(self, name: str) -> Settings:
         """The settings of one family in this experiment."""
-        kind = family(name)
-        return (kind.paper or kind.settings()).changed(rounds=self.rounds)
+        return settings_of(name, self.rounds, self.changes)
+
+
+def settings_of(name: str, rounds: int, changes: Changes) -> Settings:
+    """A family's settings in an experiment: the paper's where it has the family, else the defaults, and the changes."""
+    kind = family(name)
+    return with_changes(name, (kind.paper or kind.settings()).changed(rounds=rounds), changes)
 
 
 @dataclass(frozen=True)
 class Measurement:
     """What is computed for one seed. Experiments that need the same runs share a measurement, which is made once.
 
-    ``effort`` is roughly how long it takes in relation to the others: the longest are started first.
+    Parameters
+    ----------
+    families : the families that it measures, each in a document of its own; None for those that are compared, and
+        empty if it is about no family
+    effort : roughly how long it takes in relation to the others: the longest are started first
+    version : raised when ``run`` computes something else, so that documents of before are not reused
     """
 
     name: str
     run: Callable[[World, Watch], Document]
-    first_seed_only: bool = False
+    families: tuple[str, ...] | None = None
     effort: float = 1.0
+    version: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ class Experiment:
     sheets : its figures
     points : every number behind them, as table rows
     summary : the most important numbers
+    tables : the same as tables for print
     claims : the claims of the paper, judged by the numbers
     """
 
@@ -94,6 +109,7 @@ class Experiment:
     sheets: Callable[[Runs], Sequence[Sheet]]
     points: Callable[[Runs], Iterable[Mapping[str, Any]]]
     summary: Callable[[Runs], Document]
+    tables: Callable[[Runs], Sequence[Table]]
     claims: Callable[[Runs], Sequence[Claim]]
 
 

@@ -139,16 +139,21 @@ def compare(
             routers[name] = learn(everyone, pool, chosen, seed, watch("federated", name))
         with clock.of(f"local {name}"):
             follow = watch("local", name)
+            alone = {
+                client.name: kind.alone(chosen, client.train, seed, single_owner)
+                for client in clients
+                if len(client.train)
+            }
             local = {
-                client.name: learn(single_owner(client.name, client.train), pool, chosen.single_client(), seed, follow)
+                client.name: learn(single_owner(client.name, client.train), pool, alone[client.name], seed, follow)
                 for client in clients
                 if len(client.train)
             }
         with clock.of(f"centralized {name}"):
             pooled = kind.pooled(chosen, train, seed, single_owner)
             central = learn(single_owner("centralized", train), pool, pooled, seed, watch("centralized", name))
-        for way, used in zip(WAYS, (chosen, chosen.single_client(), pooled), strict=True):
-            spent[way][name] = used.to_json()
+        spent["federated"][name], spent["centralized"][name] = chosen.to_json(), pooled.to_json()
+        spent["local"][name] = _of_all([used.to_json() for used in alone.values()])
         with clock.of("evaluation"):
             for way, shared in (("federated", routers[name]), ("centralized", central)):
                 curves[way][name] = measure({way: shared}, dict.fromkeys(own_truth, shared))
@@ -162,3 +167,11 @@ def compare(
         spent,
         clock.seconds,
     )
+
+
+def _of_all(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings of several clients as one object: a value that differs becomes the list of the clients' values."""
+    found = {name: [each[name] for each in settings] for name in settings[0]}
+    return {
+        name: values[0] if all(value == values[0] for value in values) else values for name, values in found.items()
+    }

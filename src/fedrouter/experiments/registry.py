@@ -18,6 +18,7 @@ from fedrouter.experiments.figures import (
     rounds,
 )
 from fedrouter.experiments.theory import measurement as theory
+from fedrouter.experiments.theory import theorem_claims
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment
@@ -32,6 +33,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         heterogeneity.EXPERIMENT,
         rounds.EXPERIMENT,
         theory.EXPERIMENT,
+        theorem_claims.EXPERIMENT,
     )
 }
 MEASUREMENTS: Mapping[str, Measurement] = {

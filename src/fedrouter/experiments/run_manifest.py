@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedrouter.errors import BadInput
-from fedrouter.experiments.experiment import ALPHA, CLIENTS, MODEL_ALPHA, World
+from fedrouter.experiments.experiment import World
+from fedrouter.experiments.provenance import digest
 
 NAME = "run.json"
 PACKAGES = ("fedrouter", "numpy", "scikit-learn", "scipy", "torch")
@@ -20,32 +20,36 @@ PACKAGES = ("fedrouter", "numpy", "scikit-learn", "scipy", "torch")
 
 @dataclass(frozen=True)
 class RunManifest:
-    """The contents of ``run.json``. Two runs may share a folder if ``same`` is equal; versions are information only."""
+    """The contents of ``run.json``. Two runs may share a folder if ``same`` is equal; the rest is information."""
 
     same: Mapping[str, Any]
     settings: Mapping[str, Any]
+    rows_per_cell: Mapping[str, float]
     versions: Mapping[str, str]
 
     @classmethod
-    def of(cls, world: World) -> Self:
-        settings = {
-            "clients": CLIENTS,
-            "alpha": ALPHA,
-            "model_alpha": MODEL_ALPHA,
-            "families": {name: chosen.to_json() for name, chosen in world.settings().items()},
-        }
+    def of(cls, world: World, device: str = "cpu") -> Self:
+        families = {name: chosen.to_json() for name, chosen in world.settings().items()}
+        settings = {"families": families, "changes": {name: dict(each) for name, each in world.changes.items()}}
         same = {
             "data": world.dataset.name,
             "data_digest": world.dataset.digest,
             "encoder": world.dataset.encoder.name,
             "rounds": world.rounds,
             "encode": world.encode,
-            "settings_digest": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+            "device": device,
+            "protocol": world.protocol.to_json(),
+            "settings_digest": digest(settings),
         }
-        return cls(same, settings, _versions())
+        return cls(same, settings, rows_per_cell(world), _versions())
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.same, "settings": self.settings, "versions": self.versions}
+        return {
+            **self.same,
+            "settings": self.settings,
+            "rows_per_cell": self.rows_per_cell,
+            "versions": self.versions,
+        }
 
     def open_folder(self, out: Path) -> None:
         """Create the results folder, or check that the results in it come from the same data and settings."""
@@ -69,6 +73,14 @@ class RunManifest:
             raise BadInput(
                 f"{out}: holds results of another run, which differs in {'; '.join(different)}. Choose another --out"
             )
+
+
+def rows_per_cell(world: World) -> dict[str, float]:
+    """For families with clusters, training rows of all clients over (cluster, model) cells; the same for every seed."""
+    rows = sum(len(client.train) for client in world.clients())
+    models = len(world.dataset.evaluations.pool)
+    clusters = {name: getattr(chosen, "k_global", None) for name, chosen in world.settings().items()}
+    return {name: rows / (count * models) for name, count in clusters.items() if count}
 
 
 def _versions() -> dict[str, str]:

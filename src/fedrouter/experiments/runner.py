@@ -1,7 +1,7 @@
 """Runs measurements in parallel worker processes, one document at a time, so that an interrupted run can be resumed.
 
-The unit of work is one measurement of one seed. Its document is written atomically, and a document that exists is never
-measured again.
+The unit of work is one measurement of one family with one seed. Its document is written atomically with a digest of
+what made it; a document that exists with the same digest is never measured again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ from typing import Any
 from fedrouter.data.read import Dataset, read
 from fedrouter.encoders.sentence import Watch as EncodingWatch
 from fedrouter.errors import BadInput, FedrouterError
-from fedrouter.experiments.experiment import PAPER_FAMILIES, Experiment, Runs, World
+from fedrouter.experiments.choice import Changes, refuse_unused
+from fedrouter.experiments.experiment import PAPER_FAMILIES, Document, Experiment, Runs, World, settings_of
+from fedrouter.experiments.figures.new_models import withheld
+from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
+from fedrouter.experiments.provenance import code_digest, digest
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.run_manifest import RunManifest
+from fedrouter.federation.device import use_device
 from fedrouter.federation.families.registry import family
 from fedrouter.files import PUBLIC, replace_file
 
@@ -39,47 +44,84 @@ TICK = 0.25
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
+SEEDS, NETWORK_SEEDS = 20, 10
+"""Numbers of seeds, fixed beforehand: of families that only count and solve, and of families that train a network."""
+
+
 @dataclass(frozen=True, order=True)
 class Unit:
-    """One measurement of one seed."""
+    """One measurement of one family with one seed; without a family if it is about none."""
 
     measurement: str
+    family: str
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.measurement}, seed {self.seed}"
+        return f"{' '.join(filter(None, (self.measurement, self.family)))}, seed {self.seed}"
 
-    def document(self, out: Path) -> Path:
-        return out / "measured" / f"seed-{self.seed}" / f"{self.measurement}.json"
+    def path(self, out: Path) -> Path:
+        return (
+            out / "measured" / f"seed-{self.seed}" / f"{'-'.join(filter(None, (self.measurement, self.family)))}.json"
+        )
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What all units of a run have in common."""
+    """What all units of a run have in common; small, because every unit takes it to its worker.
+
+    ``same`` is what their documents must agree in.
+    """
 
     path: str
     encoder: str
     rounds: int
     encode: bool
     families: tuple[str, ...]
+    protocol: Protocol
+    changes: Changes
+    device: str
     out: Path
+    same: Mapping[str, Any]
+
+    def world(self, seed: int, families: tuple[str, ...]) -> World:
+        """The input of a measurement; the data is read once in a process."""
+        dataset = _dataset(self.path, self.encoder)
+        return World(dataset, seed, self.rounds, self.path, self.encode, families, self.protocol, self.changes)
+
+    def digest_of(self, unit: Unit) -> str:
+        """The digest of everything that makes this unit's document."""
+        measurement = MEASUREMENTS[unit.measurement]
+        own = settings_of(unit.family, self.rounds, self.changes).to_json() if unit.family else {}
+        shared = {name: value for name, value in self.same.items() if name != "settings_digest"}
+        made_by = {"measurement": measurement.name, "version": measurement.version, "code": code_digest()}
+        return digest({**shared, **made_by, "family": unit.family, "settings": own, "seed": unit.seed})
+
+    def document(self, unit: Unit) -> Document | None:
+        """The unit's document, unless it is missing or something else made it."""
+        try:
+            found = json.loads(unit.path(self.out).read_text())
+        except (OSError, ValueError):
+            return None
+        document: Document = found["document"]
+        return document if found.get("digest") == self.digest_of(unit) else None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did: units measured now, units found in ``out``, and errors by unit. The documents are in ``out``."""
+    """What a run did: units measured now, units found in ``out``, errors by unit, and documents by experiment."""
 
     manifest: RunManifest
     measured: Sequence[Unit]
     found: Sequence[Unit]
     failed: Mapping[Unit, str]
+    settings: RunSettings
 
 
 def reproduce(
     names: Iterable[str],
     path: str | Path,
     encoder: str | None,
-    seeds: int,
+    seeds: int | None,
     rounds: int,
     out: Path,
     jobs: int,
@@ -87,53 +129,106 @@ def reproduce(
     encode: bool = False,
     encoding: EncodingWatch | None = None,
     families: Sequence[str] = PAPER_FAMILIES,
+    protocol: Protocol = ROUTERBENCH,
+    changes: Changes | None = None,
+    device: str = "cpu",
 ) -> Outcome:
     """Measure what these experiments need, except what is in ``out`` already.
 
     Parameters
     ----------
-    seeds : the number of seeds, from 0; a larger number later adds to the run
+    seeds : the number of seeds, from 0; a larger number later adds to the run. None for :data:`SEEDS`, or
+        :data:`NETWORK_SEEDS` for a family that trains a network
     jobs : the number of worker processes, each with one thread
     encode : whether embeddings that the file lacks may be computed from its text, to compare encoders
     encoding : called with the progress of encoding, if the file has text but no embeddings
-    families : the families to compare
+    families, changes : the families to compare, and settings of theirs that differ from the paper's or the defaults
+    device : where networks are trained
     """
     experiments = chosen(names)
     for name, value in (("seeds", seeds), ("rounds", rounds), ("jobs", jobs)):
-        if value < 1:
+        if value is not None and value < 1:
             raise BadInput(f"--{name}: expected at least 1, got {value}")
     for name in families:
         family(name)  # an unknown name is refused before anything is read
+    use_device(device)
     dataset = read(path, encoder=encoder, watch=encoding)
-    manifest = RunManifest.of(World(dataset, 0, rounds, str(path), encode, tuple(families)))
+    world = World(dataset, 0, rounds, str(path), encode, tuple(families), protocol, changes or {})
+    refuse_unused(world.changes, world.settings())
+    if "new-models" in {experiment.measurement.name for experiment in experiments}:
+        withheld(dataset.evaluations, protocol.withheld, 0)  # too small a pool is refused before anything is measured
+    manifest = RunManifest.of(world, device)
     manifest.open_folder(out)
-    settings = RunSettings(str(path), dataset.encoder.name, rounds, encode, tuple(families), out)
-    units = units_of(experiments, seeds)
-    found = [unit for unit in units if unit.document(out).exists()]
+    settings = RunSettings(
+        str(path),
+        dataset.encoder.name,
+        rounds,
+        encode,
+        tuple(families),
+        protocol,
+        world.changes,
+        device,
+        out,
+        manifest.same,
+    )
+    units = units_of(experiments, seeds, families)
+    found = [unit for unit in units if settings.document(unit) is not None]
     missing = [unit for unit in units if unit not in found]
     failed = _measure(settings, missing, len(found), min(jobs, len(missing)), watch) if missing else {}
-    return Outcome(manifest, [unit for unit in missing if unit not in failed], found, failed)
+    return Outcome(manifest, [unit for unit in missing if unit not in failed], found, failed, settings)
 
 
-def units_of(experiments: Iterable[Experiment], seeds: int) -> list[Unit]:
-    """Everything to measure, longest first: a long unit that starts last would leave the other cores idle."""
+def units_of(experiments: Iterable[Experiment], seeds: int | None, families: Sequence[str]) -> list[Unit]:
+    """Everything to measure: families that train no network first, then the longest first.
+
+    A long unit that starts last would leave the other cores idle.
+    """
     measurements = {experiment.measurement.name: experiment.measurement for experiment in experiments}
     units = [
-        Unit(name, seed)
+        Unit(name, each, seed)
         for name, measurement in measurements.items()
-        for seed in range(1 if measurement.first_seed_only else seeds)
+        for each in (families if measurement.families is None else measurement.families or ("",))
+        for seed in range(seeds or seeds_of(each))
     ]
-    return sorted(units, key=lambda unit: (-measurements[unit.measurement].effort, unit))
+    return sorted(units, key=lambda unit: (_trained(unit.family), -measurements[unit.measurement].effort, unit))
 
 
-def complete(experiments: Iterable[Experiment], seeds: int, out: Path) -> dict[str, Runs]:
+def seeds_of(name: str) -> int:
+    """The number of seeds of a family, unless a command says otherwise."""
+    return NETWORK_SEEDS if _trained(name) else SEEDS
+
+
+def _trained(name: str) -> bool:
+    return bool(name) and family(name).extra is not None
+
+
+def complete(experiments: Iterable[Experiment], seeds: int | None, settings: RunSettings) -> dict[str, Runs]:
     """The documents of the experiments whose measurements are complete, by experiment, in the order of seeds."""
     runs: dict[str, Runs] = {}
     for experiment in experiments:
-        paths = [unit.document(out) for unit in sorted(units_of([experiment], seeds))]
-        if all(path.exists() for path in paths):
-            runs[experiment.name] = [json.loads(path.read_text())["document"] for path in paths]
+        documents: dict[int, list[Document]] = {}
+        missing = False
+        for unit in units_of([experiment], seeds, settings.families):
+            document = settings.document(unit)
+            missing |= document is None
+            documents.setdefault(unit.seed, []).append(document or {})
+        if not missing:
+            runs[experiment.name] = [joined(documents[seed]) for seed in sorted(documents)]
     return runs
+
+
+def joined(documents: Sequence[Any]) -> Any:
+    """The documents of several families as one: lists are put together without repetition, objects merged."""
+    first, *others = documents
+    for other in others:
+        if isinstance(first, dict) and isinstance(other, dict):
+            shared = {key: joined([first[key], other[key]]) for key in first if key in other}
+            first = {**first, **other, **shared}
+        elif isinstance(first, list) and isinstance(other, list):
+            first = first + [entry for entry in other if entry not in first]
+        elif first != other:
+            raise ValueError("documents of one seed that contradict each other")
+    return first
 
 
 def _measure(settings: RunSettings, units: Sequence[Unit], before: int, jobs: int, watch: Watch) -> dict[Unit, str]:
@@ -222,11 +317,12 @@ def run_unit(settings: RunSettings, unit: Unit) -> str:
 
     start = time.perf_counter()
     try:
-        dataset = _dataset(settings.path, settings.encoder)
-        world = World(dataset, unit.seed, settings.rounds, settings.path, settings.encode, settings.families)
+        use_device(settings.device)
+        world = settings.world(unit.seed, (unit.family,) if unit.family else ())
         document = MEASUREMENTS[unit.measurement].run(world, watch)
         seconds = round(time.perf_counter() - start, 2)
-        write_whole(unit.document(settings.out), {"seconds": seconds, "document": document})
+        made = {"digest": settings.digest_of(unit), "seconds": seconds, "document": document}
+        write_whole(unit.path(settings.out), made)
     except FedrouterError as error:
         return str(error)
     except Exception as error:
@@ -237,7 +333,6 @@ def run_unit(settings: RunSettings, unit: Unit) -> str:
 
 @lru_cache(maxsize=1)
 def _dataset(path: str, encoder: str) -> Dataset:
-    """The data, read once in a process."""
     return read(path, encoder=encoder)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ class Line:
 
     Kinds: federated, local, centralized, personalized, before, after, oracle, query_blind, everyone, one to six.
     ``low`` and ``high`` bound a band around it, the spread over seeds. A line with an empty label has no legend entry.
+    A ``reference``, such as the oracle, may reach beyond the axes, which are cut to where the other lines are.
     """
 
     label: str
@@ -29,6 +31,7 @@ class Line:
     low: npt.ArrayLike | None = None
     high: npt.ArrayLike | None = None
     dots: bool = False
+    reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,15 @@ class Sheet:
     columns: int = 2
 
 
-def frontier_line(entry: dict[str, object], label: str, kind: str) -> Line:
-    """A curve of a document (:func:`fedrouter.experiments.experiment.curve`) as a line, by cost."""
-    _, accuracy, cost = np.asarray(entry["points"], np.float64)
-    order = np.argsort(cost, kind="stable")
-    return Line(label, cost[order] * PER, accuracy[order], kind)
+def frontier_line(entries: Sequence[Mapping[str, Any]], label: str, kind: str, reference: bool = False) -> Line:
+    """Curves of documents (:func:`fedrouter.experiments.experiment.curve`), one per seed, as one line.
+
+    A point is the mean accuracy against the mean cost at one λ, and the band is one standard deviation of accuracy.
+    """
+    _, accuracy, cost = np.array([entry["points"] for entry in entries], np.float64).transpose(1, 0, 2)
+    x, y = cost.mean(axis=0) * PER, accuracy.mean(axis=0)
+    order = np.argsort(x, kind="stable")
+    if len(entries) < 2:
+        return Line(label, x[order], y[order], kind, reference=reference)
+    half = accuracy.std(axis=0, ddof=1)
+    return Line(label, x[order], y[order], kind, (y - half)[order], (y + half)[order], reference=reference)

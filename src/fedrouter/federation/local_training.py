@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
+from fedrouter.federation.device import training_device
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, hidden_sizes, outputs
 
 if TYPE_CHECKING:
@@ -43,20 +44,23 @@ def train(
     distance of accuracy and cost from the outputs of the base.
     """
     with seeded_torch(seed) as torch:
-        network = to_train(request)
+        device = training_device()
+        network = to_train(request).to(device)
         moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
-        inputs, asked = torch.from_numpy(embeddings.copy()), torch.from_numpy(model.copy())[:, None]
-        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32))
+        inputs = torch.from_numpy(embeddings.copy()).to(device)
+        asked = torch.from_numpy(model.copy())[:, None].to(device)
+        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32)).to(device)
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
         frozen = None
         if request.base:
-            frozen = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32))[:, :, anchored]
+            frozen = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32))[:, :, anchored].to(device)
+        anchored = anchored.to(device)
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
             loss_sum = 0.0
-            for batch in torch.randperm(len(inputs)).split(request.batch_size):
+            for batch in torch.randperm(len(inputs)).to(device).split(request.batch_size):
                 hidden = network["trunk"](inputs[batch])
                 found = torch.stack([network[head](hidden) for head in HEADS], dim=1)
                 if request.shared_step:
@@ -86,7 +90,7 @@ def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
 
 def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
     """The weights of a trained network that the reply holds."""
-    state = {key: value.detach().numpy().copy() for key, value in network.state_dict().items()}
+    state = {key: value.detach().cpu().numpy().copy() for key, value in network.state_dict().items()}
     if request.shared_step:  # a head's weights are its own plus the shared ones
         for index, head in enumerate(HEADS):
             for kind in ("weight", "bias"):

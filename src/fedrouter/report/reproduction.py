@@ -6,34 +6,42 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedrouter.experiments.claims import FAILS, HOLDS, ON_PAR, UNTESTABLE, Claim, unique
+from fedrouter.experiments.claims import HOLDS, ON_PAR, REFUTED, UNDECIDED, UNTESTABLE, VERDICTS, Claim, unique
 from fedrouter.experiments.experiment import PAPER_FAMILIES, Experiment, Runs
 from fedrouter.federation.families.registry import title
 from fedrouter.report.page import Page
 from fedrouter.report.sheets import draw
 from fedrouter.report.style import write
+from fedrouter.report.tables import write_table
 
 RULES = (
     "Differences are paired: the same seed and the same split. Over seeds, a mean is given with its standard "
     "deviation, a difference with its 95% interval by Student's t.",
-    "“Better” holds if that whole interval lies above zero; a difference within noise therefore does not. With one "
-    "seed there is no interval, and the sign decides.",
-    f"“On par” or “matches” holds if the mean difference lies above −{ON_PAR}.",
-    "If a claim is a count or an equality, the claim itself says when it holds. A claim that this data cannot decide "
-    "is not testable here.",
-    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets that it cannot pay, is reported beside "
-    "it.",
+    "“Better” holds if that whole interval lies above zero and is refuted if the whole interval lies below. Otherwise "
+    "it is undecided, and the number of seeds that would decide it at the same mean and spread is given.",
+    f"“On par” or “matches” holds if the whole interval lies above −{ON_PAR}, and is refuted if it lies below.",
+    "A claim about a rate or a share of clients is judged by the interval in the same way. A claim that is exact, such "
+    "as an equality, holds if there is no counterexample. One seed decides nothing.",
+    "A claim that this data cannot decide is not testable here, for the reason given.",
+    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets it cannot pay, is reported beside it.",
 )
-COLORS = {HOLDS: ("#00664b", "#e0f3ec"), FAILS: ("#8f3f00", "#fdeee4"), UNTESTABLE: ("#4d4d4d", "#efefef")}
+COLORS = {
+    HOLDS: ("#00664b", "#e0f3ec"),
+    REFUTED: ("#8f3f00", "#fdeee4"),
+    UNDECIDED: ("#5c4a00", "#fbf3d3"),
+    UNTESTABLE: ("#4d4d4d", "#efefef"),
+}
 """Text and background color of each verdict, both legible in gray print."""
 ON_SCREEN = 1.35
 """Scale of a figure on a page in relation to print."""
-SIGNS = {HOLDS: "✓", FAILS: "✗", UNTESTABLE: "–"}
+SIGNS = {HOLDS: "✓", REFUTED: "✗", UNDECIDED: "?", UNTESTABLE: "–"}
+FULL_ROUTERBENCH = 124
+"""Training rows per (cluster, model) cell in the paper: three quarters of 36,497 queries, 20 clusters, 11 models."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Origin:
 
     data: str
     encoder: str
-    seeds: int
+    seeds: Mapping[str, int]
     manifest: Mapping[str, Any]
     command: str
 
@@ -63,7 +71,7 @@ class Written:
 
 
 def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Path) -> Written:
-    """Write ``OUT/<name>/``: every sheet as PNG and SVG, every point as CSV, the rest as JSON."""
+    """Write ``OUT/<name>/``: every sheet as PNG and SVG, every point as CSV, the rest as JSON; and its tables."""
     folder = out / experiment.name
     folder.mkdir(exist_ok=True)
     figures = []
@@ -71,7 +79,10 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
         _, svg = write(draw(sheet, origin.note), folder / sheet.name)
         figures.append((_for_screen(svg.read_text()), sheet.caption))
     write_points(folder / f"{experiment.name}.csv", experiment.points(runs))
-    summary, claims = experiment.summary(runs), unique(experiment.claims(runs))
+    for table in experiment.tables(runs):
+        write_table(table, out / "tables")
+    summary = experiment.summary(runs)
+    claims = unique([with_cells(claim, origin) for claim in experiment.claims(runs)])
     document = {
         "name": experiment.name,
         "title": experiment.title,
@@ -84,6 +95,15 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
     }
     (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     return Written(experiment, folder, summary, claims, figures)
+
+
+def with_cells(claim: Claim, origin: Origin) -> Claim:
+    """A claim about K-Means with the rows behind an estimate: few rows make noisy means, and noisy choices."""
+    rows = origin.manifest.get("rows_per_cell", {}).get("kmeans")
+    if rows is None or "kmeans" not in claim.name or claim.verdict == UNTESTABLE or "per cell" in claim.measured:
+        return claim
+    note = f"{rows:.1f} training rows per cell (cluster, model), in the paper's RouterBench about {FULL_ROUTERBENCH}"
+    return replace(claim, measured=f"{claim.measured}; {note}")
 
 
 def _for_screen(svg: str) -> str:
@@ -119,10 +139,9 @@ def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple
 def counted(claims: Sequence[Claim]) -> str:
     """The number of claims with each verdict."""
     verdicts = [claim.verdict for claim in claims]
-    return (
-        f"{len(claims)} claims: {verdicts.count(HOLDS)} hold, {verdicts.count(FAILS)} do not, "
-        f"{verdicts.count(UNTESTABLE)} not testable here"
-    )
+    hold, *others = (verdicts.count(verdict) for verdict in VERDICTS)
+    counts = ", ".join(f"{count} {verdict}" for count, verdict in zip(others, VERDICTS[1:], strict=True))
+    return f"{len(claims)} claims: {hold} hold, {counts}"
 
 
 def _title(origin: Origin) -> str:
@@ -130,12 +149,24 @@ def _title(origin: Origin) -> str:
 
 
 def _setting(origin: Origin) -> str:
-    seeds = f"{origin.seeds} seeds" if origin.seeds > 1 else "one seed"
+    seeds = ", ".join(f"{count} seed{'s' * (count > 1)} for {title(name)}" for name, count in origin.seeds.items())
     rounds = origin.manifest["rounds"]
+    protocol = origin.manifest["protocol"]
     families = origin.manifest["settings"]["families"]
     names = " and ".join(title(name) for name in families)
     form = "exactly as in the paper" if set(families) == set(PAPER_FAMILIES) else "in the paper's form where it has one"
-    return f"{seeds}, {origin.encoder} embeddings, {rounds} rounds; {names} routers {form}."
+    changes = [
+        f"{name}.{setting} = {value}"
+        for name, each in origin.manifest["settings"]["changes"].items()
+        for setting, value in each.items()
+    ]
+    logging = "uniform" if protocol["model_alpha"] is None else f"Dirichlet({protocol['model_alpha']})"
+    return (
+        f"{seeds}; {origin.encoder} embeddings, {rounds} rounds; {names} routers {form}"
+        + (f" except {', '.join(changes)}" if changes else "")
+        + f". Protocol {protocol['name']}: {protocol['clients']} clients, Dirichlet({protocol['alpha']}) over tasks, "
+        f"{logging} over models, {protocol['withheld']} models withheld."
+    )
 
 
 def _markdown(claims: Sequence[Claim], origin: Origin) -> str:

@@ -65,6 +65,8 @@ SIZES: dict[Any, Any] = {
     "legend.fontsize": 8,
     "axes.titlepad": 4,
 }
+CUT = 0.08
+"""Room around the lines to which axes are cut, as a share of their range."""
 MARKED = 14
 """Most points of a line for which each point has a marker."""
 DOTS = 600.0
@@ -125,6 +127,7 @@ def _panel(axes: Axes, panel: Panel, width: float) -> None:
             _dots(axes, line, float(np.clip(DOTS * width**2 / crowd, 0.8, 10)))
         else:
             _line(axes, line, alone=kinds.count(line.kind) == 1)
+    _cut_to_routers(axes, panel)
     axes.set_title(panel.title)
     if not panel.axes:
         axes.set_xticks([])
@@ -142,6 +145,17 @@ def _panel(axes: Axes, panel: Panel, width: float) -> None:
         _log_ticks(axes.yaxis, *axes.get_ylim())
     if any(line.label for line in panel.lines):
         _legend(axes, panel, small=width < SMALL)
+
+
+def _cut_to_routers(axes: Axes, panel: Panel) -> None:
+    """Cut the axes to the lines that are no reference: an oracle far above would press the routers together."""
+    if not any(line.reference for line in panel.lines):
+        return
+    routers = [line for line in panel.lines if not line.reference]
+    for name, limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
+        values = np.concatenate([np.ravel(np.asarray(getattr(line, name), np.float64)) for line in routers])
+        room = CUT * max(float(np.ptp(values)), 1e-9)
+        limits(float(values.min()) - room, float(values.max()) + room)
 
 
 def _log_ticks(axis: Axis, low: float, high: float) -> None:

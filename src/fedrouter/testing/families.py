@@ -59,7 +59,7 @@ def check_the_registry_has_it(family: Family) -> None:
 def check_settings_survive_json(family: Family) -> None:
     """Settings written to a manifest come back equal, also those derived from them; unknown names are ignored."""
     settings = family.settings()
-    for some in (settings, settings.single_client(), settings.local_half(), family.paper):
+    for some in (settings, settings.single_client(), settings.client_local(), settings.local_half(), family.paper):
         if some is not None:
             again = type(some).from_json(json.loads(json.dumps(some.to_json())))
             assert type(some).from_json(again.to_json()) == again
@@ -199,10 +199,14 @@ def check_it_learns_simple_data(family: Family) -> None:
 
 
 def check_a_single_client_can_learn(family: Family) -> None:
-    """With the settings of one owner of all rows, and with those of the centralized baseline."""
+    """With the settings of one owner of all rows, and with those of the centralized and the local baseline."""
     rows = Evaluations.concatenate([drawn_evaluations(seed=seed) for seed in range(3)])
     settings = family.settings()
-    for some in (settings.single_client(), family.pooled(settings, rows, 0, single_owner)):
+    for some in (
+        settings.single_client(),
+        family.pooled(settings, rows, 0, single_owner),
+        family.alone(settings, rows, 0, single_owner),
+    ):
         router = family.learn(single_owner("all", rows), POOL, some)
         assert np.isfinite(router.estimate(QUERIES).cost).all()
 

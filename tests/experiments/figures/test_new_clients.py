@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from fedrouter.experiments.figures.new_clients import (
     label_shares,
     newcomers,
 )
+from fedrouter.experiments.paper_protocols import ROUTERBENCH
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
@@ -51,12 +53,12 @@ def test_only_the_new_clients_are_asked_when_they_join(runs):
 
 def test_a_request_to_an_old_client_is_noticed(runs):
     asked = {family: {**counts, "old clients, joining": 1} for family, counts in runs[0]["asked"].items()}
-    claims = {claim.name: claim for claim in EXPERIMENT.claims([{**runs[0], "asked": asked}])}
-    assert claims["new-clients-no-participation"].verdict == "does not"
+    claims = {claim.name: claim for claim in EXPERIMENT.claims([{**runs[0], "asked": asked}, runs[1]])}
+    assert claims["new-clients-no-participation"].verdict == "refuted"
 
 
 def test_attendance_counts_whoever_is_asked():
-    clients = small_world().clients(3)
+    clients = replace(small_world(), protocol=ROUTERBENCH.changed(clients=3)).clients()
     federation = Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in clients))
     request = CostScaleRequest(clients[0].train.pool.names)
     federation.ask("cost_scale", request)
@@ -82,9 +84,13 @@ def test_forgetting_is_measured_on_the_tests_of_the_seven_old_clients(runs):
 
 
 def test_a_router_that_has_forgotten_is_caught(runs):
-    worse = [{**e, "auc": e["auc"] - 0.5} if (e["way"], e["test"]) == (AFTER, OLD) else e for e in runs[0]["curves"]]
-    claims = {claim.name: claim.verdict for claim in EXPERIMENT.claims([{**runs[0], "curves": worse}])}
-    assert claims["new-clients-forgetting-mlp"] == claims["new-clients-forgetting-kmeans"] == "does not"
+    worse = [
+        {**run, "curves": [{**e, "auc": e["auc"] - 9} if (e["way"], e["test"]) == (AFTER, OLD) else e for e in curves]}
+        for run in runs
+        for curves in [run["curves"]]
+    ]
+    claims = {claim.name: claim.verdict for claim in EXPERIMENT.claims(worse)}
+    assert claims["new-clients-forgetting-mlp"] == claims["new-clients-forgetting-kmeans"] == "refuted"
 
 
 def test_joining_changes_the_router_for_the_new_clients(runs):
@@ -97,8 +103,10 @@ def test_joining_changes_the_router_for_the_new_clients(runs):
 
 def test_newcomers_hold_about_as_many_task_labels_as_the_papers():
     clients = small_world(queries=1000, tasks=40).clients()
-    three = newcomers(clients)
-    assert len(set(three)) == 3
-    assert abs(label_shares(clients, three)["mostly theirs"] - 0.3) <= 0.05
+    groups = {labels: newcomers(clients, 3, labels) for labels in (0.0, 0.3, 0.65)}
+    shares = [label_shares(clients, three)["mostly theirs"] for three in groups.values()]
+    assert all(len(set(three)) == 3 for three in groups.values())
+    assert shares[0] < shares[1] <= shares[2]
+    assert abs(shares[1] - 0.3) <= 0.05
     assert label_shares(clients, [client.name for client in clients]) == {"mostly theirs": 1.0, "only theirs": 1.0}
     assert label_shares(clients, []) == {"mostly theirs": 0.0, "only theirs": 0.0}

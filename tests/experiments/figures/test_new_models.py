@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.small_world import check_what_it_says, measured, small_world
+from fedrouter.errors import BadInput
 from fedrouter.experiments.figures.new_models import EXPERIMENT, calibration, kept, log_without, withheld
 from fedrouter.pool import ModelPool
 
@@ -42,7 +43,7 @@ def test_one_changed_bit_is_noticed(runs):
     assert kept(before, {"heads": np.zeros((4, 3), np.float32)}) == {"heads": True}
     assert kept(before, {"heads": np.full((4, 3), -0.0, np.float32)}) == {"heads": False}
     moved = [{**run, "unchanged": {**run["unchanged"], "mlp": {"layer1.weight": False}}} for run in runs]
-    assert EXPERIMENT.claims(moved)[-1].verdict == "does not"
+    assert EXPERIMENT.claims(moved)[-1].verdict == "refuted"
 
 
 def test_the_new_models_serve_queries_only_after_they_joined(runs):
@@ -57,11 +58,18 @@ def test_withheld_models_span_the_costs_of_the_pool():
     for models, count in ((9, 3), (8, 2)):
         evaluations = small_world(models=models).dataset.evaluations
         order = np.argsort(evaluations.grid().cost.mean(axis=0))
-        chosen = {frozenset(withheld(evaluations, seed).names) for seed in range(8)}
+        chosen = {frozenset(withheld(evaluations, count, seed).names) for seed in range(8)}
         for names in chosen:
             places = sorted(order.tolist().index(evaluations.pool.index(name)) for name in names)
             assert [place * count // models for place in places] == list(range(count))
         assert len(chosen) > 1
+
+
+def test_two_models_must_stay_in_the_pool():
+    evaluations = small_world(models=4).dataset.evaluations
+    assert len(withheld(evaluations, 2, 0)) == 2
+    with pytest.raises(BadInput, match=r"--withheld 3: expected at most 2, so that two of 4 models stay"):
+        withheld(evaluations, 3, 0)
 
 
 def test_a_client_asks_every_query_still_but_only_of_old_models(numbered):

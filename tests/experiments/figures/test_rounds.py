@@ -1,118 +1,78 @@
-"""Convergence: the gradient is the loss's, the same rows are dealt whatever N, and slopes are what they say."""
+"""Convergence: clients are equal and equally different for every N, and slopes are exponents."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments.small_world import ROUNDS, check_what_it_says, measured, small_world
-from fedrouter.experiments.figures.rounds import (
-    BY_CLIENTS,
-    BY_STEPS,
-    EQUAL_STEPS,
-    EXPERIMENT,
-    redistributed,
-    series,
-    slope,
-)
-from fedrouter.experiments.gradients import loss_and_gradient
-from fedrouter.pool import ModelPool
-from fedrouter.routers.mlp import CostScale, MLPRouter, forward, initial_weights
+from experiments.small_world import check_what_it_says, small_world
+from fedrouter.experiments.figures import rounds
+from fedrouter.experiments.figures.rounds import EXPERIMENT, PLAN, RATE, least, slope
+from fedrouter.experiments.gradients import MIXED, Problem, least_gradient
 
 NAMES = {"rounds-gradient-T", "rounds-gradient-N", "rounds-gradient-steps"}
 
 
+def document(seed, exponent=RATE):
+    """A document whose gradient falls with this exponent of NτT."""
+    runs = sorted({each for some in PLAN.values() for each in some})
+    return {
+        "seed": seed,
+        "rows": 100,
+        "runs": [
+            {
+                "clients": n,
+                "steps": steps,
+                "rounds": t,
+                "gradient": [9.0, (n * steps * t) ** exponent * (1 + seed / 100)],
+            }
+            for n, steps, t in runs
+        ],
+    }
+
+
 @pytest.fixture(scope="module")
-def runs():
-    return [measured(EXPERIMENT, small_world(queries=300, models=4, seed=seed)) for seed in (0, 1)]
+def problem():
+    return Problem.of(small_world(queries=300, models=4).dataset.evaluations, 1000, seed=0)
 
 
-def test_the_experiment_says_what_every_experiment_says(runs):
-    check_what_it_says(EXPERIMENT, runs, NAMES)
+def test_the_experiment_says_what_every_experiment_says():
+    check_what_it_says(EXPERIMENT, [document(0), document(1)], NAMES)
 
 
-def test_every_number_of_clients_and_steps_is_run(runs):
-    for run in runs:
-        ran = {(entry["clients"], entry["epochs"]) for entry in run["runs"]}
-        assert ran == {*BY_CLIENTS.items(), *EQUAL_STEPS.items(), *((10, epochs) for epochs in BY_STEPS)}
-        assert all(len(entry["rounds"]) == ROUNDS for entry in run["runs"])
+def test_every_run_of_the_plan_is_measured(monkeypatch):
+    monkeypatch.setattr(rounds, "PLAN", {"rounds T": [(2, 1, 4), (2, 1, 8)], "clients N": [], "local steps τ": []})
+    shares = []
+    found = rounds.run(small_world(queries=120, models=3), shares.append)
+    assert [(e["clients"], e["steps"], e["rounds"]) for e in found["runs"]] == [(2, 1, 4), (2, 1, 8)]
+    assert all(value > 0 for entry in found["runs"] for value in entry["gradient"])
+    assert shares[-1] == 1
 
 
-def test_the_least_gradient_so_far_never_rises(runs):
-    for run in runs:
-        assert (np.diff(series(run)["T"]["gradient"]) <= 0).all()
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_clients_are_equal_and_as_heterogeneous_for_every_number_of_them(problem, count):
+    owned = problem.clients(count)
+    assert owned.shape == (count, 1000 // count)
+    assert len(np.unique(owned)) == owned.size
+    first_type = set(problem.order[:500].tolist())
+    shares = [np.mean([row in first_type for row in client]) for client in owned]
+    assert shares[: count // 2] == pytest.approx([MIXED] * (count // 2), abs=0.02)
+    assert shares[count // 2 :] == pytest.approx([1 - MIXED] * (count // 2), abs=0.02)
 
 
-def router_and_rows():
-    rows = small_world(queries=30, models=3).dataset.evaluations
-    weights = initial_weights(rows.dimension, (6, 5), 3, seed=0)
-    scale = CostScale(np.full(3, 30), np.full(3, -9.0), np.full(3, 1.5), np.ones(3))
-    return MLPRouter(ModelPool(rows.pool.models), weights, scale), rows
-
-
-def loss_of(router, rows, weights) -> float:
-    """The same loss by the router's own forward pass, in double precision."""
-    logits, cost = forward(weights, rows.embeddings.astype(np.float64))
-    accuracy = 1 / (1 + np.exp(-logits[rows.query, rows.model]))
-    spent = router.scale.normalised(rows.cost, rows.model)
-    return float(((accuracy - rows.accuracy) ** 2 + (cost[rows.query, rows.model] - spent) ** 2).mean())
-
-
-def test_the_gradient_is_that_of_the_loss_by_finite_differences():
-    router, rows = router_and_rows()
-    weights = {name: array.astype(np.float64) for name, array in router.weights.items()}
-    squares = 0.0
-    for name, array in weights.items():
-        for place in np.ndindex(array.shape):
-            there = []
-            for step in (1e-4, -1e-4):
-                moved = array.copy()
-                moved[place] += step
-                there.append(loss_of(router, rows, {**weights, name: moved}))
-            squares += ((there[0] - there[1]) / 2e-4) ** 2
-    loss, gradient = loss_and_gradient(router, rows)
-    assert loss == pytest.approx(loss_of(router, rows, weights), rel=1e-5)
-    assert gradient == pytest.approx(squares, rel=1e-3)
-
-
-def test_the_gradient_vanishes_where_nothing_can_be_gained():
-    router, rows = router_and_rows()
-    logits, cost = forward(router.weights, rows.embeddings)
-    perfect = replace(
-        rows,
-        accuracy=1 / (1 + np.exp(-logits[rows.query, rows.model].astype(np.float64))),
-        cost=np.exp(-9.0 + 1.5 * cost[rows.query, rows.model].astype(np.float64)),
-    )
-    assert loss_and_gradient(router, perfect) == (pytest.approx(0, abs=1e-10), pytest.approx(0, abs=1e-10))
-
-
-@pytest.mark.parametrize("count", [2, 5, 10, 20])
-def test_the_same_rows_are_dealt_whatever_the_number_of_clients(count):
-    clients = small_world().clients()
-    logs = redistributed(clients, count, seed=0)
-    assert len(logs) == count
-    rows = [
-        sorted(map(float, np.concatenate([log.cost for log in part])))
-        for part in (
-            [client.train for client in clients],
-            logs.values(),
-        )
-    ]
-    assert rows[0] == rows[1]
+def test_the_same_seed_gives_the_same_gradients_and_training_makes_them_smaller(problem):
+    first, again = (least_gradient(problem, 2, 2, 60, seed=0) for _ in range(2))
+    assert np.array_equal(first, again)
+    assert first.min() < first[0] / 2
 
 
 def test_a_slope_is_the_exponent():
     x = np.array([1.0, 2, 4, 8])
     assert slope(x, 3 * x**-0.5) == pytest.approx(-0.5)
-    assert slope(x[:1], x[:1]) == 0
+    assert slope(*least(document(0), "clients N")) == pytest.approx(RATE)
 
 
-def test_a_gradient_that_rises_with_rounds_fails_the_claim(runs):
-    rising = []
-    for run in runs:
-        entries = [{**e, "rounds": [{**r, "gradient": e["clients"] * 1.0} for r in e["rounds"]]} for e in run["runs"]]
-        rising.append({**run, "runs": entries})
-    claims = {claim.name: claim.verdict for claim in EXPERIMENT.claims(rising)}
-    assert claims == dict.fromkeys(NAMES, "does not")
+@pytest.mark.parametrize(("exponent", "verdict"), [(-0.6, "holds"), (-0.2, "refuted")])
+def test_a_gradient_that_falls_more_slowly_than_the_bound_refutes_the_claim(exponent, verdict):
+    runs = [document(0, exponent), document(1, exponent)]
+    assert {claim.name: claim.verdict for claim in EXPERIMENT.claims(runs)} == dict.fromkeys(NAMES, verdict)

@@ -11,34 +11,32 @@ from fedrouter.experiments.comparison import (
     GLOBAL,
     area_table,
     families_of,
-    find,
+    having,
     judged,
     mean_area,
+    mean_line,
+    over,
     points,
 )
 from fedrouter.experiments.experiment import Document, Experiment, Runs
-from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+from fedrouter.experiments.sheet import Panel, Sheet
+from fedrouter.experiments.table import tabulate
 
 SECTION = "Federated Learning vs. Centralized Training"
 WAYS = ("centralized", "federated")
 
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
-    first = runs[0]
     panels = [
         Panel(
             f"{title} router",
-            [
-                frontier_line(entry, f"{way}, {entry['auc']:.3f}", way)
-                for way in WAYS
-                for entry in find(first, way=way, family=family, test=GLOBAL)
-            ],
+            [line for way in WAYS for line in mean_line(runs, way, way, way=way, family=family, test=GLOBAL)],
         )
         for family, title in families_of(runs).items()
     ]
     caption = (
-        f"The same router learned in a federation and on the pooled data of all clients (seed {first['seed']}), on the "
-        "union of all test queries. In the legends, areas under the curves."
+        f"The same router learned in a federation and on the pooled data of all clients ({over(runs)}), on the union "
+        "of all test queries. In the legends, areas under the curves."
     )
     return [Sheet("centralized", caption, panels)]
 
@@ -56,7 +54,9 @@ def summary(runs: Runs) -> Document:
         }
     )
     epochs = {
-        f"epochs of the centralized {family}": [run["settings"]["centralized"][family]["local_epochs"] for run in runs]
+        f"epochs of the centralized {family}": [
+            run["settings"]["centralized"][family]["local_epochs"] for run in having(runs, family)
+        ]
         for family in families_of(runs)
         if "local_epochs" in runs[0]["settings"]["centralized"][family]
     }
@@ -87,5 +87,6 @@ EXPERIMENT = Experiment(
     sheets,
     every_point,
     summary,
+    tabulate("centralized", "Areas of federated and centralized training on all clients' test queries", summary),
     claims,
 )

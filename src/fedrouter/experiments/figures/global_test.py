@@ -13,38 +13,39 @@ from fedrouter.experiments.comparison import (
     area_table,
     families_of,
     find,
+    having,
     judged,
     mean_area,
+    mean_line,
+    over,
     points,
 )
 from fedrouter.experiments.experiment import Document, Experiment, Runs
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+from fedrouter.experiments.table import tabulate
 
 SECTION = "Federated Learning Improves Generalization with Better Query Distribution Coverage"
 BASELINES = ("oracle", "best_single", "query_blind", "random", "cheapest")
 
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
-    first = runs[0]
     caption = (
-        f"Accuracy against cost as λ sweeps, on the union of all clients' test queries (seed {first['seed']}). Each "
-        "gray line is a router that one client learned from its own log. In the legends, areas under the curves."
+        f"Accuracy against cost as λ sweeps, on the union of all clients' test queries ({over(runs)}). Each gray line "
+        f"is a router that one client learned from its own log (seed {runs[0]['seed']}). In the legends, areas under "
+        "the curves."
     )
-    return [Sheet("global", caption, [_panel(first, family, title) for family, title in families_of(runs).items()])]
+    return [Sheet("global", caption, [_panel(runs, family, title) for family, title in families_of(runs).items()])]
 
 
-def _panel(run: Document, family: str, title: str) -> Panel:
-    local = find(run, way="local", family=family, test=GLOBAL)
-    mean = sum(entry["auc"] for entry in local) / len(local)
+def _panel(runs: Runs, family: str, title: str) -> Panel:
     lines = [
-        frontier_line(entry, "" if index else f"each client alone, mean {mean:.3f}", "local")
-        for index, entry in enumerate(local)
+        frontier_line([entry], f"{entry['owner']} alone, {entry['auc']:.3f}", "local")
+        for entry in find(runs[0], way="local", family=family, test=GLOBAL)
     ]
-    (oracle,), (blind,) = find(run, way="oracle"), find(run, way="query_blind")
-    (federated,) = find(run, way="federated", family=family, test=GLOBAL)
-    lines.append(frontier_line(oracle, f"oracle, {oracle['auc']:.3f}", "oracle"))
-    lines.append(frontier_line(blind, f"query-blind, {blind['auc']:.3f}", "query_blind"))
-    lines.append(frontier_line(federated, f"federated, {federated['auc']:.3f}", "federated"))
+    measured = having(runs, family)
+    lines += mean_line(measured, "oracle", "oracle", True, way="oracle")
+    lines += mean_line(measured, "query-blind", "query_blind", way="query_blind")
+    lines += mean_line(measured, "federated", "federated", way="federated", family=family, test=GLOBAL)
     return Panel(f"{title} router", lines)
 
 
@@ -139,6 +140,7 @@ def _tradeoff(runs: Runs) -> Claim:
         f"{len(curves)} federated routers, learned once and swept over {' or '.join(map(str, swept))} values of λ: "
         f"{min(distinct)} to {max(distinct)} distinct points a curve",
         min(distinct) > 1,
+        len(runs),
     )
 
 
@@ -150,5 +152,6 @@ EXPERIMENT = Experiment(
     sheets,
     every_point,
     summary,
+    tabulate("global", "Areas on all clients' test queries", summary),
     claims,
 )

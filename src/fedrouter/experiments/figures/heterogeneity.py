@@ -9,9 +9,11 @@ import numpy as np
 
 from fedrouter.data.partition import ClientData
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
-from fedrouter.experiments.claims import Claim, fact, untestable
-from fedrouter.experiments.experiment import ALPHA, MODEL_ALPHA, Document, Experiment, Measurement, Runs, Watch, World
+from fedrouter.experiments.claims import Claim, better, spread, untestable
+from fedrouter.experiments.comparison import over_seeds
+from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World
 from fedrouter.experiments.sheet import Bubbles, Line, Panel, Sheet
+from fedrouter.experiments.table import tabulate
 from fedrouter.federation.seeds import derive
 
 QUERIES, MODELS = "Query Heterogeneity", "Model Heterogeneity"
@@ -25,13 +27,15 @@ DRAWS = 20
 
 
 def run(world: World, watch: Watch) -> Document:
-    """Positions of all queries in the plane, and how far clients' mixes of tasks and models are from the overall."""
+    """How far clients' mixes of tasks and models are from the overall; for the first seed, the queries in a plane."""
     clients = world.clients()
     parts = [part for client in clients for part in (client.train, client.test)]
     everyone = Evaluations.concatenate(parts)
     owner = np.repeat(np.arange(len(parts)) // 2, [part.queries for part in parts])
     watch(0.05)
-    x, y = positions(everyone.embeddings, world.seed).round(2).T.tolist()
+    # The plane takes minutes and is only looked at, so the first seed's is enough.
+    first = world.seed == 0
+    x, y = positions(everyone.embeddings, world.seed).round(2).T.tolist() if first else ([], [])
     tasks = everyone.task or ("",) * everyone.queries
     labels = sorted(set(tasks))
     task = np.searchsorted(labels, tasks)
@@ -39,10 +43,11 @@ def run(world: World, watch: Watch) -> Document:
     asker = np.repeat(np.arange(len(clients)), [len(client.train) for client in clients])
     return {
         "seed": world.seed,
+        "protocol": world.protocol.to_json(),
         "clients": [client.name for client in clients],
         "models": list(everyone.pool.names),
         "tasks": labels,
-        "queries": {"x": x, "y": y, "client": owner.tolist(), "task": task.tolist()},
+        "queries": {"x": x, "y": y, "client": owner.tolist() if first else [], "task": task.tolist() if first else []},
         "shares": _model_shares(clients).round(4).tolist(),
         "distance": {
             "tasks": _distances(owner, task, len(clients), world.seed),
@@ -116,15 +121,16 @@ def _clients(run: Document) -> Sheet:
     ]
     caption = (
         f"Each client's queries (blue) among all queries (gray), in the same plane: tasks are split by a Dirichlet "
-        f"distribution of concentration {ALPHA}."
+        f"distribution of concentration {run['protocol']['alpha']}."
     )
     return Sheet("clients", caption, panels, columns=5)
 
 
 def _models(run: Document) -> Sheet:
-    caption = (
-        "Share of each client's training rows that each model answered; each client's preferences are drawn from "
-        f"a Dirichlet distribution of concentration {MODEL_ALPHA}."
+    caption = "Share of each client's training rows that each model answered; " + (
+        "all clients choose models uniformly."
+        if (concentration := run["protocol"]["model_alpha"]) is None
+        else f"each client's preferences are drawn from a Dirichlet distribution of concentration {concentration}."
     )
     shares = np.array(run["shares"]).T
     return Sheet("models", caption, [Bubbles("Models asked", run["models"], run["clients"], shares)], columns=1)
@@ -152,11 +158,17 @@ def points(runs: Runs) -> Iterable[dict[str, Any]]:
 
 
 def summary(runs: Runs) -> Document:
-    return {"total variation from everybody's mix, mean over clients": runs[0]["distance"]}
+    return {
+        f"total variation between a client's mix of {what} and the overall": {
+            how: over_seeds(np.array([run["distance"][what][how] for run in runs]))
+            for how in ("measured", "even_split")
+        }
+        for what in ("tasks", "models")
+    }
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
-    (first,) = runs
+    first = runs[0]
     texts = {
         "tasks": ("Clients have different tasks: their queries are far from an even split.", QUERIES),
         "models": ("Clients use different models, each mostly a few of its own.", MODELS),
@@ -164,15 +176,18 @@ def claims(runs: Runs) -> Sequence[Claim]:
     found = []
     for what, (text, section) in texts.items():
         name = f"heterogeneity-{what}"
-        distance = first["distance"][what]
         if len(first[what]) < 2:
             found.append(untestable(name, text, section, f"the data names only one of the {what}"))
             continue
-        measured = (
-            f"mix of {what}, total variation between a client and all, mean over clients: {distance['measured']:.3f}; "
-            f"in an even split {distance['even_split']:.3f}, at most {distance['most_even']:.3f} in {DRAWS} draws"
+        if what == "models" and first["protocol"]["model_alpha"] is None:
+            found.append(untestable(name, text, section, "in this protocol all clients choose models uniformly"))
+            continue
+        measured, even = (np.array([run["distance"][what][how] for run in runs]) for how in ("measured", "most_even"))
+        compared = (
+            f"mix of {what}, total variation between a client and all, mean over clients, against the largest of "
+            f"{DRAWS} random splits (on average {spread([run['distance'][what]['even_split'] for run in runs])})"
         )
-        found.append(fact(name, text, section, measured, distance["measured"] > distance["most_even"]))
+        found.append(better(name, text, section, measured, even, compared))
     return found
 
 
@@ -180,9 +195,10 @@ EXPERIMENT = Experiment(
     "heterogeneity",
     "How clients differ in queries and models",
     f"{QUERIES}; {MODELS}",
-    Measurement("heterogeneity", run, first_seed_only=True, effort=4.0),
+    Measurement("heterogeneity", run, families=(), effort=4.0, version=2),
     sheets,
     points,
     summary,
+    tabulate("heterogeneity", "How far clients' mixes are from the overall, against a random split", summary),
     claims,
 )

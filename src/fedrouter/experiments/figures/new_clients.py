@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,21 @@ import numpy as np
 from fedrouter.data.partition import ClientData
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.experiments.claims import Claim, better, fact, on_par
-from fedrouter.experiments.comparison import GLOBAL, area_table, families_of, find, judged, mean_area, over_seeds
+from fedrouter.experiments.claims import Claim, better, fact, known, on_par
+from fedrouter.experiments.comparison import (
+    GLOBAL,
+    area_table,
+    families_of,
+    find,
+    judged,
+    mean_area,
+    mean_line,
+    over,
+    over_seeds,
+)
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
-from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+from fedrouter.experiments.sheet import Panel, Sheet
+from fedrouter.experiments.table import tabulate
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
@@ -30,9 +41,8 @@ from fedrouter.frontier import sweep
 from fedrouter.routers.base import Router
 
 SECTION = "When New Clients Join the System"
-NEWCOMERS = 3
-THEIR_LABELS = 0.3
-"""Share of the task labels that the paper's newcomers account for, on RouterBench."""
+MOST_GROUPS = 2000
+"""Most groups of clients among which the one that joins later is sought; ten clients have 120 groups of three."""
 JOIN_ROUNDS = 5
 """Rounds of joining, for families that have rounds: the default of `fedrouter client join`."""
 BEFORE, AFTER, WITHOUT_DISTILLATION = "before", "after", "after, no distillation"
@@ -57,7 +67,7 @@ class Attendance(Federation):
 def run(world: World, watch: Watch) -> Document:
     """One seed: every family, learned by the old clients, then with the new ones added."""
     clients = world.clients()
-    coming = newcomers(clients)
+    coming = newcomers(clients, world.protocol.newcomers, world.protocol.new_labels)
     groups = {
         GLOBAL: clients,
         OLD: [client for client in clients if client.name not in coming],
@@ -108,26 +118,26 @@ def run(world: World, watch: Watch) -> Document:
     }
 
 
-def newcomers(clients: Sequence[ClientData]) -> tuple[str, ...]:
-    """The clients that join later: the three whose share of the task labels is closest to the paper's 30%.
+def newcomers(clients: Sequence[ClientData], count: int, labels: float) -> tuple[str, ...]:
+    """The clients that join later: those whose share of the task labels is closest to the protocol's.
 
     A task label is theirs if most of its training queries are. Only clients with a log and a test set are considered;
     ties go to the first.
     """
     able = [client.name for client in clients if len(client.train) and client.test.queries]
     return min(
-        combinations(able, NEWCOMERS),
-        key=lambda three: abs(label_shares(clients, three)["mostly theirs"] - THEIR_LABELS),
+        islice(combinations(able, count), MOST_GROUPS),
+        key=lambda group: abs(label_shares(clients, group)["mostly theirs"] - labels),
     )
 
 
-def label_shares(clients: Sequence[ClientData], three: Sequence[str]) -> dict[str, float]:
+def label_shares(clients: Sequence[ClientData], group: Sequence[str]) -> dict[str, float]:
     """Share of the task labels whose training queries are mostly, and only, at these clients; 0 without labels."""
     everywhere: Counter[str] = Counter()
     theirs: Counter[str] = Counter()
     for client in clients:
         everywhere.update(client.train.task or ())
-        if client.name in three:
+        if client.name in group:
             theirs.update(client.train.task or ())
     shares = np.array([theirs[label] / count for label, count in everywhere.items()])
     return {
@@ -139,17 +149,17 @@ def label_shares(clients: Sequence[ClientData], three: Sequence[str]) -> dict[st
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
     caption = (
-        f"Before and after {', '.join(first['newcomers'])} joined (seed {first['seed']}), on all test queries, on the "
-        "old clients' and on the new clients'. Only the new clients were asked. In the legends, areas under the curves."
+        f"Before and after {len(first['newcomers'])} clients joined ({over(runs)}), on all test queries, on the old "
+        "clients' and on the new clients'. Only the new clients were asked. In the legends, areas under the curves."
     )
     kinds = {BEFORE: "before", AFTER: "after", WITHOUT_DISTILLATION: "two"}
     panels = [
         Panel(
             f"{title} router, {'all clients' if test == GLOBAL else test}",
             [
-                frontier_line(entry, f"{way}, {entry['auc']:.3f}", kind)
+                line
                 for way, kind in kinds.items()
-                for entry in find(first, way=way, family=family, test=test)
+                for line in mean_line(runs, way, kind, way=way, family=family, test=test)
             ],
         )
         for family, title in families_of(runs).items()
@@ -237,7 +247,7 @@ def _remembers(runs: Runs, family: str, title: str) -> Claim:
         mean_area(runs, way=BEFORE, family=family, test=OLD),
         "on the old clients' tests together, after against before",
     )
-    after, before = (own_area(runs, "auc", way=way, family=family, group=OLD).mean() for way in (AFTER, BEFORE))
+    after, before = (known(own_area(runs, "auc", way=way, family=family, group=OLD)).mean() for way in (AFTER, BEFORE))
     return replace(claim, measured=f"{claim.measured}; mean of their own auc {after:.3f} against {before:.3f}")
 
 
@@ -251,6 +261,7 @@ def _no_participation(runs: Runs) -> Claim:
         f"requests while joining, all families and seeds: {asked['old clients, joining']} to old clients, "
         f"{asked['new clients, joining']} to new ones (while learning, {asked['old clients, learning']} to the old)",
         asked["old clients, joining"] == 0 and asked["new clients, joining"] > 0,
+        len(runs),
     )
 
 
@@ -258,9 +269,10 @@ EXPERIMENT = Experiment(
     "new-clients",
     "New clients that join the federation",
     SECTION,
-    Measurement("new-clients", run, effort=1.5),
+    Measurement("new-clients", run, effort=1.5, version=2),
     sheets,
     curve_points,
     summary,
+    tabulate("new-clients", "Areas before and after clients joined", summary),
     claims,
 )

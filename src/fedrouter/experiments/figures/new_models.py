@@ -13,12 +13,24 @@ from dataclasses import replace
 import numpy as np
 
 from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Integers
-from fedrouter.experiments.claims import Claim, better, fact
-from fedrouter.experiments.comparison import area_table, families_of, find, judged, mean_area, over_seeds
+from fedrouter.experiments.claims import Claim, better, fact, known
+from fedrouter.experiments.comparison import (
+    area_table,
+    families_of,
+    find,
+    having,
+    judged,
+    mean_area,
+    mean_line,
+    over,
+    over_seeds,
+)
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
-from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+from fedrouter.experiments.sheet import Panel, Sheet
+from fedrouter.experiments.table import tabulate
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
@@ -30,8 +42,6 @@ from fedrouter.routers.base import Arrays
 SECTION = "When New Models are Added to the Pool"
 CALIBRATION = 0.1
 """Share of its training prompts that a client sends to each new model."""
-SMALL_POOL = 8
-"""From a pool of at most this many models two are withheld, otherwise three."""
 BEFORE, AFTER, START = "before", "after", "from the start"
 PSEUDO_COUNT = 0.1
 """Added to the number of queries that a client sent to each model, when it must choose another model."""
@@ -40,7 +50,7 @@ PSEUDO_COUNT = 0.1
 def run(world: World, watch: Watch) -> Document:
     """One seed: every family, learned without the new models, then with them added."""
     everything = world.dataset.evaluations
-    new = withheld(everything, world.seed)
+    new = withheld(everything, world.protocol.withheld, world.seed)
     old = ModelPool(model for model in everything.pool if model.name not in new)
     # New models last, as in the grown router. A query's number replaces its text, to look up the new models' answers.
     full = replace(everything.over(old.with_models(new)), text=tuple(map(str, range(everything.queries))))
@@ -80,13 +90,14 @@ def run(world: World, watch: Watch) -> Document:
     }
 
 
-def withheld(evaluations: Evaluations, seed: int) -> ModelPool:
-    """The models that are added later: a cheap one, an expensive one, and from a large pool one in between.
+def withheld(evaluations: Evaluations, count: int, seed: int) -> ModelPool:
+    """The models that are added later: with three, a cheap one, an expensive one, and one in between.
 
     The pool is split by mean cost into as many parts as models are withheld; one of each part is drawn with the seed.
     """
     pool = evaluations.pool
-    count = 2 if len(pool) <= SMALL_POOL else 3
+    if len(pool) < count + 2:
+        raise BadInput(f"--withheld {count}: expected at most {len(pool) - 2}, so that two of {len(pool)} models stay")
     draw = np.random.default_rng(derive(seed, "withheld"))
     parts = np.array_split(np.argsort(np.nanmean(evaluations.grid().cost, axis=0)), count)
     return ModelPool(pool.models[index] for index in sorted(int(draw.choice(part)) for part in parts))
@@ -148,19 +159,15 @@ def _only_old(estimates: Estimates, pool: ModelPool) -> Estimates:
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
     caption = (
-        f"Before and after {', '.join(first['withheld'])} joined the pool (seed {first['seed']}), on the union of all "
-        f"clients' test queries. Each client sent the new models {CALIBRATION:.0%} of its training prompts. In the "
-        "legends, areas under the curves."
+        f"Before and after new models joined the pool ({over(runs)}; with seed {first['seed']}, they are "
+        f"{', '.join(first['withheld'])}), on the union of all clients' test queries. Each client sent the new "
+        f"models {CALIBRATION:.0%} of its training prompts. In the legends, areas under the curves."
     )
     kinds = {BEFORE: "before", AFTER: "after", START: "centralized"}
     panels = [
         Panel(
             f"{title} router",
-            [
-                frontier_line(entry, f"{way}, {entry['auc']:.3f}", kind)
-                for way, kind in kinds.items()
-                for entry in find(first, way=way, family=family)
-            ],
+            [line for way, kind in kinds.items() for line in mean_line(runs, way, kind, way=way, family=family)],
         )
         for family, title in families_of(runs).items()
     ]
@@ -182,12 +189,15 @@ def summary(runs: Runs) -> Document:
 
 def _intact(runs: Runs) -> dict[str, bool]:
     """By family, whether every array kept what it had, in every run."""
-    return {family: all(all(run["unchanged"][family].values()) for run in runs) for family in families_of(runs)}
+    return {
+        family: all(all(run["unchanged"][family].values()) for run in having(runs, family))
+        for family in families_of(runs)
+    }
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
     intact, titles = _intact(runs), families_of(runs)
-    checked = {family: sum(len(run["unchanged"][family]) for run in runs) for family in titles}
+    checked = {family: sum(len(run["unchanged"][family]) for run in having(runs, family)) for family in titles}
     return [
         *(_gains(runs, family, title) for family, title in titles.items()),
         fact(
@@ -201,6 +211,7 @@ def claims(runs: Runs) -> Sequence[Claim]:
                 for family, title in titles.items()
             ),
             all(intact.values()),
+            len(runs),
         ),
     ]
 
@@ -217,7 +228,7 @@ def _gains(runs: Runs, family: str, title: str) -> Claim:
     )
     if not find(runs[0], way=START, family=family):
         return claim
-    start = mean_area(runs, way=START, family=family)("auc")
+    start = known(mean_area(runs, way=START, family=family)("auc"))
     return replace(claim, measured=f"{claim.measured}; auc with all models {START} {start.mean():.3f}")
 
 
@@ -225,9 +236,10 @@ EXPERIMENT = Experiment(
     "new-models",
     "New models added to the pool",
     SECTION,
-    Measurement("new-models", run, effort=3.0),
+    Measurement("new-models", run, effort=3.0, version=2),
     sheets,
     curve_points,
     summary,
+    tabulate("new-models", "Areas before and after models joined the pool", summary),
     claims,
 )

@@ -46,7 +46,7 @@ def _losses(runs: Runs) -> Sheet:
             _band(
                 label,
                 np.array(runs[0]["scaled"][1:]),
-                np.array([_by_tradeoff(run, name, way, part)[1:] for run in runs]),
+                np.array([_by_tradeoff(run, name, way, part)[1:] for run in runs if _measured(run, name)]),
                 "query_blind" if name == "query_blind" else way,
             )
             for label, way, name in ways
@@ -139,13 +139,18 @@ def _data(runs: Runs) -> Sheet:
 
 
 def _by_tradeoff(run: Document, family: str, way: str, part: str) -> Floats:
-    """A loss on all test queries at each λ, mean over the routers."""
+    """A loss on all test queries at each λ, mean over the routers; the family must have been measured."""
     found: list[Any] = [
         entry[part]
         for entry in run["losses"]
         if (entry["family"], entry["way"], entry["test"]) == (family, way, "global")
     ]
     return np.asarray(np.mean(found, axis=0))
+
+
+def _measured(run: Document, family: str) -> bool:
+    """Whether a family was measured with this seed: the MLP has fewer seeds than K-Means."""
+    return any(entry["family"] == family for entry in run["losses"])
 
 
 def _band(label: str, x: Floats, values: Floats, kind: str) -> Line:

@@ -64,6 +64,9 @@ class AutoSettings(Settings):
     def single_client(self) -> Self:
         return replace(self, settings={name: self.of(name).single_client() for name in self.candidates})
 
+    def client_local(self) -> Self:
+        return replace(self, settings={name: self.of(name).client_local() for name in self.candidates})
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Self:
         """As for other settings; changes also apply to the settings of every candidate."""

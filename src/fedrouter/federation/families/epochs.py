@@ -1,8 +1,8 @@
-"""How many epochs to train a network on pooled data: chosen on held-out training queries, never on test data.
+"""How many epochs one owner of data trains a network: chosen on held-out training queries, never on test data.
 
-On pooled data a network overfits if it trains for as many epochs as a federation has rounds. A baseline weakened by
-that would flatter the federation, so a tenth of the pooled training queries is set aside once to choose the number of
-epochs; then the network is trained on all of them for that long.
+On the data of one owner, all clients' or one client's, a network overfits if it trains for as many epochs as a
+federation has rounds. A baseline weakened by that would flatter the federation, so a tenth of the training queries is
+set aside once to choose the number of epochs; then the network is trained on all of them for that long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELD_OUT = 0.1
 
 
 def choose_epochs(learn: Learn) -> PooledSettings:
-    """Pooled training of a family that ``learn`` learns: a single client, for the best number of epochs."""
+    """Training by one owner of a family that ``learn`` learns, for the best number of epochs."""
 
     def pooled(settings: MLPSettings, train: Evaluations, seed: int, owner: SingleOwner) -> MLPSettings:
         return replace(settings.single_client(), local_epochs=best_epochs(learn, settings, train, seed, owner))
@@ -48,13 +48,16 @@ def best_epochs(learn: Learn, settings: MLPSettings, train: Evaluations, seed: i
     # The weights of every single epoch are judged: no selection and no averaging of rounds in between.
     trial = replace(settings, rounds=most, local_epochs=1, participation=1.0, validation_fraction=0.0, ema_decay=0.0)
     learn(owner("held-out", rest), train.pool, trial, seed, measure)
-    return int(np.nanargmin(errors)) + 1
+    return int(np.argmin(errors)) + 1 if np.isfinite(errors).any() else most
 
 
 def _error(router: Router, rows: Evaluations) -> float:
     """Mean squared error of accuracy on these rows; rows of models that the router does not know are left out.
 
+    Infinite if all rows are left out, which happens to a client with few rows.
+
     Only accuracy counts: it overfits long before cost does, whose error hardly changes a choice.
     """
     predicted = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
-    return float(np.nanmean((predicted - rows.accuracy) ** 2))
+    known = ~np.isnan(predicted)
+    return float(((predicted - rows.accuracy)[known] ** 2).mean()) if known.any() else float("inf")

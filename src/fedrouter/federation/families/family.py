@@ -24,7 +24,11 @@ class Settings:
     renamed: ClassVar[Mapping[str, str]] = {}
 
     def single_client(self) -> Self:
-        """The settings for one owner of all the data: the client-local and the centralized baseline."""
+        """The settings for one owner of all the data, who needs no federation."""
+        return self
+
+    def client_local(self) -> Self:
+        """The settings for a client that learns from its own rows, where they differ from those for all rows."""
         return self
 
     def local_half(self) -> Self:
@@ -157,6 +161,13 @@ class Family:
             )
         if not self.description or "\n" in self.description:
             raise BadInput(f"family {self.name!r}: expected a description of one line")
+
+    def alone(self, settings: Settings, rows: Evaluations, seed: int, owner: SingleOwner) -> Settings:
+        """The settings with which a client learns from its own rows: the client-local baseline.
+
+        Chosen from these rows in the same way as those of the centralized baseline from all rows.
+        """
+        return self.pooled(settings.client_local(), rows, seed, owner)
 
     def removal(self) -> RemoveClients:
         """The operation that removes clients; an error that says why, where there is none."""

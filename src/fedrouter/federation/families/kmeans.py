@@ -48,6 +48,10 @@ class KMeansSettings(Settings):
         """One owner of all the data clusters once, into the global number of clusters."""
         return replace(self, k_local=self.k_global)
 
+    def client_local(self) -> Self:
+        """A client alone finds the clusters that it would send to a federation, K_local of them."""
+        return replace(self, k_global=self.k_local)
+
 
 def learn(
     federation: Federation,

@@ -1,0 +1,27 @@
+"""Options that `fedrouter simulate` and `fedrouter reproduce` share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedrouter.errors import BadInput
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FAMILY.SETTING=VALUE", help="Change a family's setting, repeatable."),
+]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where networks are trained: cpu or cuda.")]
+UNIFORM = "uniform"
+"""The value of ``--model-alpha`` with which clients use all models alike."""
+
+
+def read_model_alpha(text: str) -> float | str:
+    """The value of ``--model-alpha``: a concentration, or :data:`UNIFORM`."""
+    if text == UNIFORM:
+        return UNIFORM
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"--model-alpha: expected a number or {UNIFORM!r}, got {text!r}") from None
