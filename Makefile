@@ -56,14 +56,13 @@ install: wheel ## install the wheel with EXTRAS into a new environment at PREFIX
 	$(PYTHON) -m venv $(PREFIX)
 	$(PREFIX)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '$(WHEEL)[$(EXTRAS)]'
 
-bench: $(READY) ## measure speed, and the routers of the paper (docs/results)
+bench: $(READY) ## measure speed (docs/results)
 	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/core.py
 
 bench-quality: $(READY) ## every family on four real data sets, with and without protection; writes README's table
 	$(BIN)/python benchmarks/quality.py
 
-bench-claims: $(READY) ## every claim of the paper on four real data sets; an hour, resumable
+bench-claims: $(READY) ## every claim of the paper on four real data sets; some hours, resumable
 	$(BIN)/python benchmarks/claims.py
 
 bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes

@@ -1,11 +1,13 @@
 """The paper's claims on four real data sets: `fedrouter reproduce all` on each, and the verdicts side by side.
 
-Writes docs/results/claims.md, a page for each set, and personalization.md. Run with `make bench-claims`; it goes on
-where it was stopped.
+Writes docs/results/claims.md, a page for each set, personalization.md, and core.md from the same documents as the
+claims. Run with `make bench-claims`; it goes on where it was stopped. `benchmarks/claims.py --so-far` writes the pages
+from the seeds that are complete. `--seeds N` and the names of sets do less.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -16,14 +18,15 @@ PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 OUT, RESULTS = PROJECT / "out" / "claims", PROJECT / "docs" / "results"
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
-SEEDS = 5
-MARKS = {"holds": "✓", "does not": "✗", "not testable here": "–"}
+MARKS = {"holds": "✓", "refuted": "✗", "undecided": "?", "not testable here": "–"}
 
 
-def reproduce(name: str) -> dict:
+def reproduce(name: str, seeds: int | None, so_far: bool) -> dict:
     """The document of the command, which shows its progress on stderr."""
     command = [str(Path(sys.executable).with_name("fedrouter")), "reproduce", "all", "--json"]
-    command += ["--data", str(DATA / f"{name}.parquet"), "--seeds", str(SEEDS), "--out", str(OUT / name)]
+    command += ["--data", str(DATA / f"{name}.parquet"), "--out", str(OUT / name)]
+    command += ["--seeds", str(seeds)] if seeds else []
+    command += ["--so-far"] * so_far
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -35,46 +38,87 @@ def seconds(name: str) -> float:
 def page(documents: dict[str, dict]) -> str:
     found = {name: {claim["name"]: claim for claim in run["claims"]} for name, run in documents.items()}
     first = next(iter(documents.values()))
+    texts = {claim["name"]: claim["text"] for run in documents.values() for claim in run["claims"]}
     spent = ", ".join(f"{seconds(name) / 60:.0f} on {name}" for name in documents)
+    planned = ", ".join(f"{count} for `{family}`" for family, count in first["seeds"].items())
+    left = {name: run["missing"] for name, run in documents.items() if run["missing"]}
+    state = (
+        "Not all seeds are measured yet, and every interval says how many it has; missing: "
+        + ", ".join(f"{count} documents of {name}" for name, count in left.items())
+        + ". "
+        if left
+        else ""
+    )
     lines = [
         "# The paper's claims on four real data sets",
         "",
-        f"Every experiment of the paper ([what each does](../experiments.md)), {SEEDS} seeds, {first['encoder']} "
-        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper. Minutes of computation, two "
-        f"processes at a time on a shared machine: {spent}.",
+        f"Every experiment of the paper ([what each does](../experiments.md)), seeds: {planned}; {first['encoder']} "
+        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper ([what it leaves "
+        f"open](../paper.md)). {state}Minutes of computation on a shared machine: {spent}.",
         "",
         "    make bench-claims",
         "",
-        "✓ holds, ✗ does not, – not testable on that data set. How each is judged, and what was measured, with "
-        "spread and "
-        "intervals over seeds: " + ", ".join(f"[{name}](claims-{name}.md)" for name in documents) + ".",
+        "✓ holds, ✗ refuted, ? undecided, – not testable on that data set. How each is judged, what was measured, with "
+        "spread and intervals over seeds, and how many seeds would decide an undecided one: "
+        + ", ".join(f"[{name}](claims-{name}.md)" for name in documents)
+        + ". The `theorems` cells are measured in a simulated population and equal on all sets.",
         "",
         f"| claim | {' | '.join(documents)} |",
         f"|---|{'---|' * len(documents)}",
     ]
-    for claim in first["claims"]:
-        marks = (MARKS[found[name][claim["name"]]["verdict"]] for name in documents)
-        lines.append(f"| {claim['text']} (`{claim['name']}`) | {' | '.join(marks)} |")
-    counts = [[run[c["name"]]["verdict"] for c in first["claims"]].count("holds") for run in found.values()]
-    lines.append(f"| **holding, of {len(first['claims'])}** | {' | '.join(map(str, counts))} |")
+    for claim, text in texts.items():
+        marks = (MARKS[found[name][claim]["verdict"]] if claim in found[name] else "" for name in documents)
+        lines.append(f"| {text} (`{claim}`) | {' | '.join(marks)} |")
+    for verdict, mark in MARKS.items():
+        counted = [sum(claim["verdict"] == verdict for claim in run.values()) for run in found.values()]
+        lines.append(f"| **{mark} {verdict}, of {len(texts)}** | {' | '.join(map(str, counted))} |")
     return "\n".join([*lines, ""])
+
+
+def core_page(documents: dict[str, dict]) -> str:
+    """Federated, local and centralized routers side by side: the numbers behind the first claims."""
+    lines = [
+        "# Federated, local and centralized on real data",
+        "",
+        "The paper's protocol and both families exactly as in the paper, from the same measurements as the "
+        "[claims](claims.md). Mean ± standard deviation over seeds on the union of the clients' test sets; `own` on "
+        "each client's own ([measures](../metrics.md)).",
+        "",
+        "    make bench-claims",
+    ]
+    for name, run in documents.items():
+        tables = {
+            each: run["experiments"].get(each, {}).get("summary", {}) for each in ("global", "own", "centralized")
+        }
+        lines += ["", f"## {name}", "", "| router | auc | aiq | own auc |", "|---|---|---|---|"]
+        for row, cells in {**tables["global"], **tables["centralized"]}.items():
+            if isinstance(cells, dict) and "auc" in cells:
+                own = tables["own"].get(row, {}).get("auc")
+                lines.append(f"| {row} | {_spread(cells['auc'])} | {_spread(cells['aiq'])} | {_spread(own)} |")
+    return "\n".join([*lines, ""])
+
+
+def _spread(cell: dict | None) -> str:
+    return f"{cell['mean']:.3f} ± {cell['deviation']:.3f}" if cell else ""
 
 
 def personal_page(documents: dict[str, dict]) -> str:
     """How personal routers fare, and every client for whom one is worse than both of its halves."""
-    summaries = {name: run["experiments"]["personalization"]["summary"] for name, run in documents.items()}
+    experiments = {name: run["experiments"] for name, run in documents.items()}
+    summaries = {name: some["personalization"]["summary"] for name, some in experiments.items()}
     ways = {
         "federated": "federated",
         "local": "local",
         "in-sample": "the paper's weights",
+        "out-of-fold": "the paper's weights, out-of-fold",
         "personalized": "our weights",
     }
     lines = [
         "# Personal routers at α = 0.03",
         "",
-        f"Mean over clients of `auc` / `aiq` on their own tests, then over {SEEDS} seeds, of routers in the "
-        "paper's form ([how](../growth.md#a-personal-router)). Local networks train for 20 epochs, as in the paper; "
-        "those inside a personal router with our weights are stopped early.",
+        "Mean over clients of `auc` / `aiq` on their own tests, then over seeds, of routers in the paper's form "
+        "([how](../growth.md#a-personal-router)). With out-of-fold errors, nothing else differs from the paper's "
+        "weights.",
         "",
         "    make bench-claims",
         "",
@@ -83,8 +127,8 @@ def personal_page(documents: dict[str, dict]) -> str:
     ]
     for family in ("mlp", "kmeans"):
         for way, label in ways.items():
-            cells = [summary[f"{way} {family}"] for summary in summaries.values()]
-            areas = (f"{cell['auc']['mean']:.3f} / {cell['aiq']['mean']:.3f}" for cell in cells)
+            cells = [summary.get(f"{way} {family}") for summary in summaries.values()]
+            areas = (f"{cell['auc']['mean']:.3f} / {cell['aiq']['mean']:.3f}" if cell else "" for cell in cells)
             lines.append(f"| {family}, {label} | {' | '.join(areas)} |")
     lines += ["", "## Clients for whom a personal router is worse than federated and than local", ""]
     for form, label in list(ways.items())[:1:-1]:
@@ -107,11 +151,18 @@ def personal_page(documents: dict[str, dict]) -> str:
 
 
 def main() -> None:
-    documents = {name: reproduce(name) for name in SETS}
-    for name in SETS:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sets", nargs="*", default=list(SETS), help="the data sets")
+    parser.add_argument("--seeds", type=int, help="the same number of seeds for every family")
+    parser.add_argument("--so-far", action="store_true", help="measure nothing; report the seeds that are complete")
+    given = parser.parse_args()
+    documents = {name: reproduce(name, given.seeds, given.so_far) for name in given.sets}
+    for name in documents:
         (RESULTS / f"claims-{name}.md").write_text((OUT / name / "claims.md").read_text())
     (RESULTS / "claims.md").write_text(page(documents))
-    (RESULTS / "personalization.md").write_text(personal_page(documents))
+    (RESULTS / "core.md").write_text(core_page(documents))
+    if all("personalization" in run["experiments"] for run in documents.values()):
+        (RESULTS / "personalization.md").write_text(personal_page(documents))
     print(RESULTS / "claims.md")
 
 

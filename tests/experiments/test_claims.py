@@ -125,6 +125,11 @@ def test_a_fact_is_what_it_says_unless_there_is_one_seed():
     assert untestable(*TOLD, "no tasks").verdict == UNTESTABLE
 
 
+def test_what_was_not_measured_is_not_judged():
+    assert better(*TOLD, [np.nan, 0.5], [0.5, np.nan], "auc").verdict == UNTESTABLE
+    assert above(*TOLD, [np.nan], 0.0, "").verdict == UNTESTABLE
+
+
 def test_a_spread_tells_the_sample_deviation():
     assert spread([0.5, 0.7]) == "0.600 ± 0.141"
     assert spread([0.5]) == "0.500 ± 0.000"

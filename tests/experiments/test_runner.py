@@ -223,6 +223,15 @@ def test_a_document_that_something_else_made_is_not_reused(tmp_path, other, monk
     assert settings.document(unit) is None
 
 
+def test_what_is_measured_so_far_can_be_reported(tmp_path):
+    settings = run_settings(tmp_path, families=("mlp", "kmeans"))
+    for name, seed in (("kmeans", 0), ("kmeans", 1), ("kmeans", 3), ("mlp", 0)):
+        write_document(settings, Unit("comparison", name, seed), families=[name])
+    (runs,) = complete(chosen(["global"]), 5, settings, so_far=True).values()
+    assert runs == [{"seed": 0, "families": ["kmeans", "mlp"]}, {"seed": 1, "families": ["kmeans"]}]
+    assert complete(chosen(["encoders"]), 5, settings, so_far=True) == {}
+
+
 def test_documents_that_contradict_each_other_are_not_joined():
     assert joined([{"seed": 0, "a": {"x": 1}}, {"seed": 0, "a": {"y": [2]}}]) == {"seed": 0, "a": {"x": 1, "y": [2]}}
     with pytest.raises(ValueError, match="contradict"):

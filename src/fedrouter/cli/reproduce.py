@@ -73,6 +73,9 @@ def reproduce(
     ] = False,
     device: DeviceOption = "cpu",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes; default: one per core.")] = None,
+    so_far: Annotated[
+        bool, typer.Option("--so-far", help="Measure nothing; report the seeds that are complete.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; a stopped run is resumed there.")] = Path(
         "out/reproduce"
     ),
@@ -133,13 +136,14 @@ def reproduce(
                 plan,
                 changes,
                 device,
+                so_far,
             )
         except KeyboardInterrupt:
             voice.warn(f"stopped; finished measurements are kept, and the same command resumes from there ({out})")
             raise
     # Results of earlier commands are reported again, so that the claims are those of the whole folder.
     earlier = [name for name in EXPERIMENTS if (out / name / f"{name}.json").exists()]
-    runs = complete(chosen(asked + earlier), seeds, outcome.settings)
+    runs = complete(chosen(asked + earlier), seeds, outcome.settings, so_far)
     shown_names = "all" if set(asked) == set(EXPERIMENTS) else " ".join(runs)
     manifest = outcome.manifest.to_json()
     command = (
@@ -179,6 +183,7 @@ def reproduce(
             "claims": [claim.to_json() for claim in claims],
             "measured": [str(unit) for unit in outcome.measured],
             "found": [str(unit) for unit in outcome.found],
+            "missing": outcome.missing,
             "failed": {str(unit): problem for unit, problem in outcome.failed.items()},
             "files": [str(path) for path in paths],
         }

@@ -91,6 +91,8 @@ def above(
 ) -> Claim:
     """A number by seed is above a threshold: the rule behind all others. With ``sign`` -1, it is below."""
     found = known(values)
+    if not len(found):
+        return untestable(name, text, section, "not measured")
     _, low, high = interval(sign * found)
     verdict = HOLDS if low > sign * threshold else REFUTED if high <= sign * threshold else UNDECIDED
     needed = seeds_needed(found, threshold) if verdict == UNDECIDED else None
@@ -117,6 +119,8 @@ def _paired(
 ) -> Claim:
     one, other = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     both = ~np.isnan(one - other)  # a pair needs the same seed on both sides
+    if not both.any():
+        return untestable(name, text, section, "not measured with the same seeds")
     one, other = one[both], other[both]
     measured = f"{what}: {spread(one)} against {spread(other)}; difference {mean_and_interval(one - other)}"
     return above(name, text, section, one - other, threshold, measured)
@@ -137,7 +141,9 @@ def mean_and_interval(values: npt.ArrayLike) -> str:
     """A mean over seeds with its sign and its 95% interval."""
     found = known(values)
     mean, low, high = interval(found)
-    return f"{mean:+.3f} " + ("(one seed)" if len(found) < 2 else f"(95% {low:+.3f} to {high:+.3f})")
+    return f"{mean:+.3f} " + (
+        "(one seed)" if len(found) < 2 else f"(95% {low:+.3f} to {high:+.3f}, {len(found)} seeds)"
+    )
 
 
 def _more_seeds(verdict: str, seeds: int, needed: int | None) -> str:

@@ -108,12 +108,13 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did: units measured now, units found in ``out``, errors by unit, and documents by experiment."""
+    """What a run did: units measured now, units found in ``out``, errors by unit, and how many units are missing."""
 
     manifest: RunManifest
     measured: Sequence[Unit]
     found: Sequence[Unit]
     failed: Mapping[Unit, str]
+    missing: int
     settings: RunSettings
 
 
@@ -132,6 +133,7 @@ def reproduce(
     protocol: Protocol = ROUTERBENCH,
     changes: Changes | None = None,
     device: str = "cpu",
+    so_far: bool = False,
 ) -> Outcome:
     """Measure what these experiments need, except what is in ``out`` already.
 
@@ -144,6 +146,7 @@ def reproduce(
     encoding : called with the progress of encoding, if the file has text but no embeddings
     families, changes : the families to compare, and settings of theirs that differ from the paper's or the defaults
     device : where networks are trained
+    so_far : measure nothing, and only say what was found
     """
     experiments = chosen(names)
     for name, value in (("seeds", seeds), ("rounds", rounds), ("jobs", jobs)):
@@ -173,9 +176,10 @@ def reproduce(
     )
     units = units_of(experiments, seeds, families)
     found = [unit for unit in units if settings.document(unit) is not None]
-    missing = [unit for unit in units if unit not in found]
+    missing = [] if so_far else [unit for unit in units if unit not in found]
     failed = _measure(settings, missing, len(found), min(jobs, len(missing)), watch) if missing else {}
-    return Outcome(manifest, [unit for unit in missing if unit not in failed], found, failed, settings)
+    measured = [unit for unit in missing if unit not in failed]
+    return Outcome(manifest, measured, found, failed, len(units) - len(found) - len(measured), settings)
 
 
 def units_of(experiments: Iterable[Experiment], seeds: int | None, families: Sequence[str]) -> list[Unit]:
@@ -202,18 +206,25 @@ def _trained(name: str) -> bool:
     return bool(name) and family(name).extra is not None
 
 
-def complete(experiments: Iterable[Experiment], seeds: int | None, settings: RunSettings) -> dict[str, Runs]:
-    """The documents of the experiments whose measurements are complete, by experiment, in the order of seeds."""
+def complete(
+    experiments: Iterable[Experiment], seeds: int | None, settings: RunSettings, so_far: bool = False
+) -> dict[str, Runs]:
+    """The documents of the experiments whose measurements are complete, by experiment, in the order of seeds.
+
+    With ``so_far``, also of the others: each family's seeds from the first to the one before the first that is missing.
+    """
     runs: dict[str, Runs] = {}
     for experiment in experiments:
-        documents: dict[int, list[Document]] = {}
-        missing = False
-        for unit in units_of([experiment], seeds, settings.families):
-            document = settings.document(unit)
-            missing |= document is None
-            documents.setdefault(unit.seed, []).append(document or {})
-        if not missing:
-            runs[experiment.name] = [joined(documents[seed]) for seed in sorted(documents)]
+        measured: dict[int, list[Document]] = {}
+        cut: set[str] = set()
+        for unit in sorted(units_of([experiment], seeds, settings.families)):
+            document = None if unit.family in cut else settings.document(unit)
+            if document is None:
+                cut.add(unit.family)
+            else:
+                measured.setdefault(unit.seed, []).append(document)
+        if measured and (so_far or not cut):
+            runs[experiment.name] = [joined(measured[seed]) for seed in sorted(measured)]
     return runs
 
 

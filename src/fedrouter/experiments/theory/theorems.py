@@ -21,7 +21,12 @@ from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.experiments.experiment import Document, Watch, World
 from fedrouter.experiments.theory.population import Population, population, uniform
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings, ask_centres, ask_statistics
+from fedrouter.federation.families.kmeans import (
+    KMeansSettings,
+    ask_statistics,
+    centroids_request,
+    global_centres,
+)
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.regret import DELTA, Lipschitz, lipschitz_of_answers
@@ -77,7 +82,7 @@ def _kmeans(place: Population, steepness: Lipschitz, rows: int, lambdas: Floats,
         centring, counting = (
             LocalFederation(Client(name, logs[name][part], OPEN) for name in names) for part in (0, 1)
         )
-        centres = ask_centres(centring, chosen, seed)
+        centres = global_centres(centring.ask("cluster", centroids_request(chosen, seed)), chosen, seed)
         router = KMeansRouter(place.pool, centres, ask_statistics(counting, centres, place.pool), shrunk=False)
         cluster = nearest_centre(place.embeddings, centres)
         distance = float(place.test @ np.linalg.norm(place.embeddings - centres[cluster], axis=1))
