@@ -10,82 +10,23 @@ Clients connect through a proxy in this process, which counts the bytes on the w
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from fedrouter.testing.delay_proxy import DelayProxy
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 PUSHED = "[Fleet.PushMessages] Push replies"
 """Line of a SuperLink's log for every reply that it receives."""
-
-
-@dataclass
-class DelayProxy:
-    """Forwards TCP connections to a port, each byte after a delay; counts bytes in both directions."""
-
-    target: int
-    delay: float = 0.0
-    port: int = 0
-    to_clients: int = 0
-    from_clients: int = 0
-    _tasks: set[asyncio.Task] = field(default_factory=set)
-
-    def start(self) -> None:
-        ready = threading.Event()
-        threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True).start()
-        ready.wait()
-
-    async def _serve(self, ready: threading.Event) -> None:
-        server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        ready.set()
-        await server.serve_forever()
-
-    async def _connect(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        try:
-            server, on = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            back.close()
-            return
-        for name, source, sink in (("from_clients", client, on), ("to_clients", server, back)):
-            task = asyncio.create_task(self._forward(name, source, sink))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _forward(self, name: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Pass bytes on in order; what arrives while earlier bytes wait is delayed in parallel, as on a long line."""
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-        async def send() -> None:
-            while True:
-                due, content = await queue.get()
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                if not content:
-                    break
-                sink.write(content)
-                await sink.drain()
-
-        sending = asyncio.create_task(send())
-        try:
-            while content := await source.read(2**16):
-                setattr(self, name, getattr(self, name) + len(content))
-                queue.put_nowait((time.monotonic() + self.delay, content))
-            queue.put_nowait((time.monotonic() + self.delay, b""))
-            await sending
-        except OSError:
-            sending.cancel()
-        finally:
-            sink.close()
 
 
 class Deployment:
@@ -127,6 +68,7 @@ class Deployment:
     def run(self, router: str, options: list[str]) -> dict:
         """Perform a run and measure it."""
         before = self.proxy.to_clients, self.proxy.from_clients, self._pushed()
+        computed = self._computed()
         began = time.monotonic()
         result = command("federation", "run", str(self.coordinator), "--router", router, "--json", *options)
         seconds = time.monotonic() - began
@@ -135,10 +77,17 @@ class Deployment:
             "router": router,
             "exchanges": round(exchanges),
             "seconds": seconds,
+            "cpu": self._computed() - computed,
             "to_client": (self.proxy.to_clients - before[0]) / len(self.names),
             "from_client": (self.proxy.from_clients - before[1]) / len(self.names),
             "same": self._same_in_process(json.loads(result)["run"]),
         }
+
+    def _computed(self) -> float:
+        """CPU seconds so far of the commands that ended, the coordinator and the clients, and all their processes."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        running = [pid for process in self.processes for pid in descendants(process.pid)]
+        return ended.ru_utime + ended.ru_stime + sum(map(cpu_seconds, running))
 
     def _pushed(self) -> int:
         return (self.coordinator / "superlink.log").read_text().count(PUSHED)
@@ -196,6 +145,11 @@ def descendants(pid: int) -> list[int]:
     return [pid, *(each for child in children for each in descendants(int(child)))]
 
 
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
@@ -203,14 +157,14 @@ def resident(pid: int) -> float:
 
 def table(rows: list[dict], delay: float) -> str:
     lines = [
-        "| router | round trip added | exchanges | seconds | s an exchange | KB to a client | KB from a client "
+        "| router | round trip added | exchanges | seconds | CPU seconds | KB to a client | KB from a client "
         "| bundle as in process |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         lines.append(
             f"| {row['router']} | {2000 * delay:.0f} ms | {row['exchanges']} | {row['seconds']:.1f} | "
-            f"{row['seconds'] / max(1, row['exchanges']):.2f} | {row['to_client'] / 1000:,.0f} | "
+            f"{row['cpu']:.1f} | {row['to_client'] / 1000:,.0f} | "
             f"{row['from_client'] / 1000:,.0f} | {'yes' if row['same'] else 'NO'} |"
         )
     return "\n".join(lines)

@@ -116,7 +116,11 @@ ORDERS = {
         ("store",),
         ("writer",),
     ),
-    "testing": (("attacks", "hostile", "poison", "samples", "sensitivity"), ("engines", "families"), ("verbs",)),
+    "testing": (
+        ("attacks", "delay_proxy", "hostile", "poison", "samples", "sensitivity"),
+        ("engines", "families"),
+        ("verbs",),
+    ),
 }
 # The verbs of secure aggregation load its implementation when they are answered, so that no other verb needs the
 # cryptography; the implementation needs their messages. Imports inside functions, and no others.

@@ -1,5 +1,6 @@
 """A client built from its state directory: its evaluations from a log or a store, its privacy, its journal."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from conftest import drawn_evaluations
-from fedrouter.deployment.client.local_client import client_of
+from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.errors import BadInput
 from fedrouter.federation.privacy.journal import Journal
@@ -101,3 +102,37 @@ def test_what_was_sent_is_remembered_by_the_next_process(directory, tmp_path):
     second = client_of(directory.path).answer("cluster", ClusterRequest(5, 1, 10, seed=2))
     assert np.array_equal(first.centres, second.centres)  # one release, whatever the seed
     assert [entry.verb for entry in Journal(directory.journal).entries()] == ["cluster", "cluster"]
+
+
+def test_the_cache_reads_a_log_once_and_again_when_it_has_changed(directory, tmp_path):
+    file = log(tmp_path / "log.parquet", drawn_evaluations(queries=90))
+    give(directory, log=file, encoder="mine")
+    with ClientCache(directory.path) as clients:
+        clients.warm()
+        first = clients.client_for(1)
+        assert clients.client_for(2) is first
+        os.utime(file, ns=(1, 1))
+        second = clients.client_for(2)
+        assert second is not first
+        give(directory, privacy={"secure_only": True})
+        assert clients.client_for(2).privacy.secure_only
+
+
+def test_the_cache_reads_a_store_once_for_each_run(directory, tmp_path):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Store.open(url) as store:
+        store.append(records_of(drawn_evaluations(queries=90)))
+    give(directory, store=url, encoder="all-MiniLM-L6-v2")
+    with ClientCache(directory.path) as clients:
+        clients.warm()
+        first = clients.client_for(1)
+        assert clients.client_for(1) is first
+        assert clients.client_for(2) is not first
+
+
+def test_the_cache_says_what_is_wrong_when_it_is_asked_and_not_before(directory):
+    give(directory, log="/nowhere.parquet")
+    with ClientCache(directory.path) as clients:
+        clients.warm()
+        with pytest.raises(BadInput, match="nowhere"):
+            clients.client_for(1)

@@ -88,7 +88,8 @@ def connect(directory, *arguments):
     with (folder / "said").open("w+") as said:
         process = subprocess.Popen(
             [*command, f"--superlink={directory.config().address}", "--max-retries=1"],
-            env=environment(folder),
+            # A SuperNode starts a command of Flower's by its name.
+            env=environment(folder) | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
             stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,

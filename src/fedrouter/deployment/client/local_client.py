@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +32,10 @@ POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
 """Keys of "privacy" in client.json, with the field of :class:`PrivacyPolicy` and its type."""
 
 
+LIBRARIES = ("sklearn.cluster", "cryptography.hazmat.primitives.asymmetric.x25519")
+"""What clustering and secure sums take a second to import."""
+
+
 class ClientCache:
     """The client of a state directory, read once and again when its config or its log has changed.
 
@@ -48,6 +54,15 @@ class ClientCache:
     def __exit__(self, *_: object) -> None:
         if self._journal is not None:
             self._journal.close()
+
+    def warm(self) -> None:
+        """Load what most answers need, so that the first question does not wait for it; errors are left to that."""
+        for name in LIBRARIES:
+            with suppress(ImportError):
+                import_module(name)
+        if self._directory.config().log:
+            with suppress(Exception):
+                self.client_for(0)
 
     def client_for(self, run: int) -> Client:
         """The client, ready to answer the questions of a run."""

@@ -34,6 +34,7 @@ def run_client(directory: ClientDirectory, on_connect: Callable[[], None], on_me
     with process_lock(directory.pid_file), stop_signal() as stopping, _interrupted_late(stopping):
         pause, reported = FIRST_PAUSE, ""
         with ClientCache(directory.path) as clients:
+            clients.warm()
             while not stopping.is_set():
                 began = time.monotonic()
                 problem = connection_error(directory.config().coordinator, directory.authority)

@@ -17,8 +17,10 @@ from fedrouter.errors import FedrouterError
 
 DELIVERY = "fedrouter.deployment.delivery.endpoint:endpoint"
 """What offers accepted bundles to clients, on the SuperLink's port; by name, as the SuperLink's process loads it."""
-POLL = 1.0
+POLL = 2.0
 """Seconds between two checks of which clients are online."""
+WATCH = 0.3
+"""Seconds between two checks that the SuperLink is alive."""
 STABLE = 60.0
 """Seconds of work that a SuperLink must last; one that ends sooner has a fault that a restart may not mend."""
 RESTARTS = 3
@@ -69,10 +71,13 @@ def _run_once(
                 return None
         on_ready(synchronize(directory, control))
         online: set[str] = set()
-        while not stopping.wait(POLL):
+        checked = time.monotonic()
+        while not stopping.wait(WATCH):
             if superlink.ended:
                 return _failure("ended", directory, superlink)
-            online = _report_changes(directory, control, online, on_message)
+            if time.monotonic() - checked > POLL:
+                online = _report_changes(directory, control, online, on_message)
+                checked = time.monotonic()
         return None
     finally:
         superlink.end()
