@@ -11,7 +11,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Floats, Grid
 from fedrouter.experiments.protocol import Comparison
 from fedrouter.federation.families.registry import title
-from fedrouter.frontier import Frontier, sweep
+from fedrouter.frontier import Frontier, mix, sweep
 from fedrouter.report import style as look
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def curve(frontier: Frontier) -> tuple[Floats, Floats]:
 
 
 def draw_frontiers(comparison: Comparison, note: str = "") -> Figure:
-    """One panel per family: federated against every client alone, centralized, and the baselines."""
+    """One panel per family: federated against every client alone, centralized, the coin toss and other baselines."""
     from matplotlib.figure import Figure
 
     families = list(comparison.routers)
@@ -47,25 +47,19 @@ def draw_frontiers(comparison: Comparison, note: str = "") -> Figure:
 def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
     base = comparison.baselines
     local = comparison.curves["local"][family]
-    alone = f"each client alone, mean {local.measures()['global'].auc:.3f}"
+    federated, centralized = (comparison.shared(way, family) for way in ("federated", "centralized"))
+    alone = f"each client alone, mean {local.measures()['global'].aiq:.3f}"
     for number, frontier in enumerate(local.global_test.values()):
         x, y = curve(frontier)
         panel.plot(x, y, color=look.GREY, linewidth=0.9, alpha=0.75, label=None if number else alone)
-    lines = [
-        (base["oracle"], look.BLACK, ":", 1.2, "oracle (sees the answers)"),
-        (base["query_blind"], look.PURPLE, "-.", 1.6, "query-blind"),
-        (comparison.shared("centralized", family), look.ORANGE, "--", 1.8, "centralized (pooled data)"),
-        (comparison.shared("federated", family), look.BLUE, "-", 2.8, "federated"),
-    ]
-    for frontier, color, dash, width, label in lines:
-        x, y = curve(frontier)
-        text = f"{label}, {frontier.measures.auc:.3f}"
-        panel.plot(x, y, color=color, linestyle=dash, linewidth=width, label=text)
-    for name, marker, color in (
-        ("best_single", "^", look.RED),
-        ("random", "s", look.GREEN),
-        ("cheapest", "v", look.SKY),
+    _oracle(panel, base["oracle"])
+    _mix(panel, base["mix"])
+    for frontier, color, dash, width, label in (
+        (federated, look.BLUE, "-", 2.6, "federated"),
+        (centralized, look.ORANGE, "--", 1.4, "centralized (pooled data)"),
     ):
+        _router(panel, frontier, color, dash, width, label)
+    for name, marker, color in (("best_single", "^", look.RED), ("cheapest", "v", look.GREEN)):
         frontier = base[name]
         panel.plot(
             frontier.cost * PER,
@@ -74,34 +68,75 @@ def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
             color=color,
             markersize=8,
             linestyle="none",
-            label=name.replace("_", " "),
+            label=f"{name.replace('_', ' ')}, {frontier.measures.aiq:.3f}",
         )
+    _cut(panel, [federated, centralized, base["mix"], *local.global_test.values()])
     panel.set_title(f"{title(family)} router")
     panel.set_xlabel(f"mean cost, US dollars per {PER:,} queries")
-    panel.set_xlim(left=0)
-    panel.legend(loc="lower right", title="area under the curve", title_fontsize=8.5)
+    _legend(panel)
 
 
 def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
-    """One router on one test set, with the single models and the oracle."""
+    """One router on one test set, with the single models, the coin toss between them, and the oracle."""
     from matplotlib.figure import Figure
 
     with look.style():
         figure = Figure(figsize=(6.4, 4.8), layout="constrained")
         panel = figure.subplots()
-        oracle = sweep(Estimates(truth.pool, truth.accuracy, truth.cost), truth)
-        panel.plot(*curve(oracle), color=look.BLACK, linestyle=":", linewidth=1.2, label="oracle (sees the answers)")
+        toss = mix(truth)
+        _oracle(panel, sweep(Estimates(truth.pool, truth.accuracy, truth.cost), truth))
+        _mix(panel, toss)
         for index, model in enumerate(truth.pool.names):
             cost, accuracy = (np.nanmean(values[:, index]) for values in (truth.cost, truth.accuracy))
-            panel.plot(cost * PER, accuracy, marker="o", color=look.ORANGE, linestyle="none")
-            panel.annotate(model, (cost * PER, accuracy), (4, -9), textcoords="offset points", fontsize=7.5)
-        panel.plot(*curve(frontier), color=look.BLUE, linewidth=2.8, label=f"{name}, {frontier.measures.auc:.3f}")
+            panel.plot(cost * PER, accuracy, marker="o", markersize=4, color=look.ORANGE, linestyle="none")
+            right = cost > toss.singles.budgets[1] / 2  # a name must not leave the frame
+            panel.annotate(
+                model,
+                (cost * PER, accuracy),
+                (-4 if right else 4, -9),
+                textcoords="offset points",
+                ha="right" if right else "left",
+                fontsize=7.5,
+            )
+        _router(panel, frontier, look.BLUE, "-", 2.4, name)
+        _cut(panel, [frontier, toss])
         panel.set_title(name)
         panel.set_xlabel(f"mean cost, US dollars per {PER:,} queries")
         panel.set_ylabel("mean accuracy")
-        panel.set_xlim(left=0)
-        panel.legend(loc="lower right")
+        _legend(panel)
     return figure
+
+
+def _router(panel: Axes, frontier: Frontier, color: str, dash: str, width: float, label: str) -> None:
+    """A router's curve, with a marker at each point that the sweep reached."""
+    x, y = curve(frontier)
+    text = f"{label}, {frontier.measures.aiq:.3f}"
+    panel.plot(x, y, color=color, linestyle=dash, linewidth=width, marker="o", markersize=2.6, label=text)
+
+
+def _mix(panel: Axes, toss: Frontier) -> None:
+    """The coin toss between single models: flat after the best one, since nothing is gained by spending more."""
+    cost = np.append(toss.cost, toss.singles.budgets[1])
+    accuracy = np.append(toss.accuracy, toss.accuracy[-1])
+    label = f"coin toss between single models, {toss.measures.aiq:.3f}"
+    panel.plot(cost * PER, accuracy, color=look.PURPLE, linestyle="-.", linewidth=1.6, label=label)
+
+
+def _oracle(panel: Axes, oracle: Frontier) -> None:
+    label = f"oracle (sees the answers), {oracle.measures.aiq:.3f}"
+    panel.plot(*curve(oracle), color=look.BLACK, linestyle=":", linewidth=1.2, label=label)
+
+
+def _legend(panel: Axes) -> None:
+    panel.legend(loc="lower right", title="aiq", title_fontsize=8.5, frameon=True, framealpha=0.85, edgecolor="none")
+
+
+def _cut(panel: Axes, frontiers: Sequence[Frontier]) -> None:
+    """Cut the axes to some curves; the oracle, which is far above them, may leave the frame."""
+    cost, accuracy = (np.concatenate([getattr(one, name) for one in frontiers]) for name in ("cost", "accuracy"))
+    panel.set_xlim(0, 1.04 * PER * cost.max())
+    room = 0.06 * max(float(np.ptp(accuracy)), 0.01)
+    panel.set_ylim(accuracy.min() - room, accuracy.max() + room)
 
 
 def draw_shares(frontiers: Mapping[str, Frontier], note: str = "") -> Figure:
