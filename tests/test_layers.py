@@ -57,7 +57,7 @@ ORDERS = {
         ("read",),
         ("simulator", "split"),
     ),
-    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",)),
+    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
     "engines": (("flower", "local"),),
     "experiments": (

@@ -98,6 +98,25 @@ def test_a_run_without_a_coordinator_says_how_to_start_one(directories):
     assert answered("status", made["home"])["runs"] == []  # a refused start changes nothing
 
 
+def test_scheduled_runs_go_on_after_one_that_fails(directories, monkeypatch):
+    made, _ = directories
+    waited = []
+
+    def wait(seconds):
+        waited.append(seconds)
+        if len(waited) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrouter.cli.federation.run.time.sleep", wait)
+    done = CliRunner().invoke(app, ["run", made["home"], "--router", "kmeans", "--every", "12h", "--json"])
+    assert done.exit_code == 130
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert ["does not answer" in line["error"] for line in lines] == [True, True]
+    assert all(0 < seconds <= 12 * 3600 for seconds in waited)
+    assert "like 30m" in refused("run", made["home"], "--every", "soon")
+    assert "does not go with" in refused("run", made["home"], "--every", "1d", "--name", "x")
+
+
 def test_a_refused_start_changes_nothing(directories, tmp_path):
     made, client = directories
     before = (Path(made["home"]) / "federation.json").read_bytes()

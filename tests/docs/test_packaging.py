@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import shutil
 import subprocess
@@ -11,10 +12,13 @@ import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
 
+import click
 import pytest
+import typer
 import yaml
 
 from docs.blocks import PROJECT
+from fedrouter.cli.main import app
 from fedrouter.gateway.config_file import read_config
 
 PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -100,13 +104,46 @@ def test_extras_of_the_image_exist():
 def test_the_compose_file_names_files_and_commands_that_exist():
     compose = yaml.safe_load((PROJECT / "compose.yaml").read_text())
     services = compose["services"]
-    assert set(services) == {"gateway", "postgres", "coordinator"}
+    assert set(services) == {"gateway", "postgres", "coordinator", "client"}
     assert services["gateway"]["image"] == f"fedrouter:{PROJECT_TABLE['version']}"
     assert services["gateway"]["depends_on"]["postgres"]["condition"] == "service_healthy"
+    for name in ("coordinator", "client"):
+        assert_known_command(" ".join(services[name]["entrypoint"][-1].split("exec ")[1].split()))
     mounted = [entry.split(":")[0] for entry in services["gateway"]["volumes"] if entry.startswith("./")]
     assert mounted == ["./deploy/gateway.yaml"]
-    named = {entry.split(":")[0] for service in services.values() for entry in service["volumes"] if entry[0] != "."}
+    named = {
+        entry.split(":")[0] for service in services.values() for entry in service["volumes"] if entry[0] not in ".$"
+    }
     assert named == set(compose["volumes"])
+
+
+def assert_known_command(line):
+    """Fail unless every word and option of a `fedrouter` command exists."""
+    program, *words = line.split()
+    assert program.endswith("fedrouter")
+    command = typer.main.get_command(app)
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options, line
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "deploy/systemd").iterdir()), ids=lambda path: path.name)
+def test_units_start_commands_that_exist_as_a_user_of_their_own(path):
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(path)
+    if path.suffix == ".timer":
+        assert unit["Timer"]["OnCalendar"]
+        assert (path.with_suffix(".service")).exists()
+        return
+    service = unit["Service"]
+    assert_known_command(service["ExecStart"])
+    assert service["User"].startswith("fedrouter-")
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    for other in unit["Unit"].get("Requisite", "").split():
+        assert (path.parent / other).exists()
 
 
 def test_the_gateway_of_the_compose_file_has_a_valid_config():

@@ -80,6 +80,12 @@ def _text(cell: str) -> str:
     return Text.from_markup(cell).plain
 
 
+def print_line(document: Any) -> None:
+    """Print one line of JSON on stdout, for commands that print one whenever something is done."""
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
 class Bars:
     """Progress bars by name; a bar appears with its first update."""
 

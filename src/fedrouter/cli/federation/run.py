@@ -1,22 +1,25 @@
-"""`fedrouter federation run`: learn a router, add models or add clients, with the clients that are connected."""
+"""`fedrouter federation run`: learn a router, or add models or clients to one, or remove clients, over the network."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedrouter.cli.federation.progress import ShownProgress, listed
-from fedrouter.cli.output import Json, Voice
-from fedrouter.errors import BadInput
+from fedrouter.cli.gateway.stores import plain, seconds_of, shown_time
+from fedrouter.cli.output import Json, Voice, print_line
+from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.families.registry import FAMILIES
 
 if TYPE_CHECKING:
     from fedrouter.deployment.runs.job import Job
+    from fedrouter.deployment.state.directories import CoordinatorDirectory
 
 SECURE_THRESHOLD = 2 / 3
 """More than this fraction of the clients must complete a secure aggregation."""
@@ -42,6 +45,10 @@ def run(
     join: Annotated[
         list[str] | None, typer.Option("--join", metavar="CLIENT", help="Add a client to --bundle; repeatable.")
     ] = None,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option("--leave", metavar="CLIENT", help="Remove a client from --bundle, exactly; repeatable."),
+    ] = None,
     bundle: Annotated[Path | None, typer.Option("--bundle", help="The router to extend.")] = None,
     quorum: Annotated[
         int, typer.Option("--quorum", min=1, help="Number of clients that must answer every request.")
@@ -58,6 +65,10 @@ def run(
         bool, typer.Option("--robust", help="With --plain: limit the influence of any one client on the router.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Also copy the bundle here.")] = None,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Repeat until Ctrl+C, from start to start: 30m, 12h, 1d."),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option("--name", help="Name of the run; default: a number, or that of the interrupted run it resumes."),
@@ -66,8 +77,6 @@ def run(
 ) -> None:
     """Learn a router over the network, or extend one. Repeating the command resumes an interrupted run."""
     from fedrouter.bundle import refuse_existing
-    from fedrouter.deployment.runs.history import name_for, usual_exchanges
-    from fedrouter.deployment.runs.submission import follow, submit
     from fedrouter.deployment.state.directories import open_coordinator
 
     voice = Voice(as_json)
@@ -79,12 +88,45 @@ def run(
             "--robust: expected together with --plain; robust aggregation must see each client's sums, which secure "
             "sums, the default, hide"
         )
-    job = _job(
-        router, rounds, seed, _names(models), _names(clients), add_model or [], join or [], bundle, quorum, timeout
-    )
-    job = replace(
-        job, gather=wait, robust=_robust() if robust else None, secure=None if plain_sums else SECURE_THRESHOLD
-    )
+    change = _Change(add_model or [], join or [], leave or [])
+    job = _job(router, rounds, seed, _names(models), _names(clients), change, bundle, quorum, timeout)
+    # Who leaves is asked for its own sums: the difference of the two routers shows them anyway.
+    secure = None if plain_sums or leave else SECURE_THRESHOLD
+    job = replace(job, gather=wait, robust=_robust() if robust else None, secure=secure)
+    if every is None:
+        voice.result(_perform(voice, directory, job, name, out))
+        return
+    if name is not None or out is not None or job.operation != "learn":
+        raise BadInput("--every repeats the learning of a router: it does not go with --name, --out or --bundle")
+    _repeat(voice, seconds_of(every, "--every"), lambda: _perform(voice, directory, job, None, None))
+
+
+def _repeat(voice: Voice, every: float, once: Callable[[], Mapping[str, Any]]) -> None:
+    """Run now and then every so many seconds; a run that fails is reported, and resumed at the next time."""
+    while True:
+        began = time.monotonic()
+        try:
+            document: Mapping[str, Any] = once()
+        except FedrouterError as error:
+            voice.warn(plain(error))
+            document = {"error": str(error)}
+        if voice.as_json:
+            print_line(document)
+        rest = max(0.0, began + every - time.monotonic())
+        voice.say(f"\nNext run at {shown_time(time.time() + rest)} UTC")
+        try:
+            time.sleep(rest)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+def _perform(
+    voice: Voice, directory: CoordinatorDirectory, job: Job, name: str | None, out: Path | None
+) -> Mapping[str, Any]:
+    """Submit one run and follow it to its end; what --json prints."""
+    from fedrouter.deployment.runs.history import name_for, usual_exchanges
+    from fedrouter.deployment.runs.submission import follow, submit
+
     resumed = False
     if name is None:
         name, resumed = name_for(directory, job)
@@ -105,7 +147,27 @@ def run(
     voice.say(f"Evaluations behind it: {_counted(result['clients'])}")
     voice.say(f"[bold]Bundle:[/] {made}")
     voice.next(f"fedrouter evaluate {made} --data FILE", f'fedrouter route {made} "your question" --explain')
-    voice.result({"run": name, **result, "steps": shown.steps})
+    return {"run": name, **result, "steps": shown.steps}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """How a router is changed: models that are added, clients that join, clients that leave."""
+
+    models: list[str]
+    joining: list[str]
+    leaving: list[str]
+
+    def operation(self) -> str:
+        """The job's operation; an error if there are several."""
+        possible = {"add_models": self.models, "add_clients": self.joining, "remove_clients": self.leaving}
+        chosen = [operation for operation, names in possible.items() if names]
+        if len(chosen) > 1:
+            raise BadInput(
+                "--add-model, --join and --leave: expected one of them; the result of one can be the --bundle of the "
+                "other"
+            )
+        return chosen[0] if chosen else "learn"
 
 
 def _job(
@@ -114,8 +176,7 @@ def _job(
     seed: int,
     models: list[str],
     clients: list[str],
-    added: list[str],
-    joining: list[str],
+    change: _Change,
     bundle: Path | None,
     quorum: int,
     timeout: float,
@@ -124,13 +185,9 @@ def _job(
     from fedrouter.deployment.runs.job import Job
     from fedrouter.pool import ModelPool
 
-    operation = "add_models" if added else "add_clients" if joining else "learn"
-    if added and joining:
-        raise BadInput(
-            "--add-model and --join: expected one of them; the result of one can be the --bundle of the other"
-        )
+    operation, added, named = change.operation(), change.models, change.joining or change.leaving
     if (operation == "learn") != (bundle is None):
-        raise BadInput("--bundle goes with --add-model NAME or --join CLIENT; none of them works alone")
+        raise BadInput("--bundle goes with --add-model NAME, --join CLIENT or --leave CLIENT; none of them works alone")
     if bundle is None:
         family = router or "auto"
     else:
@@ -139,10 +196,10 @@ def _job(
             raise BadInput(f"--router {router}: {bundle} is a {family} router and stays one")
         if models:
             raise BadInput("--models is the pool of a new router; the router to extend has its own")
-    if joining and clients:
-        raise BadInput("--clients: with --join, only the clients that join are asked")
-    if quorum > len(joining or clients) > 0:
-        raise BadInput(f"--quorum {quorum}: only {len(joining or clients)} are asked")
+    if named and clients:
+        raise BadInput("--clients: with --join or --leave, only the clients that join or leave are asked")
+    if quorum > len(named or clients) > 0:
+        raise BadInput(f"--quorum {quorum}: only {len(named or clients)} are asked")
     rounds = rounds or ROUNDS.get(operation)
     return Job(
         operation=operation,
@@ -150,7 +207,7 @@ def _job(
         settings={"rounds": rounds} if rounds else {},
         seed=seed,
         pool=tuple(ModelPool(added or models).to_json()) if added or models else (),
-        clients=tuple(joining or clients),
+        clients=tuple(named or clients),
         base=None if bundle is None else str(bundle.absolute()),
         quorum=quorum,
         timeout=timeout,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrouter.cli.gateway.stores import plain, shown_time
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, print_line
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,10 +28,15 @@ def coordinator(
             "--listen", metavar="HOST:PORT", help="Address to listen on, if not the one that init set; remembered."
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics at http://HOST:PORT/metrics."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run the coordinator until Ctrl-C; with --json it prints one line of JSON once it is ready."""
     from fedrouter.deployment.coordinator.run_coordinator import run_coordinator
+    from fedrouter.deployment.metrics import serving_metrics
     from fedrouter.deployment.state.config import check_address
     from fedrouter.deployment.state.directories import open_coordinator
     from fedrouter.deployment.state.process_lock import require_free, require_unused
@@ -60,7 +64,9 @@ def coordinator(
             {"ready": True, "address": config.address, "listen": config.listen, "log": str(directory.log_file)},
         )
 
-    run_coordinator(directory, on_ready, lambda text: voice.say(f"{shown_time(time.time())}   {plain(text)}"))
+    said = lambda text: voice.say(f"{shown_time(time.time())}   {plain(text)}")  # noqa: E731
+    with serving_metrics(directory, metrics) if metrics else nullcontext():
+        run_coordinator(directory, on_ready, said)
     voice.say("Stopped")
 
 
@@ -208,5 +214,4 @@ def _check(config: ClientConfig) -> dict[str, Any]:
 
 def _line(voice: Voice, document: dict[str, Any]) -> None:
     if voice.as_json:
-        sys.stdout.write(json.dumps(document) + "\n")
-        sys.stdout.flush()
+        print_line(document)

@@ -51,6 +51,14 @@ def moment(text: str | None, option: str) -> float | None:
         raise BadInput(f"{option}: expected a date like 2026-01-31 or an age like 30d, 12h, got {text!r}") from None
 
 
+def seconds_of(text: str, option: str) -> float:
+    """Seconds of a span such as 30m, 12h or 7d."""
+    span = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    if not span or not int(span[1]):
+        raise BadInput(f"{option}: expected a time like 30m, 12h or 7d, got {text!r}")
+    return int(span[1]) * SPANS[span[2]]
+
+
 def shown_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 

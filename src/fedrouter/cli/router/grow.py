@@ -104,9 +104,42 @@ def join(
 
 
 @client.command()
-def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_json: Json = False) -> None:
-    """Remove clients from a router by subtraction, exactly; their logs must be those with which they joined."""
+def leave(
+    bundle: BundlePath,
+    clients: Annotated[
+        list[str],
+        typer.Option(
+            "--client", metavar="NAME=FILE", help="A client and its log, or its state directory of a federation."
+        ),
+    ],
+    out: Out,
+    test: Test = None,
+    as_json: Json = False,
+) -> None:
+    """Remove clients from a router by subtraction, exactly; their evaluations must be those with which they joined.
+
+    A client of a federation across machines contributed what its privacy settings allow: name its state directory.
+    """
     voice = Voice(as_json)
+    deployed = [entry for entry in clients if (Path(entry.partition("=")[2]) / "client.json").is_file()]
+    if deployed and len(deployed) < len(clients):
+        raise BadInput("--client: expected logs or state directories, not some of each")
+    if deployed:
+        saved, left, rows = _left_by_deployed(bundle, clients, out)
+    else:
+        saved, left, rows = _left_by_logs(bundle, clients, out)
+    done = f"{', '.join(sorted(rows))} left: {sum(rows.values()):,} evaluations subtracted, exactly."
+    founders = [name for name in rows if "joined" not in saved.clients[name]]
+    if founders:
+        voice.warn(
+            f"{', '.join(founders)} took part when the router was first learned: its sums are removed, but regions, "
+            "directions and weights of a blend were found with its help and stay"
+        )
+    _conclude(voice, saved, left, saved.without_clients(rows), rows, done, out, test)
+
+
+def _left_by_logs(bundle: Path, clients: list[str], out: Path) -> tuple[Bundle, Router, Mapping[str, int]]:
+    """The router without clients whose logs are here, which contributed all of their rows."""
     saved, family, logs = _open(bundle, clients, out)
     remove_clients = family.removal()
     rows = {name: len(log.over(saved.router.pool)) for name, log in logs.items()}
@@ -116,15 +149,25 @@ def leave(bundle: BundlePath, clients: Logs, out: Out, test: Test = None, as_jso
         expected = saved.clients[name]["rows"]
         if rows[name] != expected:
             raise BadInput(f"{name}: expected the {expected:,} evaluations it contributed, its log has {rows[name]:,}")
-    left = remove_clients(saved.router, _federation(logs))
-    done = f"{', '.join(sorted(logs))} left: {sum(rows.values()):,} evaluations subtracted, exactly."
-    founders = [name for name in rows if "joined" not in saved.clients[name]]
-    if founders:
-        voice.warn(
-            f"{', '.join(founders)} took part when the router was first learned: its sums are removed, but regions, "
-            "directions and weights of a blend were found with its help and stay"
-        )
-    _conclude(voice, saved, left, saved.without_clients(rows), rows, done, out, test)
+    return saved, remove_clients(saved.router, _federation(logs)), rows
+
+
+def _left_by_deployed(bundle: Path, clients: list[str], out: Path) -> tuple[Bundle, Router, Mapping[str, int]]:
+    """The router without clients whose state directories are here, which answer as they did in the run."""
+    from fedrouter.bundle import load, refuse_existing
+    from fedrouter.deployment.client.local_client import client_of
+    from fedrouter.deployment.runs.leave import remove_clients, require_members
+    from fedrouter.engines.local import LocalFederation
+
+    refuse_existing(out)
+    saved = load(bundle)
+    named = {name: Path(path) for name, _, path in (entry.partition("=") for entry in clients)}
+    require_members(saved, tuple(named))
+    members = {name: client_of(path) for name, path in named.items()}
+    for name, member in members.items():
+        if member.name != name:
+            raise BadInput(f"{named[name]}: the state directory of {member.name}, not of {name}")
+    return saved, *remove_clients(saved, LocalFederation(members.values()))
 
 
 def _open(bundle: Path, clients: list[str], out: Path) -> tuple[Bundle, Family, Mapping[str, Evaluations]]:

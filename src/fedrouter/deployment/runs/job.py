@@ -13,7 +13,7 @@ from fedrouter.federation.families.registry import family
 from fedrouter.files import make_private_folder, replace_file
 from fedrouter.pool import ModelPool
 
-IN_FILES = {"learn": "learn", "add_models": "extend", "add_clients": "absorb"}
+IN_FILES = {"learn": "learn", "add_models": "extend", "add_clients": "absorb", "remove_clients": "leave"}
 """What a job can do, and its name in the file of a job and in the JSON of `federation status`."""
 FILE = "job.json"
 LOCK = "lock"
@@ -26,7 +26,7 @@ class Job:
 
     Parameters
     ----------
-    operation : ``learn`` a router, or extend one by ``add_models`` or ``add_clients``
+    operation : ``learn`` a router, extend one by ``add_models`` or ``add_clients``, or ``remove_clients`` from one
     settings : settings of the family that differ from its defaults
     pool : models to learn, or new ones to add, as in a bundle; empty to learn all that the clients have evaluated
     clients : names of the clients to ask; empty for all that are enrolled
@@ -61,6 +61,8 @@ class Job:
             raise BadInput(f"job: {self.operation} works with a bundle to extend")
         if self.operation == "add_models" and not self.pool:
             raise BadInput("job: add_models needs the names of new models")
+        if self.operation == "remove_clients" and not self.clients:
+            raise BadInput("job: remove_clients needs the names of the clients that leave")
         if self.quorum < 1:
             raise BadInput(f"quorum: expected at least 1, got {self.quorum}")
         if not 0 < self.timeout < float("inf") or not 0 <= self.gather < float("inf"):

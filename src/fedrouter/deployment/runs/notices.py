@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from fedrouter.errors import FedrouterError
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.validation import Report
 from fedrouter.federation.verbs.excluded import MOST_REASON, ExcludedRequest
@@ -30,4 +32,5 @@ class Notices:
         pending, self._pending = self._pending, {}
         for client, (verb, reason) in pending.items():
             line = "".join(letter if letter.isprintable() else " " for letter in reason)[:MOST_REASON]
-            self.federation.ask("excluded", ExcludedRequest(verb, line), [client])
+            with suppress(FedrouterError):  # a notice that does not arrive is no reason to end a run
+                self.federation.ask("excluded", ExcludedRequest(verb, line), [client])

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedrouter.bundle import Bundle, Provenance, load, save
 from fedrouter.deployment.runs.handshake import Handshake, shake_hands
 from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.leave import remove_clients, require_members
 from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.runs.tally import Tally
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import family
-from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, require_quorum
 from fedrouter.federation.middleware.validation import Checked, Report
-from fedrouter.federation.verbs.train import Update
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -45,6 +43,9 @@ def perform(
     tally = Tally(handshake.federation)
     require_quorum(len(tally.clients()), len(kept.clients()), "clients can take part", job.quorum)
     _require_crowd(job, tally.clients())
+    if job.operation == "remove_clients" and base:
+        require_members(base, job.clients)
+        _require_everyone(job, tally)
     pool = _pool(job, handshake, base, log)
     settings = _settings(job, base)
     _require_budgets(job, handshake, settings)
@@ -72,6 +73,8 @@ def perform(
 def _protected(job: Job, federation: Federation, rejected: Report) -> Federation:
     """Validate every reply, stop below the quorum, and combine replies as the job says."""
     validated = Quorum(Checked(federation, rejected), job.quorum)
+    if job.operation == "remove_clients":
+        return validated  # what is subtracted must be what was added, of each client, unchanged
     if job.robust is not None:
         from fedrouter.federation.robust.middleware import Robust, RobustSettings
 
@@ -96,22 +99,11 @@ def _require_crowd(job: Job, clients: Sequence[str]) -> None:
         )
 
 
-@dataclass
-class Tally(Middleware):
-    """A federation that counts the rows behind the replies of each client, where replies are seen one by one."""
-
-    federation: Federation
-    rows: dict[str, int] = field(default_factory=dict)
-
-    def clients(self) -> Sequence[str]:
-        return self.federation.clients()
-
-    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
-        answers = self.federation.ask_all(questions, to)
-        for name, reply in (each for replies in answers for each in replies.items()):
-            count = reply.rows if isinstance(reply, Update) else getattr(reply, "count", 0)
-            self.rows[name] = max(self.rows.get(name, 0), int(np.sum(count)))
-        return answers
+def _require_everyone(job: Job, federation: Federation) -> None:
+    """Refuse to remove only some of the clients that leave: the bundle would name the others as gone as well."""
+    missing = sorted(set(job.clients) - set(federation.clients()))
+    if missing:
+        raise BadInput(f"{', '.join(missing)}: did not answer, and only a client itself can be asked for its sums")
 
 
 def _require_budgets(job: Job, handshake: Handshake, settings: Any) -> None:
@@ -129,7 +121,7 @@ def _require_budgets(job: Job, handshake: Handshake, settings: Any) -> None:
 
 def _pool(job: Job, handshake: Handshake, base: Bundle | None, log: ProgressLog) -> ModelPool:
     """The models to learn, in order."""
-    if job.operation == "add_clients" and base:
+    if job.operation in ("add_clients", "remove_clients") and base:
         return base.router.pool
     if job.pool:
         models = job.models()
@@ -162,6 +154,8 @@ def _learn(
     kind = family(job.family)
     if base is None:
         return kind.learn(federation, pool, settings, job.seed, log.step)
+    if job.operation == "remove_clients":
+        return remove_clients(base, federation)[0]
     there = [name for name in federation.clients() if name in base.clients]
     if job.operation == "add_models":
         strangers = [name for name in federation.clients() if name not in base.clients]
@@ -183,4 +177,6 @@ def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> P
         return Provenance.of_run("federation", "", job.seed, rows, settings)
     if job.operation == "add_models":
         return base.with_models(job.models(), rows, job.seed)
+    if job.operation == "remove_clients":
+        return base.without_clients(tally.clients())
     return base.with_clients(rows, job.seed)
