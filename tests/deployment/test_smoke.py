@@ -7,8 +7,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment.real_federation import RealFederation, in_process
+from deployment.real_federation import RealFederation, files, in_process
 from fedrouter.deployment.client.local_client import client_of
+from fedrouter.deployment.delivery.pull import pull
+from fedrouter.deployment.runs.acceptance import decide
 from fedrouter.deployment.runs.job import Job
 
 NAMES = ("alpha", "beta")
@@ -33,6 +35,10 @@ def test_two_clients_over_tls_learn_the_router_of_the_in_process_engine(federati
     steps = [line for line in lines if line["event"] == "step"]
     assert [line["answered"] for line in steps] == [list(NAMES)] * 2
     assert tls_version(federation.coordinator) == "TLSv1.3"
+    # The router, once accepted, is delivered on the same port.
+    assert pull(federation.clients["alpha"]) is None
+    decide(federation.coordinator.runs / "smoke", "accepted", "by the test")
+    assert files(pull(federation.clients["alpha"])) == bundle
 
 
 def tls_version(coordinator):

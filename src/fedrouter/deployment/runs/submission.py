@@ -13,7 +13,7 @@ from fedrouter.deployment.coordinator.enrollment import wait_until_ready
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import RESULT
-from fedrouter.deployment.runs.server import perform_run
+from fedrouter.deployment.runs.server import invited, perform_run
 from fedrouter.deployment.state.config import check_name
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.engines.flower.control import Unreachable
@@ -55,6 +55,8 @@ def submit(directory: CoordinatorDirectory, name: str, job: Job) -> SubmittedRun
             f"{directory.config().local_address}: the coordinator does not answer; start it with "
             f"`fedrouter federation coordinator {directory.path}`"
         )
+    if not done:
+        invited(directory, job)  # refuses clients that are not enrolled, or fewer than the quorum
     jobs.write(job, folder)  # refuses another job of the same name
     return SubmittedRun(directory, name, done)
 
