@@ -30,6 +30,7 @@ REFUSALS = {
     "secure_only": "it answers under secure sums only",
     "secure_sum": "it does not take part in this secure sum",
     "question": "the question does not follow from the run",
+    "training": "the settings or the weights of this training are not what it accepts",
     "version": "it speaks another wire format than the coordinator",
 }
 """Why a client refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there."""

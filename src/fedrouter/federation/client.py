@@ -19,7 +19,9 @@ from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
+from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
     MinimumSizes,
     NoisyMechanism,
@@ -126,6 +128,8 @@ class Client:
     def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, relaxed: bool) -> Message:
         """The reply; ``relaxed`` where a sum needs no more say of single queries to be limited."""
         verb = asked.name
+        if isinstance(request, TrainRequest) and self.privacy.training:
+            check_training(self.name, request, self.privacy.training)
         reply: Message
         try:
             if self.privacy.differential_privacy and self.accountant:

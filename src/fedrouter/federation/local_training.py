@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
 
 
+LEAST_ROWS = 5
+"""No step is taken on fewer rows, if there are more."""
+
+
 def train(
     request: TrainRequest,
     embeddings: Embeddings,
@@ -60,7 +64,7 @@ def train(
         network.train()
         for _ in range(request.epochs):
             loss_sum = 0.0
-            for batch in torch.randperm(len(inputs)).to(device).split(request.batch_size):
+            for batch in batches(torch.randperm(len(inputs)).to(device), request.batch_size):
                 hidden = network["trunk"](inputs[batch])
                 found = torch.stack([network[head](hidden) for head in HEADS], dim=1)
                 if request.shared_step:
@@ -77,6 +81,16 @@ def train(
                 optimizer.step()
                 loss_sum += loss.item() * len(batch)
         return weights_of(network, request), loss_sum / len(inputs)
+
+
+def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:
+    """Batches of ``size`` rows; a last one of fewer than :data:`LEAST_ROWS` joins the one before it."""
+    import torch
+
+    found = list(torch.split(order, size))
+    if len(found) > 1 and len(found[-1]) < LEAST_ROWS:
+        found[-2:] = [torch.cat(found[-2:])]
+    return found
 
 
 def to_train(request: TrainRequest) -> torch.nn.ModuleDict:

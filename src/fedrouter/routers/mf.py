@@ -8,7 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrouter.routers.mlp import MLPRouter
+
+
+def initial_projection(dimension: int, factors: int, seed: int) -> npt.NDArray[np.float32]:
+    """A random projection ``(factors, dimension)`` that gives a query of length one a length of about one."""
+    draw = np.random.default_rng(seed)
+    return draw.normal(0, factors**-0.5, (factors, dimension)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

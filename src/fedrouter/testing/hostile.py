@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
@@ -251,15 +252,17 @@ def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
 def crafted_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Weights under which only one query has a noticeable gradient, so that the update is its embedding.
 
-    Its gradient is also so small that Adam passes it on in proportion. The attacker tries several biases.
+    Its gradient is also so small that Adam passes it on in proportion. The attacker tries several biases, with weights
+    and steps of any size and with such as are within the bounds of a client.
     """
-    return trials, sum(any(_trapped(privacy, seed, height) for height in range(12)) for seed in range(trials))
+    ways = [(height, steepness) for steepness in (500.0, 60.0) for height in range(12)]
+    return trials, sum(any(_trapped(privacy, seed, *way) for way in ways) for seed in range(trials))
 
 
-def _trapped(privacy: PrivacyPolicy, seed: int, height: int) -> bool:
+def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -> bool:
     rows = evaluations(seed, models=1)
     along = np.random.default_rng(seed).normal(size=rows.dimension)
-    along *= 500 / np.linalg.norm(along)
+    along *= steepness / np.linalg.norm(along)
     weights = {
         PROJECTION: np.eye(rows.dimension, dtype=np.float32),
         "accuracy.weight": along[None].astype(np.float32),
@@ -268,8 +271,12 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int) -> bool:
         "cost.bias": np.zeros(1, np.float32),
     }
     scale = CostScale(np.ones(1, np.int64), np.zeros(1), np.ones(1), np.ones(1))
-    request = TrainRequest(rows.pool.names, weights, scale, 1, 10**6, 1e7, 0.0, 1e30, 0.0, 0, heads_only=True)
-    reply = Client("one", rows, privacy).answer("train", request)
+    rate, clip_norm = (1e7, 1e30) if steepness > 100 else (0.1, 100.0)
+    request = TrainRequest(rows.pool.names, weights, scale, 1, 65_536, rate, 0.0, clip_norm, 0.0, 0, heads_only=True)
+    try:
+        reply = Client("one", rows, privacy).answer("train", request)
+    except Refused:
+        return False
     gap = reply.weights["accuracy.weight"][0].astype(float) - weights["accuracy.weight"][0]
     cosine = np.abs(rows.embeddings @ gap) / max(float(np.linalg.norm(gap)), 1e-30)
     return bool(cosine.max() > 0.99)

@@ -97,7 +97,7 @@ def check_minimum_sizes(verb: Verb[Any, Any], rows: Evaluations, request: Reques
         return
     assert isinstance(verb.disclosure, MinimumSizes)
     assert verb.disclosure.sizes, f"{verb.name}: states no minimum group size"
-    assert set(verb.disclosure.sizes) <= {"cluster", "cell", "say"}
+    assert set(verb.disclosure.sizes) <= {"cluster", "cell", "say", "step"}
     single = rows.take(np.flatnonzero(rows.query == rows.query[0]))
     one, none = (Client("one", own, PrivacyPolicy()) for own in (single, rows.take(np.zeros(0, np.int64))))
     assert content(one.answer(verb.name, request)) == content(none.answer(verb.name, request)), (

@@ -111,12 +111,12 @@ def test_the_regulariser_is_the_papers():
     """One step of plain gradient descent on rows whose own loss is zero moves nothing but by the regularizer."""
     import torch
 
-    from fedrouter.federation.local_training import frozen_outputs, network_of
-    from fedrouter.routers.mlp import forward, initial_weights
+    from fedrouter.federation.local_training import network_of
+    from fedrouter.routers.mlp import forward, initial_weights, outputs
 
     base, now = (initial_weights(8, (6,), 3, seed) for seed in (0, 1))
     queries = drawn_evaluations(queries=7).embeddings
-    said = frozen_outputs(base, queries).numpy()
+    said = outputs(base, queries)
     logits, cost = forward(base, queries)
     assert said[:, 0] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
     assert said[:, 1] == pytest.approx(cost, abs=1e-6)

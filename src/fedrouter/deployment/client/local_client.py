@@ -16,7 +16,7 @@ from fedrouter.deployment.state.refusals import RefusalLog
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy, TrainingBounds
 
 if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig
@@ -28,6 +28,7 @@ POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "floors": ("minimum_sizes", MinimumGroupSizes),
     "noise": ("differential_privacy", DifferentialPrivacy),
     "secure_only": ("secure_only", bool),
+    "training": ("training", TrainingBounds),
 }
 """Keys of "privacy" in client.json, with the field of :class:`PrivacyPolicy` and its type."""
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from fedrouter.errors import BadMessage
 from fedrouter.evaluations import Floats, Integers
-from fedrouter.federation.dp.gradients import SHARED, SUM_BITS, Rows, clipped_sums
+from fedrouter.federation.dp.gradients import SHARED, SUM_BITS, Rows, clipped_sums, with_shared
 from fedrouter.federation.dp.secure_random import gaussian, sampled
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
-from fedrouter.routers.mlp import HEADS, Weights, hidden_sizes
+from fedrouter.routers.mlp import HEADS, Weights
 
 if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
@@ -54,8 +54,7 @@ def train(request: TrainRequest, rows: Rows, private: PrivateSteps) -> Weights:
     """Weights after these steps over the rows, with the loss of local_training.train."""
     weights = {name: array.astype(np.float64) for name, array in request.weights.items()}
     if request.shared_step:
-        shape = (len(HEADS), hidden_sizes(request.weights)[-1])
-        weights |= {f"{SHARED}.weight": np.zeros(shape), f"{SHARED}.bias": np.zeros(shape[0])}
+        weights = with_shared(weights)
     optimizer = AdamW(request.learning_rate, request.weight_decay)
     for _ in range(private.steps):
         chosen = rows.take(np.flatnonzero(sampled(len(rows.model), private.rate)))

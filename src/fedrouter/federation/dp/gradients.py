@@ -72,11 +72,11 @@ class _Layer:
         return _Layer(self.name, self.delta[chosen], self.inputs[chosen], self.has_bias)
 
     def squared_lengths(self) -> Floats:
-        return np.asarray((self.delta**2).sum(axis=1) * self._input_squares())
+        return np.asarray((self.delta**2).sum(axis=1) * self.input_squares())
 
     def sums(self, scale: Floats) -> dict[str, Integers]:
         """The sum over rows of the gradients times ``scale`` ``(n,)``."""
-        length = np.sqrt(self._input_squares())[:, None]
+        length = np.sqrt(self.input_squares())[:, None]
         # Both factors have at most length one, whatever was clipped, so no integer overflows.
         divided = self.inputs / np.where(length > 0, length, 1.0)
         constant = self.has_bias / np.where(length > 0, length, 1.0)
@@ -85,7 +85,7 @@ class _Layer:
         found = {f"{self.name}.weight": total[:, :-1]}
         return found | ({f"{self.name}.bias": total[:, -1]} if self.has_bias else {})
 
-    def _input_squares(self) -> Floats:
+    def input_squares(self) -> Floats:
         return np.asarray((self.inputs**2).sum(axis=1) + self.has_bias)
 
 
@@ -127,6 +127,50 @@ def clipped_sums(weights: Parameters, rows: Rows, clip_norm: float, heads_only: 
     for part in parts:
         sums |= part.take(kept).sums(scale[kept])
     return sums
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """About how many queries carry a gradient: of the network, of each model's heads ``(M,)``, of each hidden unit.
+
+    One over the largest share that a single query has of the sum of the lengths of the rows' gradients; infinite where
+    nothing moves. A row whose gradient is not finite has all of it.
+    """
+
+    whole: float
+    heads: Floats
+    units: Floats
+
+    @classmethod
+    def of(cls, weights: Parameters, rows: Rows, query: Integers, heads_only: bool = False) -> Carriers:
+        """Those of the rows, given the ``query`` ``(n,)`` of each."""
+        with np.errstate(all="ignore"):
+            parts = _backward(weights, rows, heads_only)
+            length = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))
+            by_unit = {
+                part.name: _carriers(np.abs(part.delta) * np.sqrt(part.input_squares())[:, None], query)
+                for part in parts
+                if isinstance(part, _Layer)
+            }
+        heads = np.minimum(*(by_unit.pop(head) for head in HEADS))
+        by_unit.pop(SHARED, None)
+        return cls(float(_carriers(length[:, None], query)[0]), heads, np.concatenate([*by_unit.values(), np.zeros(0)]))
+
+
+def _carriers(length: Floats, query: Integers) -> Floats:
+    """One over the largest share of a query in each column of lengths ``(n, k)``."""
+    length = np.nan_to_num(length, nan=1e300, posinf=1e300)
+    length = length / np.maximum(length.max(axis=0, initial=0.0), 1e-300)
+    shares = np.zeros((query.max(initial=-1) + 1, length.shape[1]))
+    np.add.at(shares, query, length)
+    largest = shares.max(axis=0, initial=0.0)
+    return np.where(largest > 0, shares.sum(axis=0) / largest, np.inf)
+
+
+def with_shared(weights: Parameters) -> dict[str, npt.NDArray[Any]]:
+    """Weights with the layer that all heads share, which starts at zero."""
+    shape = (len(HEADS), hidden_sizes(weights)[-1])
+    return {**weights, f"{SHARED}.weight": np.zeros(shape), f"{SHARED}.bias": np.zeros(shape[0])}
 
 
 def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer | _Norm]:

@@ -19,7 +19,7 @@ from fedrouter.federation.families.mlp_growth import add_clients, add_models
 from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
-from fedrouter.routers.mf import MFRouter
+from fedrouter.routers.mf import MFRouter, initial_projection
 from fedrouter.routers.mlp import PROJECTION, Weights, head_shapes
 
 
@@ -40,12 +40,10 @@ def learn(
 ) -> MFRouter:
     """Learn a router from the clients of a federation."""
     scale, dimension = ask_cost_scale(federation, pool)
-    draw = np.random.default_rng(derive(seed, "weights"))
-    # With this variance, the projection of a query of length one has length about one.
-    projection = draw.normal(0, settings.factors**-0.5, (settings.factors, dimension)).astype(np.float32)
+    origin = derive(seed, "weights")
     heads = {name: np.zeros(shape, np.float32) for name, shape in head_shapes(len(pool), settings.factors).items()}
-    weights: Weights = {PROJECTION: projection, **heads}
-    best = average_rounds(federation, pool, weights, scale, settings, seed, callback)
+    weights: Weights = {PROJECTION: initial_projection(dimension, settings.factors, origin), **heads}
+    best = average_rounds(federation, pool, weights, scale, settings, seed, callback, origin=origin)
     return MFRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
 
 

@@ -113,10 +113,11 @@ def learn(
 ) -> MLPRouter:
     """Learn a router from the clients of a federation."""
     scale, dimension = ask_cost_scale(federation, pool)
-    weights: Weights = initial_weights(dimension, settings.hidden, len(pool), derive(seed, "weights"))
+    origin = derive(seed, "weights")
+    weights: Weights = initial_weights(dimension, settings.hidden, len(pool), origin)
     if settings.zero_init_heads:
         weights = {name: np.zeros_like(a) if name.startswith(HEADS) else a for name, a in weights.items()}
-    best = average_rounds(federation, pool, weights, scale, settings, seed, callback)
+    best = average_rounds(federation, pool, weights, scale, settings, seed, callback, origin=origin)
     return MLPRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
 
 
@@ -128,11 +129,12 @@ def average_rounds(
     settings: MLPSettings,
     seed: int,
     callback: Callback,
-    **growth: Any,
+    **rest: Any,
 ) -> Weights:
     """Rounds of federated averaging from given weights; line numbers are Algorithm 1's.
 
-    ``growth`` goes into every :class:`TrainRequest`: what must not change while a router grows.
+    ``rest`` goes into every :class:`TrainRequest`: the seed of first weights, or what must not change while a router
+    grows.
     """
     averaged = best = weights
     least = np.inf
@@ -151,7 +153,8 @@ def average_rounds(
             derive(seed, "train", index),
             settings.shared_step,
             settings.validation_fraction,
-            **growth,
+            round=index,
+            **rest,
         )
         replies = federation.ask("train", request, to=active)  # lines 3-10, at the clients
         updates = [reply for reply in replies.values() if reply.rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 
 from fedrouter.errors import BadInput
@@ -26,14 +26,17 @@ class MinimumGroupSizes:
         that nothing is asked of fewer than ``1 / say`` queries, whatever features or routers are in the question;
         queries with more are left out. 1 turns the rule off. Not needed where secure aggregation hides the sums among
         those of other clients
+    step : behind a step of training: no query has more than ``1 / step`` of the gradient. Otherwise the client does
+        not train
     """
 
     cluster: int = 5
     cell: int = 5
     say: float = 0.2
+    step: int = 5
 
     def __post_init__(self) -> None:
-        for name, value in (("cluster", self.cluster), ("cell", self.cell)):
+        for name, value in (("cluster", self.cluster), ("cell", self.cell), ("step", self.step)):
             if value < 2:
                 raise BadInput(f"minimum group size {name}: expected at least 2 queries, got {value}")
         if not 0 < self.say <= 1:
@@ -86,6 +89,38 @@ class DifferentialPrivacy:
 
 
 @dataclass(frozen=True)
+class TrainingBounds:
+    """Settings of a training that a client accepts; see :mod:`fedrouter.federation.privacy.training`.
+
+    Parameters
+    ----------
+    epochs, batch_size, learning_rate, weight_decay, clip_norm, distillation, rounds : the most of each
+    least_batch, least_clip_norm : the least of each; every step has at least that many rows, or all there are
+    hidden : the most hidden units
+    largest_weight : the largest magnitude of a weight
+    rows : the most rows that a client is assumed to train on, which bounds how far a round can move the weights
+    """
+
+    epochs: int = 100
+    batch_size: int = 65_536
+    learning_rate: float = 0.1
+    weight_decay: float = 1.0
+    clip_norm: float = 100.0
+    distillation: float = 1000.0
+    rounds: int = 1000
+    least_batch: int = 5
+    least_clip_norm: float = 1e-3
+    hidden: int = 8192
+    largest_weight: float = 100.0
+    rows: int = 100_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not 0 < getattr(self, field.name) < inf:
+                raise BadInput(f"training, {field.name}: expected a number above 0, got {getattr(self, field.name)}")
+
+
+@dataclass(frozen=True)
 class PrivacyPolicy:
     """What a client requires before anything derived from its rows leaves.
 
@@ -94,12 +129,14 @@ class PrivacyPolicy:
     minimum_sizes : minimum group sizes behind centroids and sums; None sends sums over single rows, too
     secure_only : refuse to send a sum that secure aggregation does not mask
     differential_privacy : noise on every answer, within a budget; None sends exact sums
+    training : settings of a training that it accepts; None accepts all
     """
 
     minimum_sizes: MinimumGroupSizes | None = MinimumGroupSizes()
     secure_only: bool = False
     differential_privacy: DifferentialPrivacy | None = None
+    training: TrainingBounds | None = TrainingBounds()
 
 
-OPEN = PrivacyPolicy(minimum_sizes=None)
+OPEN = PrivacyPolicy(minimum_sizes=None, training=None)
 """No protection, for rows that stay with their owner: a router learned by one party, or an experiment."""

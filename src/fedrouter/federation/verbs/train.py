@@ -8,14 +8,17 @@ from typing import Annotated
 import numpy as np
 
 from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.accountant import Event
 from fedrouter.federation.dp.dp_sgd import PrivateSteps
 from fedrouter.federation.dp.dp_sgd import train as private_train
-from fedrouter.federation.dp.gradients import Rows
+from fedrouter.federation.dp.gradients import Carriers, Rows, with_shared
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SLACK, TOO_MANY, whole_number
+from fedrouter.federation.privacy.disclosure import DisclosureControl
+from fedrouter.federation.privacy.training import MOST_STEP
 from fedrouter.federation.secagg.encoding import Vector, flatten, unflatten
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
@@ -30,8 +33,9 @@ from fedrouter.federation.verbs.verb import (
 )
 from fedrouter.routers.mlp import HEADS, CostScale, Weights, outputs
 
-MOST_STEP = 10.0
-"""Learning rates that a weight may move in one step of AdamW; with its usual constants it stays below 7."""
+MORE_THAN_ONE = 1.5
+"""A unit whose gradient is carried by fewer queries is mostly moved by one: it has more than two thirds. In honest
+training with fifty rows and more there are hardly any: of hundreds of units the least has between 1.5 and 8."""
 WEIGHT_BITS = 32
 """For secure sums, rows times weight is rounded to a multiple of 2^-32. A mean weight is then off by at most 2^-33 over
 a client's mean number of rows, where float32 itself keeps a weight of 0.01 only to 2^-31."""
@@ -59,6 +63,8 @@ class TrainRequest(Request["Update"]):
     )
     anchored: Annotated[tuple[str, ...], "names of the models on which to stay close to it"] = ()
     distillation: Annotated[float, "weight of staying close to it in the loss"] = 0.0
+    round: Annotated[int, "index of the round"] = 0
+    origin: Annotated[int, "seed of the first round's weights; -1 if training continues a saved router"] = -1
 
     def check(self) -> None:
         self.require_weights(self.weights)
@@ -94,19 +100,62 @@ def answer(client: ClientView, request: TrainRequest) -> Update:
     rows = client.rows.with_cost_scale(request, request.models, request.scale)
     rows = rows.take(np.flatnonzero(~client.rows.validation(rows, request.held_out)))
     control = client.rows.control
-    if (control and not control.enough(rows)) or not len(rows):
+    if control:
+        rows = _carried(request, rows, control)
+    if not len(rows):
         return Update(request.returned_weights(), 0, 0.0)
+    trained = _rows(request, rows, rows.cost)
     from fedrouter.federation.local_training import train  # torch
 
     weights, loss = train(
         request,
-        rows.embeddings[rows.query],
-        rows.model,
-        rows.accuracy,
-        request.scale.normalised(rows.cost, rows.model),
+        trained.embeddings,
+        trained.model,
+        trained.accuracy,
+        trained.cost,
         derive(request.seed, client.name),
     )
     return Update(weights, len(rows), loss)
+
+
+def _rows(request: TrainRequest, rows: Evaluations, cost: Floats) -> Rows:
+    """The rows as training sees them."""
+    anchored = np.array([request.models.index(name) for name in request.anchored], np.int64)
+    frozen = outputs(request.base, rows.embeddings)[rows.query][:, :, anchored] if request.base else None
+    return Rows(
+        rows.embeddings[rows.query],
+        rows.model,
+        rows.accuracy,
+        request.scale.normalised(cost, rows.model),
+        anchored,
+        frozen,
+        request.distillation,
+    )
+
+
+def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureControl) -> Evaluations:
+    """The rows to train on: none if there are too few queries, or too few of them carry the first step.
+
+    Weights can be made for which one query alone has a gradient. Rows of a model whose head one query moves are left
+    out.
+    """
+    control.applied.add("step")
+    nothing = rows.take(np.zeros(0, np.int64))
+    if not control.enough(rows):
+        return nothing
+    weights = with_shared(request.weights) if request.shared_step else request.weights
+
+    def carriers(some: Evaluations) -> Carriers:
+        return Carriers.of(weights, _rows(request, some, some.cost), some.query, request.heads_only)
+
+    found = carriers(rows)
+    if (found.heads < MORE_THAN_ONE).any():
+        rows = rows.take(np.flatnonzero(found.heads[rows.model] >= MORE_THAN_ONE))
+        if not len(rows) or not control.enough(rows):
+            return nothing
+        found = carriers(rows)
+    moved = (found.units >= MORE_THAN_ONE).all() and (found.heads >= MORE_THAN_ONE).all()
+    return rows if moved and found.whole >= control.sizes.step else nothing
 
 
 def noisy_answer(rows: NoisyRows, request: TrainRequest) -> Update:
@@ -116,12 +165,7 @@ def noisy_answer(rows: NoisyRows, request: TrainRequest) -> Update:
     rows.charge(Event("gaussian", noise.multiplier, steps.steps, steps.rate))
     own = rows.validation(rows.of_models(request, request.models), request.held_out, chosen=False)
     cost = np.clip(own.cost, noise.least_cost, noise.largest_cost)
-    scaled = request.scale.normalised(cost, own.model)
-    anchored = np.array([request.models.index(name) for name in request.anchored], np.int64)
-    frozen = outputs(request.base, own.embeddings)[own.query][:, :, anchored] if request.base else None
-    embeddings = own.embeddings[own.query]
-    trained = Rows(embeddings, own.model, own.accuracy, scaled, anchored, frozen, request.distillation)
-    return Update(private_train(request, trained, steps), noise.rows, 0.0)
+    return Update(private_train(request, _rows(request, own, cost), steps), noise.rows, 0.0)
 
 
 def numbers(request: TrainRequest) -> int:
@@ -184,9 +228,9 @@ VERB = Verb(
     leaves="The network's weights after local steps, the number of rows, and the mean loss.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("cell",),
-        "enough different queries of each model and in total; no more than that, because weights can memorize single "
-        "rows (differential privacy or secure sums protect against this)",
+        ("cell", "step"),
+        "enough different queries of each model and in total, and of those that carry the gradient; no more than that, "
+        "because weights can memorize single rows (differential privacy or secure sums protect against this)",
     ),
     differential_privacy=NoisyMechanism(
         "clip_norm for each step (DP-SGD): the sum of the clipped gradients of a random sample of rows; always "
