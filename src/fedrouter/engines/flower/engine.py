@@ -74,10 +74,10 @@ class FlowerFederation(Middleware):
             waiting |= self._send([questions[index] for index in asked], names)
         while waiting:
             for arrived in self._link.pull(list(waiting), min(most, MOST_BYTES)):
-                name = waiting.pop(arrived.message_id, None)
-                if name is not None:
-                    own = [questions[index] for index in mine[name]]
-                    self._read(arrived, name, own, [replies[index] for index in mine[name]])
+                sender = waiting.pop(arrived.message_id, None)
+                if sender is not None:
+                    own = [questions[index] for index in mine[sender]]
+                    self._read(arrived, sender, own, [replies[index] for index in mine[sender]])
             elapsed = time.monotonic() - began
             if not waiting or elapsed >= self._timeout:
                 break
