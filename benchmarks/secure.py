@@ -1,140 +1,168 @@
-"""What secure aggregation costs: seconds and bytes for K-Means and the MLP, next to the same learning without it.
+"""What secure sums cost: ten real client processes, and up to a thousand simulated clients of which a tenth drops out.
 
-Writes docs/results/secure.md. Run with `.venv/bin/python benchmarks/secure.py [FILE]`. All clients live in one process;
-a client's seconds are those spent answering, the coordinator's are the rest. Bytes are those of arrays and scalars.
+Writes docs/results/secure.md. Run with `.venv/bin/python benchmarks/secure.py`. Simulated clients live in one process:
+a client's seconds are those spent answering, the coordinator's are the rest; bytes are those of arrays and scalars. Of
+the clients that drop out, a third does so before masking, a third while the masked vectors are sent, and a third after.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import platform
 import sys
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 import numpy as np
 
+from federation import Deployment
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.message import Message, Reply, Request
-from fedrouter.federation.secagg.server import Secure
-from fedrouter.routers.base import Router
+from fedrouter.federation.federation import Question
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.secagg.graph import peers
+from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-SIZES, TIMES = (10, 30), 3
+PROCESSES, SIZES, CENTRES = 10, (10, 100, 300, 1000), 20
+DROPPING = ("shares", "masked", "unmask")
 
 
-@dataclass
-class Spent:
-    """Over a whole learning: questions, seconds in clients, bytes to and from all of them."""
+class Lossy(LocalFederation):
+    """Loses the replies of some clients at some steps; measures time and bytes."""
 
-    questions: int = 0
-    answering: float = 0.0
-    down: int = 0
-    up: int = 0
-    seconds: float = field(default=0.0)
-
-
-class TimedClient(Client):
-    """Adds what it spends to ``spent``; what it asks itself meanwhile is part of that."""
-
-    spent: Spent
-    busy = False
-
-    def answer(self, verb: str, request: Message, hidden: bool = False) -> Message:
-        if self.busy:
-            return super().answer(verb, request, hidden)
-        self.busy, start = True, time.perf_counter()
-        reply = super().answer(verb, request, hidden)
-        self.busy = False
-        self.spent.answering += time.perf_counter() - start
-        return reply
-
-
-class Counted(LocalFederation):
-    """Counts what crosses."""
-
-    def __init__(self, clients: Sequence[TimedClient], spent: Spent) -> None:
+    def __init__(self, clients: Sequence[Client], lost: Mapping[str, set[str]]) -> None:
         super().__init__(clients)
-        self.spent = spent
-        for client in clients:
-            client.spent = spent
+        self._lost = lost
+        self.answering = 0.0
+        self.exchanges = 0
+        self.down: dict[str, int] = defaultdict(int)
+        self.up: dict[str, int] = defaultdict(int)
+
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        self.exchanges += 1
+        return super().ask_all(questions, to)
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        replies = super().ask(verb, payload, to)
-        self.spent.questions += 1
-        self.spent.down += payload.size * len(self.clients() if to is None else to)
-        self.spent.up += sum(reply.size for reply in replies.values())
-        return replies
+        gone = (
+            set().union(*(self._lost.get(step, set()) for step in DROPPING[: DROPPING.index(verb)]))
+            if (verb in DROPPING)
+            else set()
+        )
+        there = [name for name in (self.clients() if to is None else to) if name not in gone]
+        start = time.perf_counter()
+        replies = super().ask(verb, payload, there)
+        self.answering += time.perf_counter() - start
+        for name in there:
+            self.down[name] += payload.size
+            self.up[name] += replies[name].size
+        return {name: reply for name, reply in replies.items() if name not in self._lost.get(verb, set())}
 
 
-def learned(family: str, evaluations: Evaluations, size: int, secure: bool) -> tuple[Router, Spent]:
-    """A router, and what learning it took."""
-    spent = Spent()
-    clients = [TimedClient(data.name, data.train) for data in partition(evaluations, size)]
-    federation = Counted(clients, spent)
-    entry = FAMILIES[family]
+def simulated(evaluations: Evaluations, size: int, dropped: bool) -> str:
+    """One secure sum of K-Means' statistics over so many clients, as a line of the table."""
+    clients = [Client(data.name, data.train, OPEN) for data in partition(evaluations, size)]
+    names = sorted(client.name for client in clients)
+    draw = np.random.default_rng(0).permutation(names)[: len(names) // 10 if dropped else 0]
+    lost = {step: set(part.tolist()) for step, part in zip(DROPPING, np.array_split(draw, 3), strict=True)}
+    centres = evaluations.embeddings[:: evaluations.queries // CENTRES][:CENTRES]
+    request = StatisticsRequest(centres, evaluations.pool.names)
+    federation = Lossy(clients, lost)
+    secure = Secure(federation, prepared=1)
     start = time.perf_counter()
-    router = entry.learn(Secure(federation) if secure else federation, evaluations.pool, entry.settings())
-    spent.seconds = time.perf_counter() - start
-    return router, spent
+    total = secure.ask("statistics", request)[EVERYONE]
+    seconds = time.perf_counter() - start
+    plain = LocalFederation(clients).ask("statistics", request, secure.answered)
+    expected = reduce(add, plain.values())
+    same = total.pack()[0].keys() == expected.pack()[0].keys() and all(
+        array.tobytes() == expected.pack()[0][name].tobytes() for name, array in total.pack()[0].items()
+    )
+    cells = [f"{size:,}", str(peers(size)), f"{len(draw):,}", f"{len(secure.answered):,}", str(federation.exchanges)]
+    cells += [f"{federation.answering / size:.3f}", f"{seconds - federation.answering:.2f}"]
+    cells += [f"{np.mean([way[name] for name in names]) / 1000:,.0f}" for way in (federation.up, federation.down)]
+    line = f"| {' | '.join(cells)} | {'yes' if same else 'NO'} |"
+    print(line, file=sys.stderr)
+    return line
 
 
-def rows(family: str, evaluations: Evaluations, size: int) -> list[str]:
-    """Both ways, taking turns, and how far their routers' predictions are apart."""
-    runs: dict[bool, list[tuple[Router, Spent]]] = {False: [], True: []}
-    for _ in range(TIMES):
-        for secure, found in runs.items():
-            found.append(learned(family, evaluations, size, secure))
-    some = evaluations.embeddings[:500]
-    plain, hidden = (runs[secure][0][0].estimate(some) for secure in (False, True))
-    apart = max(np.nanmax(np.abs(getattr(plain, n) - getattr(hidden, n))) for n in ("accuracy", "cost"))
+def processes(data: Path) -> list[str]:
+    """Real processes over TLS: K-Means and `auto`, by default and with `--plain`."""
     lines = []
-    for secure, found in runs.items():
-        spent = [one for _, one in found]
-        each = median(one.answering for one in spent) / size
-        server = median(one.seconds - one.answering for one in spent)
-        sent, received = (getattr(spent[0], way) / size / 1e6 for way in ("up", "down"))
-        cells = [family, str(size), "secure" if secure else "plain", str(spent[0].questions)]
-        cells += [f"{number:.2f}" for number in (each, server, sent, received)]
-        lines.append(f"| {' | '.join(cells)} | {f'{apart:.1g}' if secure else ''} |")
-        print(lines[-1], file=sys.stderr)
+    for option in ([], ["--plain"]):
+        with tempfile.TemporaryDirectory() as folder:
+            deployment = Deployment(Path(folder), data, PROCESSES, 0.0)
+            try:
+                for router in ("kmeans", "auto"):
+                    row = deployment.run(router, option)
+                    cells = [router, "plain" if option else "secure", str(row["exchanges"]), f"{row['seconds']:.1f}"]
+                    cells += [f"{row[way] / 1000:,.0f}" for way in ("from_client", "to_client")]
+                    lines.append(f"| {' | '.join(cells)} | {'yes' if row['same'] else 'NO'} |")
+                    print(lines[-1], file=sys.stderr)
+            finally:
+                deployment.stop()
     return lines
 
 
-def main(path: Path) -> None:
-    evaluations = read(path).evaluations
-    for family in ("kmeans", "mlp"):  # imports are not what is measured
-        learned(family, evaluations.take(np.arange(2000)), 6, secure=True)
-    lines = [line for size in SIZES for family in ("kmeans", "mlp") for line in rows(family, evaluations, size)]
-    page = f"""# What secure aggregation costs
-
-{path.stem}: {evaluations.queries:,} queries, {len(evaluations.pool)} models, width {evaluations.dimension}.
-Default settings of both families, minimum group sizes on, all clients in one process on one thread of a shared machine;
-medians of {TIMES} runs, plain and secure alternating. Seconds and megabytes are totals of the learning, averaged per
-client; the coordinator's seconds are all time not spent in clients.
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA / "mmlu_pro.parquet", help="divided among simulated clients")
+    parser.add_argument("--real-data", type=Path, default=DATA / "routerbench_subset.parquet")
+    given = parser.parse_args()
+    evaluations = read(given.data).evaluations
+    simulated(evaluations.take(np.arange(2000)), 10, True)  # imports are not what is measured
+    crowd = [simulated(evaluations, size, dropped) for size in SIZES for dropped in (False, True)]
+    real = processes(given.real_data)
+    numbers = CENTRES * len(evaluations.pool) * 11
+    heading = "clients | peers | drop out | in the total | exchanges | s, client | s, coordinator"
+    page = f"""# What secure sums cost
 
     .venv/bin/python benchmarks/secure.py
 
-| family | clients | sums | requests | s, client | s, coordinator | MB sent, client | MB received, client | difference |
-|---|---|---|---|---|---|---|---|---|
-{chr(10).join(lines)}
+One run each, on {os.cpu_count()} cores ({platform.machine()}) shared with other work: bytes, exchanges and totals are
+exact, seconds are not.
 
-"Difference" is the largest difference of an estimate (accuracy or dollars) between the two routers over 500 queries.
-Each request is one round trip over the network: secure aggregation needs four for each request for sums.
-Of the bytes that a client receives under secure aggregation, every client gets every sealed share (148 bytes for each
-pair of clients), so this part grows with the square of their number; the coordinator's time to combine shares, with the
-cube.
+## Ten real processes
+
+{PROCESSES} client processes and a coordinator over TLS on one machine, {given.real_data.stem},
+`fedrouter federation run` with its defaults (secure sums) and with `--plain`. Bytes are those on the wire, with TLS and
+Flower's own messages, averaged over the clients.
+
+| router | sums | exchanges | s | KB sent, client | KB received, client | bundle as in process |
+|---|---|---|---|---|---|---|
+{chr(10).join(real)}
+
+Set-up travels with questions that need no masks; then each sum takes two exchanges, whatever number of questions it
+answers. Where clients have exchanged public keys, each sum takes one more.
+
+## A thousand simulated clients
+
+One sum, K-Means' statistics around {CENTRES} centres ({numbers:,} numbers, {8 * numbers / 1000:,.0f} KB), with its
+set-up, over {given.data.stem} divided among all clients. "Peers" is how many clients each client picks to share masks
+with and to hold its secrets. Of those that drop out, a third does so before masking, a third while masked vectors are
+sent, a third after. "In the total" are those whose vector arrived; "equal" is to their plain total, to the bit.
+
+| {heading} | KB sent, client | KB received, client | equal |
+|---|---|---|---|---|---|---|---|---|---|
+{chr(10).join(crowd)}
+
+A client's masks, shares and their bytes grow with the logarithm of the number of clients, the coordinator's work with
+their number times that. What a client receives also has everybody's public keys, 64 bytes and a name each.
 """
     (PROJECT / "docs" / "results" / "secure.md").write_text(page)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else DATA / "mmlu_pro.parquet")
+    main()

@@ -245,6 +245,73 @@ def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_
     assert not (tmp_path / "two" / "bundle").exists()
 
 
+@pytest.mark.parametrize(
+    ("family", "exchanges"),
+    [
+        ("kmeans", [["hello", "keys"], ["cluster", "shares"], ["deliver", "masked"], ["unmask"]]),
+        (
+            "auto",
+            [
+                ["hello", "keys"],
+                ["cluster", "shares"],
+                ["deliver", "masked"],
+                *[["unmask"], ["masked"]] * 2,
+                ["unmask"],
+            ],
+        ),
+    ],
+)
+def test_a_run_with_secure_sums_takes_few_exchanges(tmp_path, family, exchanges):
+    """Two for each set of sums that depends on the totals before; setting up takes none of its own."""
+    wire = ListsExchanges(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "abcd")
+    done(Job(family=family, secure=2 / 3), wire, tmp_path)
+    assert wire.exchanges == exchanges
+
+
+class ListsExchanges(LocalFederation):
+    """Lists the verbs of each exchange."""
+
+    def __init__(self, clients):
+        super().__init__(clients)
+        self.exchanges = []
+
+    def ask_all(self, questions, to=None):
+        self.exchanges.append(list(dict.fromkeys(question.verb for question in questions)))
+        return super().ask_all(questions, to)
+
+
+class Died(Exception):
+    """The coordinator was killed."""
+
+
+class Dies(LocalFederation):
+    """The coordinator is killed at one step: before it asks, or after the clients have answered."""
+
+    def __init__(self, clients, step, answered):
+        super().__init__(clients)
+        self.step, self.answered = step, answered
+
+    def ask(self, verb, payload, to=None):
+        if verb != self.step:
+            return super().ask(verb, payload, to)
+        if self.answered:
+            super().ask(verb, payload, to)
+        raise Died
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("step", ["keys", "shares", "deliver", "masked", "unmask"])
+def test_a_coordinator_killed_at_any_step_of_secure_sums_resumes_to_the_same_router(tmp_path, step, answered):
+    job = replace(KMEANS, secure=2 / 3)
+    done(job, federation(), tmp_path / "undisturbed")
+    clients = list(federation()._clients.values())
+    with pytest.raises(Died):
+        done(job, Dies(clients, step, answered), tmp_path / "killed")
+    done(job, LocalFederation(clients), tmp_path / "killed")
+    arrays = [(tmp_path / run / "bundle/router.safetensors").read_bytes() for run in ("undisturbed", "killed")]
+    assert arrays[0] == arrays[1]
+
+
 class Asked(LocalFederation):
     """Lists the verbs that were asked."""
 

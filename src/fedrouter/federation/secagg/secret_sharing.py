@@ -5,7 +5,8 @@ polynomial, of which each holder gets one value. The digest makes shares that do
 shared like the rest and reveals nothing on its own.
 
 Written here because the time counts: a coordinator combines one secret for each client. PyCryptodome's Shamir, which
-works in GF(2^128) bit by bit, took 25 s where this takes 0.03 s (30 clients, 21 shares each).
+works in GF(2^128) bit by bit, took 26 s where this took 0.07 s (30 secrets, each split into 30 shares and combined from
+21, on one core).
 """
 
 from __future__ import annotations
