@@ -21,7 +21,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.frontier import sweep
+from fedrouter.frontier import mix, sweep
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
@@ -32,6 +32,7 @@ ROUTERS = {
     "paper mlp, 10 rounds": ("mlp", MLPSettings.paper(rounds=10)),
     "query_blind": ("query_blind", FAMILIES["query_blind"].settings()),
 }
+COLUMNS = (*ROUTERS, "mix")
 
 
 def measure(evaluations: Evaluations, seed: int, **split: object) -> dict[str, float]:
@@ -39,12 +40,12 @@ def measure(evaluations: Evaluations, seed: int, **split: object) -> dict[str, f
     federation = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth = test.grid()
-    return {
-        name: sweep(
-            FAMILIES[family].learn(federation, evaluations.pool, settings, seed).estimate(test.embeddings), truth
-        ).measures.aiq
+    learned = {
+        name: FAMILIES[family].learn(federation, evaluations.pool, settings, seed)
         for name, (family, settings) in ROUTERS.items()
     }
+    found = {name: sweep(router.estimate(test.embeddings), truth) for name, router in learned.items()}
+    return {name: frontier.measures.aiq for name, frontier in (found | {"mix": mix(truth)}).items()}
 
 
 def main() -> None:
@@ -65,13 +66,13 @@ def main() -> None:
         "",
         "    .venv/bin/python benchmarks/unseen.py",
         "",
-        f"| | {' | '.join(ROUTERS)} |",
-        f"|---|{'---|' * len(ROUTERS)}",
+        f"| | {' | '.join(COLUMNS)} |",
+        f"|---|{'---|' * len(COLUMNS)}",
     ]
     for case, (evaluations, split) in cases.items():
         found = [measure(evaluations, seed, **split) for seed in range(10, 10 + SEEDS)]
         cells = []
-        for name in ROUTERS:
+        for name in COLUMNS:
             gaps = np.array([run["auto"] - run[name] for run in found])
             half = stats.t.ppf(0.975, SEEDS - 1) * gaps.std(ddof=1) / np.sqrt(SEEDS)
             paired = "" if name == "auto" else f" ({gaps.mean():+.3f} ± {half:.3f})"

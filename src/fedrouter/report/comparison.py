@@ -90,7 +90,7 @@ HEADER = [
     "auc",
     "own auc",
     "top acc.",
-    f"$ per {PER:,} queries",
+    f"$ per {PER:,}",
 ]
 SHORT = [0, 1, 2, 3, 4, 5, 8]
 """Indices of the columns that fit a terminal."""
@@ -132,7 +132,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
         "toss between settings of λ reaches; 95% for and 100% for are the share of the best model's price at which it "
         "reaches that share of its accuracy. mix is the coin toss between single models: a router below it is not "
         "worth having. auc is the paper's area, over each curve's own cost range. 'own' is the mean over clients on "
-        "their own test queries.",
+        f"their own test queries. $ per {PER:,}: cost of {PER:,} queries at the two ends of the curve.",
         "soft",
     )
     page.heading("Clients")
