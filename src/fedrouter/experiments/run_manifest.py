@@ -25,6 +25,7 @@ class RunManifest:
     same: Mapping[str, Any]
     settings: Mapping[str, Any]
     rows_per_cell: Mapping[str, float]
+    device: str
     versions: Mapping[str, str]
 
     @classmethod
@@ -37,17 +38,17 @@ class RunManifest:
             "encoder": world.dataset.encoder.name,
             "rounds": world.rounds,
             "encode": world.encode,
-            "device": device,
             "protocol": world.protocol.to_json(),
             "settings_digest": digest(settings),
         }
-        return cls(same, settings, rows_per_cell(world), _versions())
+        return cls(same, settings, rows_per_cell(world), device, _versions())
 
     def to_json(self) -> dict[str, Any]:
         return {
             **self.same,
             "settings": self.settings,
             "rows_per_cell": self.rows_per_cell,
+            "device": self.device,
             "versions": self.versions,
         }
 

@@ -94,6 +94,7 @@ class RunSettings:
         own = settings_of(unit.family, self.rounds, self.changes).to_json() if unit.family else {}
         shared = {name: value for name, value in self.same.items() if name != "settings_digest"}
         made_by = {"measurement": measurement.name, "version": measurement.version, "code": code_digest()}
+        made_by["device"] = self.device if _trained(unit.family) else "any"
         return digest({**shared, **made_by, "family": unit.family, "settings": own, "seed": unit.seed})
 
     def document(self, unit: Unit) -> Document | None:
