@@ -31,6 +31,7 @@ REFUSALS = {
     "secure_sum": "it does not take part in this secure sum",
     "question": "the question does not follow from the run",
     "training": "the settings or the weights of this training are not what it accepts",
+    "questions": "it has answered as many questions of this kind as it answers in a day",
     "version": "it speaks another wire format than the coordinator",
 }
 """Why a client refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there."""

@@ -16,7 +16,7 @@ from fedrouter.federation.dp.repeats import released_again
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Reply, Request
 from fedrouter.federation.privacy.disclosure import DisclosureControl
-from fedrouter.federation.privacy.memory import Memory, ShortMemory
+from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.privacy.training import check_training
@@ -110,20 +110,43 @@ class Client:
         asked = verb_named(verb)
         if not isinstance(request, asked.request):
             raise BadMessage(f"{verb}: expected {asked.request.__name__}, got {type(request).__name__}")
-        if self.privacy.secure_only and isinstance(asked.secure_sum, SecureSum) and not hidden:
-            raise Refused(f"{verb}: client {self.name} answers it under secure aggregation only", "secure_only")
-        return cast(Reply, self._answered(asked, request, hidden, relaxed=hidden))
+        return cast(Reply, self._recorded(asked, request, hidden, lambda: hidden))
 
     def reply_to_mask(self, verb: str, request: Request[Any]) -> Message:
         """The reply to a question under masks, which must follow from what was shown of the run."""
         run, asked = self._rederivation, verb_named(verb)
-        if run is None:
-            return self._answered(asked, request, hidden=True, relaxed=True)
-        # Of a run that is not shown, such as one that extends a router, only sums can be checked by themselves.
-        checked = isinstance(asked.disclosure, MinimumSizes) and verb != "train"
-        if not run.derives(verb, request) if run.open else not checked:
-            raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run so far", "question")
-        return self._answered(asked, request, hidden=True, relaxed=run.open)
+
+        def follows() -> bool:
+            # Of a run that is not shown, such as one that extends a router, only sums can be checked by themselves.
+            checked = isinstance(asked.disclosure, MinimumSizes) and verb != "train"
+            if run and not (run.derives(verb, request) if run.open else checked):
+                raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run", "question")
+            return run is None or run.open
+
+        return self._recorded(asked, request, True, follows)
+
+    def _recorded(
+        self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, rule: Callable[[], bool]
+    ) -> Message:
+        """The reply, after every check of the question itself; the question is recorded with what became of it.
+
+        ``rule`` says whether the answer is hidden so well that single queries may have any say in it, or refuses.
+        """
+        reads = isinstance(asked.disclosure, MinimumSizes)
+        outcome = REFUSED
+        try:
+            if self.privacy.secure_only and isinstance(asked.secure_sum, SecureSum) and not hidden:
+                raise Refused(
+                    f"{asked.name}: client {self.name} answers it under secure aggregation only", "secure_only"
+                )
+            most = self.privacy.questions_a_day
+            if reads and self._memory.times_answered(asked.name, 24) >= most:
+                raise Refused(f"{asked.name}: client {self.name} has answered it {most} times in a day", "questions")
+            reply = self._answered(asked, request, hidden, rule())
+            outcome = MASKED if hidden else SENT
+        finally:
+            self._memory.asked(asked.name, request, outcome, whole=reads)
+        return reply
 
     def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, relaxed: bool) -> Message:
         """The reply; ``relaxed`` where a sum needs no more say of single queries to be limited."""

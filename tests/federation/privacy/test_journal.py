@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
-from fedrouter.errors import BadInput
+from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
@@ -185,3 +186,63 @@ def test_what_is_no_journal_is_refused(tmp_path):
 def test_a_message_that_was_never_sent_is_refused(journal):
     with pytest.raises(BadInput, match="no message number 4"):
         journal.message(4)
+
+
+def test_every_question_is_written_down_with_what_became_of_it(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    client = Client("one", drawn_evaluations(), PrivacyPolicy(secure_only=True), memory=journal)
+    client.answer("cluster", ClusterRequest(4, 1, 5, 7))
+    with pytest.raises(Refused, match="secure aggregation only"):
+        client.answer("cost_scale", CostScaleRequest(MODELS))
+    client.reply_to_mask("cost_scale", CostScaleRequest(MODELS, fold=1))
+    asked = list(journal.questions())
+    assert [(one.verb, one.outcome) for one in asked] == [
+        ("cluster", "sent"),
+        ("cost_scale", "refused"),
+        ("cost_scale", "masked"),
+    ]
+    assert ClusterRequest.unpack(journal.question(1)[1]).seed == 7
+    assert journal.verify() == 1
+    with sqlite3.connect(journal.path) as database:
+        with pytest.raises(sqlite3.IntegrityError, match="cannot be changed"):
+            database.execute("UPDATE asked SET outcome = 'sent'")
+        database.execute("DROP TRIGGER asked_is_never_changed")
+        database.execute("UPDATE asked SET outcome = 'sent' WHERE number = 2")
+    database.close()
+    with pytest.raises(BadInput, match="question 2 is missing or is not as it was written down"):
+        journal.verify()
+    journal.close()
+
+
+def test_a_client_answers_so_many_questions_of_a_kind_in_a_day(tmp_path):
+    for memory in (None, Journal(tmp_path / "journal.sqlite")):
+        client = Client("one", drawn_evaluations(), PrivacyPolicy(questions_a_day=2), memory=memory)
+        for fold in range(2):
+            client.answer("cost_scale", CostScaleRequest(MODELS, fold=fold))
+        with pytest.raises(Refused, match="answered it 2 times in a day"):
+            client.answer("cost_scale", CostScaleRequest(MODELS, fold=2))
+        client.answer("cluster", ClusterRequest(4, 1, 5, 0))
+        if memory:
+            memory.close()
+
+
+def test_a_journal_of_a_version_without_questions_is_read(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    journal.sent("cluster", message())
+    journal.close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE asked")
+    database.close()
+    old = Journal(path, reading=True)
+    assert old.verify() == 1
+    assert list(old.questions()) == []
+    with pytest.raises(BadInput, match="no question number 1"):
+        old.question(1)
+    old.close()
+
+
+@pytest.mark.parametrize("setting", [{"least_cohort": 2}, {"cohort_gap": -1}, {"questions_a_day": 0}])
+def test_impossible_settings_are_refused(setting):
+    with pytest.raises(BadInput, match=f"privacy, {next(iter(setting))}: expected a whole number"):
+        PrivacyPolicy(**setting)

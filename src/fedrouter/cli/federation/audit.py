@@ -1,4 +1,4 @@
-"""`fedrouter audit`: what a client has sent, message by message, from its own journal."""
+"""`fedrouter audit`: what a client was asked and what it has sent, message by message, from its own journal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
-    from fedrouter.federation.privacy.journal import Journal, Sent
+    from fedrouter.federation.privacy.journal import Asked, Journal, Sent
 
 MOST_SHAPES = 2
 """Number of shapes in a line of the table; a network has many more."""
@@ -31,22 +31,29 @@ NOT_COVERED = (
 def audit(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="A client's state directory, or its journal.sqlite.")],
     show: Annotated[int | None, typer.Option("--show", metavar="N", help="One message, whole.")] = None,
+    asked: Annotated[int | None, typer.Option("--asked", metavar="N", help="One question, whole.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="With --show: write its arrays to this .npz and the rest beside it.")
+        Path | None,
+        typer.Option("--out", help="With --show or --asked: write its arrays to this .npz and the rest beside it."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List every message a client has sent: when, what kind, how large, and what it spent of the privacy budget."""
+    """List every question a client was asked and every message it has sent: when, what kind, how large, what became of
+    it, and what it spent of the privacy budget."""
     from fedrouter.federation.privacy.journal import Journal
 
-    if out is not None and show is None:
-        raise BadInput("--out goes with --show N")
+    if out is not None and show is None and asked is None:
+        raise BadInput("--out goes with --show N or --asked N")
+    if show is not None and asked is not None:
+        raise BadInput("--show and --asked: choose one")
     journal = Journal(path / "journal.sqlite" if path.is_dir() else path, reading=True)
     try:
         # Verified first: a journal that was tampered with is not worth reading.
         messages = journal.verify()
         entries = list(journal.entries())
-        if show is None:
+        if asked is not None:
+            _show_question(journal, asked, out, Voice(as_json))
+        elif show is None:
             _list(journal, entries, messages, Voice(as_json))
         else:
             _show(journal, entries, show, out, Voice(as_json))
@@ -73,6 +80,12 @@ def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) ->
     everything = sum(one.bytes for one in entries)
     voice.say("")
     voice.table(["verb", "messages", "bytes"], [*lines, ["all", f"{messages:,}", f"{everything:,}"]])
+    questions = list(journal.questions())
+    voice.say("")
+    voice.table(
+        ["", "asked (UTC)", "verb", "bytes", "outcome"],
+        [[str(one.number), _time(one), plain(one.verb), f"{one.bytes:,}", plain(one.outcome)] for one in questions],
+    )
     last = entries[-1].chain if entries else ""
     voice.say(f"\nAll {messages:,} messages are as they were written down: the chain of fingerprints holds.")
     voice.say(f"Last fingerprint: {last or 'none yet'}")
@@ -89,6 +102,7 @@ def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) ->
             "last_fingerprint": last,
             "totals": totals,
             "sent": [_entry(one) for one in entries],
+            "asked": [asdict(one) for one in questions],
         }
     )
 
@@ -116,6 +130,33 @@ def _show(journal: Journal, entries: list[Sent], number: int, out: Path | None, 
         voice.say("Written: " + plain(", ".join(files)))
     arrays = {name: {"kind": kind, "shape": list(v.shape), "values": v.tolist()} for name, kind, v in parts}
     voice.result({**_entry(one), "verified": True, "scalars": scalars, "arrays": arrays, "files": files})
+
+
+def _show_question(journal: Journal, number: int, out: Path | None, voice: Voice) -> None:
+    verb, (arrays, text) = journal.question(number)
+    one = next(one for one in journal.questions() if one.number == number)
+    scalars = json.loads(text)
+    voice.say(f"Question {number}, {plain(verb)}, asked {_time(one)} UTC, {one.bytes:,} bytes, {plain(one.outcome)}")
+    voice.say(f"Digest {one.digest}")
+    for name, value in scalars.items():
+        voice.say(f"{plain(name)}: {plain(value)}")
+    shown = {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
+    if shown:
+        voice.table(
+            ["", "kind", "shape", "least", "mean", "most"],
+            [[plain(name), str(a.dtype), _sized(a.shape), *_range(a)] for name, a in shown.items()],
+        )
+    files = _write(out, arrays, {**asdict(one), "scalars": scalars}) if out is not None else []
+    if files:
+        voice.say("Written: " + plain(", ".join(files)))
+    voice.result(
+        {
+            **asdict(one),
+            "scalars": scalars,
+            "arrays": {name: {"kind": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
+            "files": files,
+        }
+    )
 
 
 def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:
@@ -172,7 +213,7 @@ def _epsilon(one: Sent) -> str:
     return f"{spent['epsilon']:.3g}" if spent else ""
 
 
-def _time(one: Sent) -> str:
+def _time(one: Sent | Asked) -> str:
     return plain(one.time[:19].replace("T", " "))
 
 

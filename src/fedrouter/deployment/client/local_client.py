@@ -17,6 +17,7 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy, TrainingBounds
+from fedrouter.federation.rederivation import Rederivation
 
 if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig
@@ -29,6 +30,10 @@ POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "noise": ("differential_privacy", DifferentialPrivacy),
     "secure_only": ("secure_only", bool),
     "training": ("training", TrainingBounds),
+    "least_cohort": ("least_cohort", int),
+    "cohort_gap": ("cohort_gap", int),
+    "questions_a_day": ("questions_a_day", int),
+    "rederive": ("rederive", bool),
 }
 """Keys of "privacy" in client.json, with the field of :class:`PrivacyPolicy` and its type."""
 
@@ -89,16 +94,18 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
     directory = open_client(path)
     config = directory.config()
     evaluations, encoder = evaluations_of(config)
+    privacy = privacy_of(config)
     return RecordingClient(
         RefusalLog(directory.refusals),
         config.name,
         evaluations,
-        privacy_of(config),
+        privacy,
         journal or Journal(directory.journal),
         encoder=encoder.name,
         normalised=encoder.normalised,
         identity=identity_of(directory),
         weights=encoder.weights,
+        rederivation=Rederivation(config.name) if privacy.rederive else None,
     )
 
 
@@ -108,7 +115,7 @@ def privacy_of(config: ClientConfig) -> PrivacyPolicy:
     try:
         for key, value in config.privacy.items():
             field, kind = POLICY_KEYS[key]
-            if kind is not bool and value is not None:
+            if kind not in (bool, int) and value is not None:
                 parts = {part: tuple(inner) if isinstance(inner, list) else inner for part, inner in value.items()}
                 value = kind(**parts)
             given[field] = value

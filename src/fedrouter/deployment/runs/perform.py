@@ -19,6 +19,7 @@ from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, require_quorum
+from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
@@ -37,7 +38,8 @@ def perform(
     rejected = rejected or log.dropped
     if (folder / RESULT).exists():
         return dict(json.loads((folder / RESULT).read_bytes()))
-    kept = Checkpointed(_protected(job, federation, rejected), folder / CHECKPOINT)
+    transcript = Transcript()
+    kept = Checkpointed(_protected(job, federation, rejected, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
     handshake = shake_hands(kept, rejected, base.encoder if base else None)
     tally = Tally(handshake.federation)
@@ -50,7 +52,9 @@ def perform(
     settings = _settings(job, base)
     _require_budgets(job, handshake, settings)
     log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
-    router = _learn(job, tally, pool, settings, base, log)
+    if job.operation == "learn":
+        transcript.begin(job.family, settings.to_json(), job.seed, pool, tally.clients())
+    router = _learn(job, Recorded(tally, transcript), pool, settings, base, log)
     if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
         save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
     written = load(folder / BUNDLE)
@@ -70,8 +74,11 @@ def perform(
     return result
 
 
-def _protected(job: Job, federation: Federation, rejected: Report) -> Federation:
-    """Validate every reply, stop below the quorum, and combine replies as the job says."""
+def _protected(job: Job, federation: Federation, rejected: Report, transcript: Transcript) -> Federation:
+    """Validate every reply, stop below the quorum, and combine replies as the job says.
+
+    Clients are shown what was asked and answered only where it is totals.
+    """
     validated = Quorum(Checked(federation, rejected), job.quorum)
     if job.operation == "remove_clients":
         return validated  # what is subtracted must be what was added, of each client, unchanged
@@ -82,7 +89,7 @@ def _protected(job: Job, federation: Federation, rejected: Report) -> Federation
     if job.secure is not None:
         from fedrouter.federation.secagg.server import Secure
 
-        return Secure(validated, job.secure)
+        return Shown(Secure(validated, job.secure), transcript)
     return validated
 
 

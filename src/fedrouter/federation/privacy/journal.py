@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.errors import BadInput
-from fedrouter.federation.message import Message, Packed
-from fedrouter.federation.privacy.memory import Arrays
+from fedrouter.federation.message import Message, Packed, packed_digest
+from fedrouter.federation.privacy.memory import REFUSED, Arrays
 from fedrouter.files import append_to
 
 TABLES = """
@@ -34,9 +34,19 @@ CREATE TRIGGER IF NOT EXISTS sent_is_never_changed BEFORE UPDATE ON sent
     BEGIN SELECT RAISE(ABORT, 'what was sent cannot be changed'); END;
 CREATE TRIGGER IF NOT EXISTS sent_is_never_deleted BEFORE DELETE ON sent
     BEGIN SELECT RAISE(ABORT, 'what was sent cannot be deleted'); END;
+CREATE TABLE IF NOT EXISTS asked (
+    number INTEGER PRIMARY KEY, time TEXT NOT NULL, verb TEXT NOT NULL, bytes INTEGER NOT NULL, outcome TEXT NOT NULL,
+    digest TEXT NOT NULL, scalars TEXT NOT NULL, arrays BLOB NOT NULL, chain TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS asked_by_verb ON asked (verb, time);
+CREATE TRIGGER IF NOT EXISTS asked_is_never_changed BEFORE UPDATE ON asked
+    BEGIN SELECT RAISE(ABORT, 'what was asked cannot be changed'); END;
+CREATE TRIGGER IF NOT EXISTS asked_is_never_deleted BEFORE DELETE ON asked
+    BEGIN SELECT RAISE(ABORT, 'what was asked cannot be deleted'); END;
 CREATE TABLE IF NOT EXISTS memory (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, arrays BLOB NOT NULL);
 """
 COLUMNS = "number, time, verb, bytes, shapes, spent, scalars, arrays, chain"
+QUESTION = "number, time, verb, bytes, outcome, digest, scalars, arrays, chain"
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,20 @@ class Sent:
     spent: str
     chain: str
     """Hash of this message and all before it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question: time, verb, size, what became of it, and the digest of its content."""
+
+    number: int
+    time: str
+    verb: str
+    bytes: int
+    outcome: str
+    digest: str
+    chain: str
+    """Hash of this question and all before it."""
 
 
 class Journal:
@@ -116,6 +140,50 @@ class Journal:
             values = (*row, _chain(last[1], row))
             database.execute(f"INSERT INTO sent ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
+    def asked(self, verb: str, request: Message, outcome: str, whole: bool) -> None:
+        packed = request.pack()
+        content = _packed(packed[0]) if whole else b""
+        with self._writing() as database:
+            last = database.execute("SELECT number, chain FROM asked ORDER BY number DESC LIMIT 1").fetchone()
+            number, before = last or (0, "")
+            row = (
+                number + 1,
+                datetime.now(UTC).isoformat(timespec="milliseconds"),
+                verb,
+                request.size,
+                outcome,
+                packed_digest(packed, verb).hex(),
+                packed[1] if whole else "",
+                content,
+            )
+            values = (*row, _chain(before, row))
+            database.execute(f"INSERT INTO asked ({QUESTION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def times_answered(self, verb: str, hours: float) -> int:
+        since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat(timespec="milliseconds")
+        counted = "SELECT count(*) FROM asked WHERE verb = ? AND time >= ? AND outcome != ?"
+        return int(self._connection.execute(counted, (verb, since, REFUSED)).fetchone()[0])
+
+    def questions(self) -> Iterator[Asked]:
+        """Everything that was asked, oldest first; nothing in a journal of a version that did not record it."""
+        if not self._has_questions():
+            return
+        for row in self._connection.execute(
+            "SELECT number, time, verb, bytes, outcome, digest, chain FROM asked ORDER BY number"
+        ):
+            yield Asked(*row)
+
+    def question(self, number: int) -> tuple[str, Packed]:
+        """The verb and the content of one question; without arrays if only their digest was kept."""
+        found = "SELECT verb, arrays, scalars FROM asked WHERE number = ?"
+        row = self._connection.execute(found, (number,)).fetchone() if self._has_questions() else None
+        if row is None:
+            raise BadInput(f"{self.path}: no question number {number} was asked")
+        return row[0], (_unpacked(row[1]) if row[1] else {}, row[2] or "{}")
+
+    def _has_questions(self) -> bool:
+        return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'asked'").fetchone())
+
     def entries(self) -> Iterator[Sent]:
         """Everything sent, oldest first, without the messages themselves."""
         parts = "number, time, verb, bytes, shapes, spent, chain"
@@ -132,12 +200,17 @@ class Journal:
         return row[0], (_unpacked(row[1]), row[2])
 
     def verify(self) -> int:
-        """Check the chain of hashes; returns the number of messages, or raises BadInput at the first altered one."""
+        """Check the chains of hashes; returns the number of messages, or raises BadInput at the first altered row."""
+        if self._has_questions():
+            self._verified(f"SELECT {QUESTION} FROM asked ORDER BY number", "question")
+        return self._verified(f"SELECT {COLUMNS} FROM sent ORDER BY number", "message")
+
+    def _verified(self, rows: str, kind: str) -> int:
         before, count = "", 0
-        for *row, chain in self._connection.execute(f"SELECT {COLUMNS} FROM sent ORDER BY number"):
+        for *row, chain in self._connection.execute(rows):
             count += 1
             if row[0] != count or chain != _chain(before, tuple(row)):
-                raise BadInput(f"{self.path}: message {count} is missing or is not as it was written down")
+                raise BadInput(f"{self.path}: {kind} {count} is missing or is not as it was written down")
             before = chain
         return count
 

@@ -5,6 +5,7 @@ The persistent form, which also records what was sent, is :class:`~fedrouter.fed
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from fedrouter.federation.message import Message
 
 Arrays = dict[str, npt.NDArray[Any]]
+OUTCOMES = SENT, MASKED, REFUSED = ("sent", "masked", "refused")
+"""What became of a question: its answer was sent, was sent in a masked sum, or was refused."""
 
 
 class Memory(Protocol):
@@ -36,12 +39,21 @@ class Memory(Protocol):
         """Record a message just before it leaves; ``spent`` is its cost in privacy budget, as JSON."""
         ...
 
+    def asked(self, verb: str, request: Message, outcome: str, whole: bool) -> None:
+        """Record a question with its ``outcome`` (one of OUTCOMES); ``whole`` with its arrays, else their digest."""
+        ...
+
+    def times_answered(self, verb: str, hours: float) -> int:
+        """How many questions with this verb were answered within the last hours."""
+        ...
+
 
 class ShortMemory:
     """Memory of a client that lives in one process."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Arrays] = {}
+        self._answered: dict[str, list[float]] = {}
 
     def remember(self, key: str, arrays: Arrays) -> None:
         self._kept[key] = arrays
@@ -60,3 +72,11 @@ class ShortMemory:
 
     def sent(self, verb: str, message: Message, spent: str = "") -> None:
         """Not recorded: nobody reads the journal of a client that ends with its process."""
+
+    def asked(self, verb: str, request: Message, outcome: str, whole: bool) -> None:
+        if outcome != REFUSED:
+            self._answered.setdefault(verb, []).append(time.monotonic())
+
+    def times_answered(self, verb: str, hours: float) -> int:
+        since = time.monotonic() - 3600 * hours
+        return sum(moment >= since for moment in self._answered.get(verb, ()))

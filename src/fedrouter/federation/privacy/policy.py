@@ -130,12 +130,28 @@ class PrivacyPolicy:
     secure_only : refuse to send a sum that secure aggregation does not mask
     differential_privacy : noise on every answer, within a budget; None sends exact sums
     training : settings of a training that it accepts; None accepts all
+    rederive : derive the questions of a run under secure aggregation, and refuse those that do not follow; needs a
+        client with a :class:`~fedrouter.federation.rederivation.Rederivation`, as a deployed one has
+    least_cohort : least number of clients in a secure sum
+    cohort_gap : least number of clients by which two cohorts must differ in which the same question is answered; 0 for
+        any. Two totals that differ by one client are that client's sums
+    questions_a_day : questions about the rows that are answered within 24 hours, for each verb
     """
 
     minimum_sizes: MinimumGroupSizes | None = MinimumGroupSizes()
     secure_only: bool = False
     differential_privacy: DifferentialPrivacy | None = None
     training: TrainingBounds | None = TrainingBounds()
+    rederive: bool = True
+    least_cohort: int = 3
+    cohort_gap: int = 2
+    questions_a_day: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, least in (("least_cohort", 3), ("cohort_gap", 0), ("questions_a_day", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise BadInput(f"privacy, {name}: expected a whole number of at least {least}, got {value!r}")
 
 
 OPEN = PrivacyPolicy(minimum_sizes=None, training=None)

@@ -1,0 +1,55 @@
+"""The same question is not answered in two cohorts whose totals differ by one client."""
+
+import pytest
+
+from fedrouter.errors import Refused
+from fedrouter.federation.privacy.cohorts import Cohorts
+from fedrouter.federation.privacy.memory import ShortMemory
+
+ALL = ("a", "b", "c", "d", "e")
+
+
+def cohorts(memory=None, rows=b"rows", least=3, gap=2):
+    return Cohorts("a", memory or ShortMemory(), rows, least, gap)
+
+
+def test_the_same_question_is_answered_again_in_the_same_cohort():
+    mine = cohorts()
+    for _ in range(2):
+        mine.admit([b"question"], ALL, revealed=True)
+
+
+@pytest.mark.parametrize("other", [ALL[:4], (*ALL, "f")])
+def test_a_cohort_with_one_client_more_or_less_is_refused_for_the_same_question(other):
+    mine = cohorts()
+    mine.admit([b"question"], ALL, revealed=True)
+    with pytest.raises(Refused, match="differs by 1"):
+        mine.admit([b"question"], other)
+    mine.admit([b"another"], other)
+
+
+def test_cohorts_that_differ_by_enough_are_admitted():
+    mine = cohorts()
+    mine.admit([b"question"], ALL, revealed=True)
+    mine.admit([b"question"], ALL[:3], revealed=True)
+    with pytest.raises(Refused):
+        cohorts(mine._memory, gap=3).admit([b"question"], ALL)
+
+
+def test_nothing_is_remembered_before_a_total_is_revealed():
+    mine = cohorts()
+    mine.admit([b"question"], ALL)
+    mine.admit([b"question"], ALL[:4], revealed=True)
+
+
+def test_the_memory_outlives_the_object_and_counts_while_the_rows_are_the_same():
+    memory = ShortMemory()
+    cohorts(memory).admit([b"question"], ALL, revealed=True)
+    with pytest.raises(Refused):
+        cohorts(memory).admit([b"question"], ALL[:4])
+    cohorts(memory, rows=b"more rows").admit([b"question"], ALL[:4])
+
+
+def test_a_cohort_smaller_than_the_client_wants_is_refused():
+    with pytest.raises(Refused, match="expected at least 4"):
+        cohorts(least=4).admit([b"question"], ALL[:3])
