@@ -8,6 +8,7 @@ all rows: protection must not depend on the coordinator not knowing them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,20 @@ from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.message import Request
+from fedrouter.federation.middleware.transcript import Transcript
+from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.privacy.rows import FOLDS
+from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import TrainRequest
+from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Landmarks, Projection
@@ -50,7 +56,38 @@ def evaluations(seed: int, queries: int = ROWS, width: int = 8, models: int = 3)
     return Evaluations(ModelPool([f"model-{index}" for index in range(models)]), narrow, query, model, accuracy, cost)
 
 
-def table(client: Client, rows: Evaluations, centres: Any, fold: int = -1) -> CellSums:
+@dataclass(frozen=True)
+class UnderMasks(PrivacyPolicy):
+    """A client that is asked under secure sums by a coordinator with which all other clients collude.
+
+    Their sums are known, so the total gives the client's own: masks protect nothing here, and only the checks of the
+    question are left. ``shown`` is the family of an honest run that the coordinator shows it before; "" for none.
+    """
+
+    shown: str = ""
+
+
+class Victim:
+    """The client of an attack; what it refuses counts as the answer of a client without rows."""
+
+    def __init__(self, rows: Evaluations, privacy: PrivacyPolicy, memory: Memory | None = None) -> None:
+        self._masked = isinstance(privacy, UnderMasks)
+        self._client = Client("one", rows, privacy, memory, rederivation=Rederivation("one") if self._masked else None)
+        self._nobody = Client("one", rows.take(np.zeros(0, np.int64)), OPEN)
+        if isinstance(privacy, UnderMasks) and privacy.shown:
+            job = Transcript()
+            job.begin(privacy.shown, {}, 0, rows.pool, ["one", "two", "three"])
+            self._client.answer("follow", job.question(["one"]).request)
+
+    def answer(self, verb: str, request: Request[Any]) -> Any:
+        hidden = self._masked and isinstance(verb_named(verb).secure_sum, SecureSum)
+        try:
+            return self._client.reply_to_mask(verb, request) if hidden else self._client.answer(verb, request)
+        except Refused:
+            return self._nobody.answer(verb, request)
+
+
+def table(client: Victim, rows: Evaluations, centres: Any, fold: int = -1) -> CellSums:
     """The client's counts and sums by centre and model."""
     request = StatisticsRequest(np.asarray(centres, np.float32), rows.pool.names, fold=fold)
     return client.answer("statistics", request).table(len(centres), len(rows.pool))
@@ -73,7 +110,7 @@ def moved_centres(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     won = 0
     for seed in range(trials):
         rows, draw = evaluations(seed), np.random.default_rng(seed)
-        client = Client("one", rows, privacy)
+        client = Victim(rows, privacy)
         along = draw.normal(size=rows.dimension)
         along /= np.linalg.norm(along)
         heights = np.sort(rows.embeddings.astype(float) @ along)
@@ -91,9 +128,9 @@ def with_and_without_fold(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     for seed in range(trials):
         # Seven rows of each model, so that some folds have one.
         rows = evaluations(seed, queries=21).take(np.arange(21) * 3 + np.arange(21) % 3)
-        client, origin = Client("one", rows, privacy), np.zeros((1, rows.dimension))
+        client, origin = Victim(rows, privacy), np.zeros((1, rows.dimension))
         whole = table(client, rows, origin)
-        open_client = Client("one", rows, PrivacyPolicy(minimum_sizes=None))
+        open_client = Victim(rows, OPEN)
         for fold in range(FOLDS):
             single = table(open_client, rows, origin).count - table(open_client, rows, origin, fold).count == 1
             cells = [((0, m), (0, m)) for m in np.flatnonzero(single[0])]
@@ -104,8 +141,8 @@ def with_and_without_fold(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
 def _two_days(privacy: PrivacyPolicy, today: Evaluations, tomorrow: Evaluations) -> int:
     memory, origin = ShortMemory(), np.zeros((1, today.dimension))
-    first = table(Client("one", today, privacy, memory), today, origin)
-    second = table(Client("one", tomorrow, privacy, memory), tomorrow, origin)
+    first = table(Victim(today, privacy, memory), today, origin)
+    second = table(Victim(tomorrow, privacy, memory), tomorrow, origin)
     return int(bool(reads_one(second, first, [((0, m), (0, m)) for m in range(len(today.pool))], tomorrow)))
 
 
@@ -139,8 +176,7 @@ def new_models_first_query(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
         )
         memory = ShortMemory()
         sent = [
-            Client("one", own, privacy, memory).answer("second_moment", SecondMomentRequest())
-            for own in (today, tomorrow)
+            Victim(own, privacy, memory).answer("second_moment", SecondMomentRequest()) for own in (today, tomorrow)
         ]
         gap = (sent[1].total - sent[0].total).totals()
         found = np.linalg.eigh(symmetric(gap))[1][:, -1]
@@ -157,9 +193,7 @@ def only_right_answer(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
         accuracy[5] = 1
         rows = Evaluations(drawn.pool, drawn.embeddings, drawn.query, drawn.model, accuracy, drawn.cost)
         features = Projection(np.eye(rows.dimension, dtype=np.float32))
-        reply = Client("one", rows, privacy).answer(
-            "moments", MomentsRequest(rows.pool.names, features.arrays(), np.ones(1))
-        )
+        reply = Victim(rows, privacy).answer("moments", MomentsRequest(rows.pool.names, features.arrays(), np.ones(1)))
         found = reply.accuracy[0].totals()[1:]
         won += bool(np.linalg.norm(found - rows.embeddings[5]) < 1e-5)
     return trials, won
@@ -175,7 +209,7 @@ def one_query_many_times(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
         own = Evaluations(
             rows.pool, many, indices, np.zeros(len(many), np.int64), np.ones(len(many)), np.ones(len(many))
         )
-        centres = Client("one", own, privacy).answer("cluster", ClusterRequest(1, 1, 10, 0)).centres
+        centres = Victim(own, privacy).answer("cluster", ClusterRequest(1, 1, 10, 0)).centres
         cosine = centres @ rows.embeddings[0] / np.linalg.norm(centres, axis=1)
         won += bool((cosine > 0.99).any())
     return trials, won
@@ -192,7 +226,7 @@ def three_questions(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     won = 0
     for seed in range(trials):
         rows = evaluations(seed, queries=30, width=40, models=1)
-        client, indices = Client("one", rows, privacy), np.arange(30)
+        client, indices = Victim(rows, privacy), np.arange(30)
         parts = {"x": indices == 0, "P": (indices > 0) & (indices < 10), "R": (indices >= 10) & (indices < 20)}
         sums = []
         for pair in (("P", "x"), ("R", "x"), ("P", "R")):
@@ -212,9 +246,7 @@ def sharp_features(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     for seed in range(trials):
         rows = evaluations(seed)
         sharp = Landmarks(rows.embeddings[:1], np.ones((1, 1), np.float32), np.array([1e6], np.float32))
-        reply = Client("one", rows, privacy).answer(
-            "moments", MomentsRequest(rows.pool.names, sharp.arrays(), np.ones(3))
-        )
+        reply = Victim(rows, privacy).answer("moments", MomentsRequest(rows.pool.names, sharp.arrays(), np.ones(3)))
         found = np.stack([reply.accuracy.totals()[:, 1], reply.cost.totals()[:, 1]], axis=1)
         own = rows.query == 0
         truth = np.stack([rows.accuracy[own], rows.cost[own]], axis=1)
@@ -233,7 +265,7 @@ def crafted_routers(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
             centres = np.stack([rows.embeddings[index], rows.embeddings[index] * (1 - 1e-3) - 1e-6])
             routers = [_router(rows.pool, centres, value) for value in (0.0, 1.0)]
             request = ScoreRequest(rows.pool.names, ("kmeans", "kmeans"), pack_routers(routers), fold=0)
-            reply = Client("one", rows, privacy).answer("score", request)
+            reply = Victim(rows, privacy).answer("score", request)
             gram = reply.gram.totals()
             if abs(gram[1, 1] - gram[0, 0]) > 0.5:
                 revealed.add((1 - gram[1, 1] + gram[0, 0]) / 2 == rows.accuracy[index])
@@ -273,10 +305,7 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -
     scale = CostScale(np.ones(1, np.int64), np.zeros(1), np.ones(1), np.ones(1))
     rate, clip_norm = (1e7, 1e30) if steepness > 100 else (0.1, 100.0)
     request = TrainRequest(rows.pool.names, weights, scale, 1, 65_536, rate, 0.0, clip_norm, 0.0, 0, heads_only=True)
-    try:
-        reply = Client("one", rows, privacy).answer("train", request)
-    except Refused:
-        return False
+    reply = Victim(rows, privacy).answer("train", request)
     gap = reply.weights["accuracy.weight"][0].astype(float) - weights["accuracy.weight"][0]
     cosine = np.abs(rows.embeddings @ gap) / max(float(np.linalg.norm(gap)), 1e-30)
     return bool(cosine.max() > 0.99)

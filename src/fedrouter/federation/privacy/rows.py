@@ -109,20 +109,17 @@ class PrivateRows:
         """All of these rows if they may be summed as one group, or none."""
         return self.sendable(rows, np.zeros(len(rows), np.int64), 1)[0]
 
-    def heard(self, rows: Evaluations, columns: Floats, group: Integers | None = None) -> Integers:
-        """Indices ``(m,)`` of the rows in whose group no query has too much say in what is asked.
+    def heard(self, keys: Keys, columns: Floats, group: Integers, in_clear_only: bool = False) -> Integers:
+        """Indices ``(m,)`` of the rows, by their ``keys`` ``(n,)``, in whose group no query has too much say.
 
-        ``columns`` ``(n, k)`` are the weights that the question gives the rows. Every row is heard where secure
-        aggregation hides the answer: there the question itself is checked.
+        ``columns`` ``(n, k)`` are the weights that the question gives the rows. With ``in_clear_only``, every row is
+        heard where secure aggregation hides the answer: with many columns small clients could not take part, and there
+        the question itself is checked.
         """
-        together = np.zeros(len(rows), np.int64) if group is None else group
-        return self.heard_queries(columns, row_keys(rows), together)
-
-    def heard_queries(self, columns: Floats, keys: Keys, group: Integers) -> Integers:
-        """As :meth:`heard`, of queries by their keys ``(n,)``."""
-        if not self.control or self.hidden:
-            if self.control:
-                self.control.applied.add("say")
+        if not self.control:
+            return np.arange(len(keys))
+        if in_clear_only and self.hidden:
+            self.control.applied.add("say")
             return np.arange(len(keys))
         return self.control.heard(columns, keys, group)
 

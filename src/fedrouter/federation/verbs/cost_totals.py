@@ -16,6 +16,7 @@ from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.dp.sums import by_group, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import COSTS, MOST_DOLLARS, MOST_ROWS, SHAPE, SPREAD
+from fedrouter.federation.privacy.disclosure import row_keys
 from fedrouter.federation.robust.caps import replaced, scaled
 from fedrouter.federation.robust.sums import log_ratio, stacked
 from fedrouter.federation.robust.winsorizing import Bounds, winsorized
@@ -70,7 +71,7 @@ def answer(client: ClientView, request: CostTotalsRequest) -> CostTotals:
     size = len(request.models)
     router = MLPRouter(rows.pool, request.weights, request.scale)
     predicted = router.estimate(rows.embeddings).cost[rows.query, rows.model]
-    rows = rows.take(client.rows.heard(rows, np.column_stack([predicted, rows.cost]), rows.model))
+    rows = rows.take(client.rows.heard(row_keys(rows), np.column_stack([predicted, rows.cost]), rows.model))
     rows = client.rows.sendable_by_model(rows)
     predicted = router.estimate(rows.embeddings).cost[rows.query, rows.model]
     return CostTotals(ExactSums.of(rows.cost, rows.model, size), ExactSums.of(predicted, rows.model, size))

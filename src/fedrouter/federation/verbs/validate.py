@@ -16,6 +16,7 @@ from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.dp.sums import by_group, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, TOO_MANY, whole_number
+from fedrouter.federation.privacy.disclosure import row_keys
 from fedrouter.federation.robust.caps import fewer, replaced, scaled
 from fedrouter.federation.robust.sums import SQUARED_ERROR, Winsorized, stacked
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
@@ -69,7 +70,8 @@ def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
     chosen = rows.take(np.flatnonzero(client.rows.validation(rows, request.held_out)))
     router = MLPRouter(rows.pool, request.weights, request.scale)
     predicted = router.estimate(chosen.embeddings).accuracy[chosen.query, chosen.model]
-    kept = client.rows.heard(chosen, np.column_stack([predicted, chosen.accuracy]))
+    columns = np.column_stack([predicted, chosen.accuracy])
+    kept = client.rows.heard(row_keys(chosen), columns, np.zeros(len(chosen), np.int64))
     rows = client.rows.sendable_together(chosen.take(kept))
     errors = (predicted[kept[: len(rows)]] - rows.accuracy) ** 2
     return HeldOutErrors(len(rows), ExactSums.of(errors, np.zeros(len(rows), np.int64), 1))
