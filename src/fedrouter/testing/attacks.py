@@ -8,6 +8,7 @@ candidate evaluation, do the replies reveal whether it is among the client's row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import Federation, NothingToLearn
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import EVERYONE, Secure
@@ -85,7 +86,8 @@ def observe(
     federation: Federation = LocalFederation(Client(name, log, privacy) for name, log in logs.items())
     watched = Watched(Secure(federation) if secure else federation)
     entry = FAMILIES[family]
-    entry.learn(watched, logs[VICTIM].pool, settings or entry.settings(), 0)
+    with suppress(NothingToLearn):  # what was sent before counts all the same
+        entry.learn(watched, logs[VICTIM].pool, settings or entry.settings(), 0)
     return watched.observed
 
 
@@ -208,7 +210,9 @@ def by_second_moment(observed: Sequence[Observed], candidates: Evaluations) -> A
 
 def by_moments(observed: Sequence[Observed], candidates: Evaluations) -> Any:
     """Leverage in features, model by model."""
-    one = next(one for one in observed if isinstance(one.reply, ModelMoments))
+    one = next((one for one in observed if isinstance(one.reply, ModelMoments)), None)
+    if one is None:  # withheld products of embeddings leave no features to ask about
+        return np.full(len(candidates), UNKNOWN)
     rows = candidates.over(ModelPool(one.request.models))
     features = feature_map(one.request.features)(rows.embeddings)[rows.query]
     scores = np.full(len(rows), UNKNOWN)

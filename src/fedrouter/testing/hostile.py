@@ -20,7 +20,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.message import Request
 from fedrouter.federation.middleware.transcript import Transcript
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
-from fedrouter.federation.privacy.policy import PrivacyPolicy
+from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import FOLDS
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest

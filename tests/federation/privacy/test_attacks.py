@@ -33,7 +33,7 @@ from fedrouter.testing.attacks import (
     one_model_each,
     vectors_sent,
 )
-from fedrouter.testing.hostile import CRAFTED, STOPPED, evaluations
+from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks, evaluations
 
 FLOORS = PrivacyPolicy()
 SMALL = {
@@ -145,6 +145,8 @@ def test_crafted_questions_work_without_protection_and_fail_with_it(name):
     tries, won = CRAFTED[name](OPEN, 3)
     assert won == tries
     assert CRAFTED[name](FLOORS, 3)[1] == 0
+    for shown in ("", "kmeans"):  # masks alone, and with an honest run shown before
+        assert CRAFTED[name](UnderMasks(shown=shown), 3)[1] == 0
     pytest.importorskip("opendp")
     tries, won = CRAFTED[name](
         PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)), 3
