@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
 
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.evaluations import Evaluations
@@ -15,7 +17,8 @@ from fedrouter.federation.dp.mechanism import deviation, noised, opendp
 from fedrouter.federation.dp.repeats import released_again
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Reply, Request
-from fedrouter.federation.privacy.disclosure import DisclosureControl
+from fedrouter.federation.privacy.cohorts import Cohorts
+from fedrouter.federation.privacy.disclosure import DisclosureControl, evaluation_keys
 from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
@@ -92,7 +95,6 @@ class Client:
         self.accountant: PrivacyAccountant | None = None
         self._identity = identity
         self._rederivation = rederivation
-        self._admit_cohort: Callable[[Sequence[bytes], Sequence[str]], None] | None = None
         self._memory = memory or ShortMemory()
         self._evaluations = evaluations
         if privacy.differential_privacy:
@@ -100,6 +102,8 @@ class Client:
             self.accountant = PrivacyAccountant(name, privacy.differential_privacy, self._memory)
         elif control := self._control():
             self._evaluations = control.admitted(evaluations)
+        rows = np.sort(evaluation_keys(self._evaluations)).tobytes()
+        self._cohorts = Cohorts(name, self._memory, rows, privacy.least_cohort, privacy.cohort_gap)
 
     def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
         """The reply to a verb; with ``hidden``, secure aggregation masks it before it leaves.
@@ -244,5 +248,5 @@ class Client:
             rows,
             self.reply_to_mask if isinstance(verb.disclosure, SumsUnderMasks) else None,
             follow=self._rederivation.follow if self._rederivation else None,
-            admit_cohort=self._admit_cohort,
+            admit_cohort=self._cohorts.admit,
         )

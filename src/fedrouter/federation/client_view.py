@@ -29,8 +29,8 @@ class ClientView:
     private_rows : its rows; None for a verb that states that it reads none
     reply_to_mask : its reply to another verb, which must not leave unmasked; None for a verb that does not mask one
     follow : takes in what the coordinator shows of a run, and returns how much of it is known; None to ignore it
-    admit_cohort : called with the digests of questions and the names of all clients in their total, before secure
-        aggregation sends or reveals anything; raises Refused to stay out of it
+    admit_cohort : called with the digests of questions, the names of all clients in their total, and whether it is
+        about to be revealed, before secure aggregation sends or reveals anything; raises Refused to stay out of it
     """
 
     name: str
@@ -45,7 +45,7 @@ class ClientView:
     private_rows: PrivateRows | None
     reply_to_mask: Callable[[str, Request[Any]], Message] | None
     follow: Callable[[Any], int] | None = None
-    admit_cohort: Callable[[Sequence[bytes], Sequence[str]], None] | None = None
+    admit_cohort: Callable[[Sequence[bytes], Sequence[str], bool], None] | None = None
 
     @property
     def rows(self) -> PrivateRows:

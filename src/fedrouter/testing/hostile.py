@@ -90,7 +90,8 @@ class Victim:
 def table(client: Victim, rows: Evaluations, centres: Any, fold: int = -1) -> CellSums:
     """The client's counts and sums by centre and model."""
     request = StatisticsRequest(np.asarray(centres, np.float32), rows.pool.names, fold=fold)
-    return client.answer("statistics", request).table(len(centres), len(rows.pool))
+    found: CellSums = client.answer("statistics", request).table(len(centres), len(rows.pool))
+    return found
 
 
 def reads_one(first: CellSums, second: CellSums, cells: Any, rows: Evaluations) -> int:

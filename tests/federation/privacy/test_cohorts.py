@@ -1,10 +1,17 @@
 """The same question is not answered in two cohorts whose totals differ by one client."""
 
+import numpy as np
 import pytest
 
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
+from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import PrivacyPolicy
+from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 
 ALL = ("a", "b", "c", "d", "e")
 
@@ -53,3 +60,20 @@ def test_the_memory_outlives_the_object_and_counts_while_the_rows_are_the_same()
 def test_a_cohort_smaller_than_the_client_wants_is_refused():
     with pytest.raises(Refused, match="expected at least 4"):
         cohorts(least=4).admit([b"question"], ALL[:3])
+
+
+def test_the_gram_matrix_of_a_client_does_not_come_back_from_two_cohorts():
+    """The same question of all, and then of all but the victim; without the rule the difference is the victim's."""
+    logs = {name: drawn_evaluations(queries=60, dimension=6, seed=seed) for seed, name in enumerate(ALL)}
+
+    def totals(privacy):
+        federation = LocalFederation([Client(name, log, privacy) for name, log in logs.items()])
+        asked = (ALL, tuple(name for name in ALL if name != "c"))
+        return [Secure(federation).ask("second_moment", SecondMomentRequest(), to)[EVERYONE] for to in asked]
+
+    every, fewer = totals(PrivacyPolicy(cohort_gap=0))
+    points = logs["c"].embeddings.astype(float)
+    gap = (every.total - fewer.total).totals()
+    assert np.allclose(gap, (points.T @ points)[np.triu_indices(6)], atol=1e-4)
+    with pytest.raises(Refused, match="differs by 1"):
+        totals(PrivacyPolicy())

@@ -411,10 +411,11 @@ def test_a_client_learns_with_whom_and_what_it_is_about_to_be_summed():
     told = []
     group = clients()
     for client in group:
-        client._admit_cohort = lambda digests, names: told.append((tuple(digests), tuple(names)))
-    Secure(Wire(group, "masked", ["client-5"])).ask("statistics", STATISTICS)
-    digests = tuple(question_digests([("statistics", STATISTICS.pack())]))
-    assert told == [(digests, tuple(NAMES))] * 6 + [(digests, tuple(NAMES[:5]))] * 5
+        client._cohorts.admit = lambda digests, names, last: told.append((tuple(digests), tuple(names), last))
+    request = SecondMomentRequest()
+    Secure(Wire(group, "masked", ["client-5"])).ask("second_moment", request)
+    digests = tuple(question_digests([("second_moment", request.pack())]))
+    assert told == [(digests, tuple(NAMES), False)] * 6 + [(digests, tuple(NAMES[:5]), True)] * 5
 
 
 # --- A sparse graph -------------------------------------------------------------------------------------------------

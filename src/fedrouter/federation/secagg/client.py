@@ -69,13 +69,16 @@ from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
 from fedrouter.federation.verbs.deliver import DeliverRequest, Kept
 from fedrouter.federation.verbs.keys import KeysRequest, PublicKeys
 from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector, open_sums
+from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.shares import SealedShares, SharesRequest
 from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
+from fedrouter.federation.verbs.verb import MinimumSizes
 
 LEAST_CLIENTS = 3
 """With two, each could subtract its own sums from the total."""
-CohortRule = Callable[[Sequence[bytes], Sequence[str]], None]
-"""Called with digests of the questions and the names of all clients in a total; raises Refused to stay out of it."""
+CohortRule = Callable[[Sequence[bytes], Sequence[str], bool], None]
+"""Called with digests of the questions that masks ease, the names of all clients in a total, and whether it is about to
+be revealed; raises Refused to stay out of it."""
 
 
 class SecureAggregationClient:
@@ -186,11 +189,12 @@ class SecureAggregationClient:
             raise self._refuse("this sum was asked for before, or was not prepared")
         self._check_company(session, request.company)
         context, digests = bytes.fromhex(session.context), question_digests(request.questions())
-        session.begin(request.index, sorted(request.company), digests)
+        eased = [digest for verb, digest in zip(request.verbs, digests, strict=True) if _eased(verb)]
+        session.begin(request.index, sorted(request.company), eased)
         masking, seed = session.use_secrets()
         try:
             if self._admit:
-                self._admit(digests, request.company)
+                self._admit(eased, request.company, False)
             asked = open_sums(request)
             parts = [
                 sums.flatten(plain, self._answer(verb, plain), len(request.company)) for verb, sums, plain in asked
@@ -230,8 +234,8 @@ class SecureAggregationClient:
             # Each client signs once, so at most one list of survivors can have this many signatures.
             if valid < threshold(len(session.names)):
                 raise self._refuse("too few have signed the same list of survivors")
-        if self._admit and session.questions:  # the total may be of fewer clients than were asked
-            self._admit([bytes.fromhex(each) for each in session.questions], request.survivors)
+        if self._admit:  # the total may be of fewer clients than were asked
+            self._admit([bytes.fromhex(each) for each in session.questions], request.survivors, True)
         seeds = {name: as_bytes(session.share(name, False)) for name in session.held if name in request.survivors}
         gone = set(request.company) - set(request.survivors)
         keys = {name: as_bytes(session.share(name, True)) for name in session.held if name in gone}
@@ -283,6 +287,12 @@ class SecureAggregationClient:
 
     def _refuse(self, why: str) -> Refused:
         return Refused(f"client {self._name} refuses to take part in secure aggregation: {why}", "secure_sum")
+
+
+def _eased(verb: str) -> bool:
+    """Whether masks ease what a verb's answer requires, so that a total must not give away a single client's."""
+    disclosure = verb_named(verb).disclosure
+    return not isinstance(disclosure, MinimumSizes) or disclosure.eased_by_masks
 
 
 def _signed_keys(session: str, name: str, sealing: bytes, masking: bytes) -> tuple[str, ...]:

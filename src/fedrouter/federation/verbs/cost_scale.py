@@ -153,7 +153,9 @@ VERB = Verb(
     leaves="By model: the number of rows, and sums of log cost and of its square; and the width of the embeddings.",
     answer=answer,
     disclosure=MinimumSizes(
-        ("cell",), "each model's sums have enough different queries, and so has their difference from any sent before"
+        ("cell",),
+        "each model's sums have enough different queries, and so has their difference from any sent before",
+        eased_by_masks=False,
     ),
     differential_privacy=NoisySums(
         "1 for each part, by model: the count; log cost and its square, scaled to [-1, 1]", noisy_parts, noisy_reply

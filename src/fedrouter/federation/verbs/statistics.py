@@ -217,6 +217,7 @@ VERB = Verb(
         ("cell",),
         "each cell has enough different queries, and so has its difference from any cell sent before; a model's "
         "smaller cells join its nearest other cell",
+        eased_by_masks=False,
     ),
     differential_privacy=NoisySums(
         "1 for each part: by cell, and again by model: the count; accuracy, its spread a(1-a), log cost and its "

@@ -34,10 +34,13 @@ class MinimumSizes:
     ----------
     sizes : fields of :class:`~fedrouter.federation.privacy.policy.MinimumGroupSizes` that the answer applies
     statement : what they guarantee for this reply
+    eased_by_masks : whether less is required where secure aggregation masks the reply. Clients then see to it that no
+        two totals give a single client's reply away (:mod:`~fedrouter.federation.privacy.cohorts`)
     """
 
     sizes: tuple[str, ...]
     statement: str
+    eased_by_masks: bool = True
 
 
 @dataclass(frozen=True)
