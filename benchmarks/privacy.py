@@ -40,7 +40,7 @@ from fedrouter.testing.attacks import (
     vectors_sent,
     within,
 )
-from fedrouter.testing.hostile import CRAFTED, STOPPED
+from fedrouter.testing.hostile import CRAFTED, FORGED, STOPPED, UnderMasks
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
@@ -135,14 +135,17 @@ def span(log: Evaluations) -> list[str]:
 
 
 def hostile() -> list[str]:
+    """Rates of each active attack by what the client requires; under secure sums, by whatever run is shown to it."""
     lines = []
-    for name, attack in {**STOPPED, **CRAFTED}.items():
-        rates = []
-        for privacy in (OPEN, FLOORS, NOISY):
-            # Attacks that minimum group sizes stop need no noise: the accountant of such a small client would refuse.
-            tries, won = attack(privacy) if privacy is not NOISY or name in CRAFTED else (0, 0)
-            rates.append(f"{won} of {tries}" if tries else "")
-        lines.append(f"| {name} | {' | '.join(rates)} |")
+    for name, attack in {**STOPPED, **CRAFTED, **FORGED}.items():
+        rates = [attack(OPEN), attack(FLOORS)]
+        rates.append(
+            max((attack(UnderMasks(shown=shown)) for shown in ("", "kmeans", "linear")), key=lambda rate: rate[1])
+        )
+        # Attacks that minimum group sizes stop need no noise: the accountant of such a small client would refuse.
+        rates.append(attack(NOISY) if name in CRAFTED else (0, 0))
+        cells = [f"{won} of {tries}" if tries else "" for tries, won in rates]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
         say(lines[-1])
     return lines
 
@@ -224,12 +227,14 @@ for random queries of mmlu_pro; minimum group sizes withhold what has fewer than
 
 ## A malicious coordinator
 
-Each attack aims at one row's accuracy and cost, or one embedding, exactly. Noise is what differential privacy adds with
-a multiplier of {NOISE.multiplier:g}, less than the default. Minimum group sizes are made for the first
-{len(STOPPED)}; the last {len(CRAFTED)} are requests that no honest coordinator sends, and only noise stops them.
+Each attack aims at one row's accuracy and cost, or one embedding, exactly. *Plain*: minimum group sizes and the rule on
+the say. *Default*: under secure sums, with every other client in league with the coordinator, so that the total gives
+the client's own sums away and only its checks of the question are left; the best rate over no run shown, and an honest
+K-Means or linear run shown before. Noise is what differential privacy adds with a multiplier of
+{NOISE.multiplier:g}, less than the default. The last {len(FORGED)} forges what it shows of the run.
 
-| attack | open | minimum sizes | noise |
-|---|---|---|---|
+| attack | open | plain | default | noise |
+|---|---|---|---|---|
 {chr(10).join(hostile())}
 
 ## The cost of minimum group sizes

@@ -8,6 +8,7 @@ all rows: protection must not depend on the coordinator not knowing them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +18,15 @@ from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Federation, NothingToLearn
 from fedrouter.federation.message import Request
-from fedrouter.federation.middleware.transcript import Transcript
+from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import FOLDS
 from fedrouter.federation.rederivation import Rederivation
-from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.score import ScoreRequest
@@ -33,7 +36,7 @@ from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
-from fedrouter.routers.features import Landmarks, Projection
+from fedrouter.routers.features import Landmarks, Projection, feature_map
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, KMeansRouter
 from fedrouter.routers.linear import symmetric
 from fedrouter.routers.mlp import PROJECTION, CostScale
@@ -312,6 +315,55 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -
     return bool(cosine.max() > 0.99)
 
 
+# --- What remains possible under secure sums ------------------------------------------------------------------------
+
+
+class _Forging(Federation):
+    """A coordinator that asks what follows from the run, but shows centroids of other clients that are not theirs."""
+
+    def __init__(self, victim: Victim, target: Any) -> None:
+        self._victim, self._target = victim, target
+        self.moments: list[tuple[Any, Any]] = []
+
+    def clients(self) -> tuple[str, ...]:
+        return ("one", "three", "two")
+
+    def ask(self, verb: str, payload: Request[Any], to: Any = None) -> dict[str, Any]:
+        reply = self._victim.answer(verb, payload)
+        if verb == "cluster":
+            near = self._target + 1e-4 * np.random.default_rng(0).normal(size=(100, len(self._target)))
+            forged = Centroids(near.astype(np.float32), np.full(100, 10**6))
+            return {"one": reply, "three": forged, "two": forged}
+        if verb == "moments":
+            self.moments.append((payload, reply))
+        return {"everyone": reply} if isinstance(verb_named(verb).secure_sum, SecureSum) else {"one": reply}
+
+
+def forged_centroids(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
+    """Landmarks around one query, from centroids that no client has, make a feature that is 1 at it and 0 elsewhere.
+
+    The coordinator asks only what follows from what it shows; what it shows is not true.
+    """
+    won = 0
+    for seed in range(trials):
+        rows = evaluations(seed)
+        victim, transcript = Victim(rows, privacy), Transcript()
+        transcript.begin("kernel", {}, 0, rows.pool, ["one", "two", "three"])
+        forging = _Forging(victim, rows.embeddings[0].astype(float))
+        with suppress(NothingToLearn):
+            FAMILIES["kernel"].learn(
+                Recorded(Shown(forging, transcript), transcript), rows.pool, FAMILIES["kernel"].settings(), 0
+            )
+        for request, reply in forging.moments:
+            features = feature_map(request.features)(rows.embeddings)
+            weights = np.linalg.lstsq(features, (np.arange(rows.queries) == 0).astype(float), rcond=None)[0]
+            own = rows.query == 0
+            won += bool(
+                reply.count.all() and np.abs(reply.accuracy.totals() @ weights - rows.accuracy[own]).max() < 0.01
+            )
+    return trials, won
+
+
 Attack = Callable[..., Rate]
 STOPPED: Mapping[str, Attack] = {
     "centres moved past one query": moved_centres,
@@ -330,3 +382,5 @@ CRAFTED: Mapping[str, Attack] = {
     "weights under which one query trains": crafted_weights,
 }
 """Attacks with crafted requests, which minimum group sizes do not stop; differential privacy does."""
+FORGED: Mapping[str, Attack] = {"landmarks from forged centroids": forged_centroids}
+"""Attacks by a coordinator that also forges what it shows of a run; docs/security.md says what they can do."""

@@ -33,7 +33,7 @@ from fedrouter.testing.attacks import (
     one_model_each,
     vectors_sent,
 )
-from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks, evaluations
+from fedrouter.testing.hostile import CRAFTED, FORGED, STOPPED, UnderMasks, evaluations
 
 FLOORS = PrivacyPolicy()
 SMALL = {
@@ -206,3 +206,10 @@ def test_floors_cost_kmeans_less_than_a_hundredth(mmlu):
             areas.append(sweep(router.estimate(test.embeddings), test.grid()).measures.aiq)
         losses.append(areas[0] - areas[1])
     assert np.mean(losses) < 0.01
+
+
+def test_a_coordinator_that_forges_what_it_shows_of_a_run_gets_past_the_derivation():
+    """Said in docs/security.md; should it ever be stopped, say so there."""
+    (attack,) = FORGED.values()
+    assert attack(FLOORS, 2) == (2, 0)
+    assert attack(UnderMasks(), 2) == (2, 2)
