@@ -59,7 +59,7 @@ ORDERS = {
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
-    "engines": (("flower", "local"),),
+    "engines": (("flower", "local"), ("simulated",)),
     "experiments": (
         ("choice", "claims", "gradients", "paper_protocols", "protocol", "provenance", "sheet", "table"),
         ("experiment",),

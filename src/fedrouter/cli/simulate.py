@@ -13,6 +13,7 @@ from fedrouter.cli.output import Bars, Json, Voice, bars
 from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import DEFAULT, PRIVACY
 
 if TYPE_CHECKING:
     from fedrouter.data.read import Dataset
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the report, figures and bundle.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")]
+Privacy = Annotated[
+    str, typer.Option("--privacy", help="; ".join(f"{name}: {what}" for name, what in PRIVACY.items()) + ".")
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
 
 MARKER = ".fedrouter-run"
@@ -52,9 +56,7 @@ def simulate(
         ),
     ] = False,
     device: DeviceOption = "cpu",
-    floors: Annotated[
-        bool, typer.Option("--floors", help="Clients apply the minimum group sizes of a real federation.")
-    ] = False,
+    privacy: Privacy = DEFAULT,
     seed: Seed = 0,
     out: Out = Path("out/simulate"),
     overwrite: Overwrite = False,
@@ -70,19 +72,21 @@ def simulate(
     settings = chosen_settings(router, rounds, participation, read_changes(changes or ()), paper)
     concentration = read_model_alpha(model_alpha)
     spread = None if concentration == UNIFORM else float(concentration)
+    if privacy not in PRIVACY:
+        raise BadInput(f"--privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
     use_device(device)
     prepare_folder(out, overwrite)
     with bars() as shown:
         dataset = read(data, encoder=encoder, watch=lambda done, total: shown.move("encoding", done, total))
         split = partition(dataset.evaluations, clients, alpha, spread, seed)
-        comparison = _compare(split, settings, seed, shown, floors)
+        comparison = _compare(split, settings, seed, shown, privacy)
     command = (
         f"fedrouter simulate --data {data} --router {router} --clients {clients} --alpha {alpha} "
         f"--model-alpha {model_alpha} --rounds {rounds} --participation {participation} "
         f"--encoder {dataset.encoder.name} --seed {seed} --out {out}{' --paper' * paper}"
         + "".join(f" --set {change}" for change in changes or ())
         + (f" --device {device}" if device != "cpu" else "")
-        + " --floors" * floors
+        + (f" --privacy {privacy}" if privacy != DEFAULT else "")
     )
     _conclude(voice, comparison, dataset, seed, command, out)
 
@@ -122,10 +126,11 @@ def prepare_folder(out: Path, overwrite: bool) -> None:
     (out / MARKER).touch()
 
 
-def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, floors: bool = False) -> Comparison:
+def _compare(
+    split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, privacy: str = DEFAULT
+) -> Comparison:
     from fedrouter.experiments.protocol import compare
     from fedrouter.federation.federation import Callback, Progress
-    from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
 
     def watch(way: str, name: str) -> Callback:
         runs = sum(1 for client in split if len(client.train)) if way == "local" else 1
@@ -139,8 +144,7 @@ def _compare(split: Any, settings: Mapping[str, Settings], seed: int, shown: Bar
         return follow
 
     follow: Watch = watch
-    # `say` applies to sums sent in the clear; a real federation sends them by secure aggregation.
-    return compare(split, settings, seed, follow, PrivacyPolicy(MinimumGroupSizes(say=1.0)) if floors else OPEN)
+    return compare(split, settings, seed, follow, privacy)
 
 
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:

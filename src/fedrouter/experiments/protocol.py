@@ -11,14 +11,14 @@ from typing import Any
 
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData
-from fedrouter.engines.local import LocalFederation, single_owner
+from fedrouter.engines.local import single_owner
+from fedrouter.engines.simulated import simulated_federation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
-from fedrouter.federation.federation import Callback, ignore
-from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.federation import Callback, NothingToLearn, Progress, ignore
+from fedrouter.federation.privacy.policy import UNPROTECTED
 from fedrouter.frontier import Frontier, Measures, Verdict, judge, sweep
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -58,6 +58,8 @@ class Comparison:
     routers: Mapping[str, Router]
     settings: Mapping[str, Mapping[str, Mapping[str, Any]]]
     seconds: Mapping[str, float]
+    privacy: str = UNPROTECTED
+    notes: Sequence[str] = ()
 
     def shared(self, way: str, name: str) -> Frontier:
         """The curve on the global test of a router that all clients share."""
@@ -72,7 +74,8 @@ class Comparison:
 
     @property
     def warnings(self) -> list[str]:
-        return [
+        """What the clients' privacy policies prevented, and routers that choose one model whatever is asked."""
+        return [*self.notes] + [
             f"{way} {name}: {collapse}"
             for way in ("federated", "centralized")
             for name in self.routers
@@ -101,11 +104,12 @@ def compare(
     settings: Mapping[str, Settings],
     seed: int = 0,
     watch: Watch = lambda way, name: ignore,
-    privacy: PrivacyPolicy = OPEN,
+    privacy: str = UNPROTECTED,
 ) -> Comparison:
     """Learn every family of ``settings`` in all three ways, and sweep each router over λ on the test sets.
 
-    ``privacy`` is the policy of the federation's clients; local and centralized training send nothing.
+    ``privacy`` protects the clients of the federation (:data:`~fedrouter.federation.privacy.policy.PRIVACY`); local and
+    centralized training send nothing. A family that cannot be learned under it is left out, unless it is the only one.
     """
     with_test = [client for client in clients if client.test.queries]
     if not with_test or not any(len(client.train) for client in clients):
@@ -119,6 +123,17 @@ def compare(
     curves: dict[str, dict[str, Curves]] = {way: {} for way in WAYS}
     spent: dict[str, dict[str, Mapping[str, Any]]] = {way: {} for way in WAYS}
     routers: dict[str, Router] = {}
+    notes: list[str] = []
+
+    def following(name: str) -> Callback:
+        """The callback of a federated router, which also keeps the notes."""
+        follow = watch("federated", name)
+
+        def keep(progress: Progress) -> None:
+            notes.extend(f"federated {name}: {note}" for note in progress.notes)
+            follow(progress)
+
+        return keep
 
     def measure(whole: Mapping[str, Router], own: Mapping[str, Router]) -> Curves:
         """Curves of some routers on the global test, and of each client's router on the client's own test."""
@@ -135,8 +150,14 @@ def compare(
         kind = family(name)
         learn = kind.learn
         with clock.of(f"federated {name}"):
-            everyone = LocalFederation(Client(client.name, client.train, privacy) for client in clients)
-            routers[name] = learn(everyone, pool, chosen, seed, watch("federated", name))
+            everyone = simulated_federation({client.name: client.train for client in clients}, privacy)
+            try:
+                routers[name] = learn(everyone, pool, chosen, seed, following(name))
+            except NothingToLearn as error:
+                if len(settings) == 1:
+                    raise
+                notes.append(f"{name}: left out, {error.reason}")
+                continue
         with clock.of(f"local {name}"):
             follow = watch("local", name)
             alone = {
@@ -166,6 +187,8 @@ def compare(
         routers,
         spent,
         clock.seconds,
+        privacy,
+        notes,
     )
 
 

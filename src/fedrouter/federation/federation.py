@@ -75,11 +75,9 @@ def ignore(progress: Progress) -> None:
 
 
 class NothingToLearn(FedrouterError):
-    """A family cannot be learned: none of the ``clients`` that answered may send ``what`` it needs, or has it."""
+    """A family cannot be learned: none of the ``clients`` that answered has enough rows to send ``what`` it needs."""
 
     def __init__(self, what: str = "sums", clients: Collection[str] | None = None) -> None:
-        who = "no client" if clients is None else f"none of the {len(clients)} clients that answered"
-        super().__init__(
-            f"nothing to learn: {who} has evaluations of any model in the pool, or enough of them for its minimum "
-            f"group sizes to send {what}"
-        )
+        who = "no client" if clients is None else f"none of {len(clients)} clients"
+        self.reason = f"{who} has enough evaluations of these models to send {what} under its minimum group sizes"
+        super().__init__(f"nothing to learn: {self.reason}")

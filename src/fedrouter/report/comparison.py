@@ -24,6 +24,7 @@ def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, An
         "simulated": dataset.simulated,
         "encoder": dataset.encoder.name,
         "seed": seed,
+        "privacy": comparison.privacy,
         "queries": dataset.evaluations.queries,
         "models": list(comparison.pool.names),
         "clients": [

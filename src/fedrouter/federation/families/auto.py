@@ -148,7 +148,7 @@ class _Attempt:
         try:
             return FAMILIES[self.name].learn(within, self.pool, self.settings, self.seed, self._follow)
         except NothingToLearn as error:
-            self.notes.append(f"{self.name}: left out of the blend; {error}")
+            self.notes.append(f"{self.name}: left out of the blend, {error.reason}")
             return None
 
     def _follow(self, progress: Progress) -> None:

@@ -154,5 +154,13 @@ class PrivacyPolicy:
                 raise BadInput(f"privacy, {name}: expected a whole number of at least {least}, got {value!r}")
 
 
+DEFAULT, PLAIN, UNPROTECTED = "default", "plain", "open"
+PRIVACY = {
+    DEFAULT: "secure sums, and minimum group sizes behind centroids, as in a real federation",
+    PLAIN: "no secure sums; each client's own minimum group sizes and limits",
+    UNPROTECTED: "no protection",
+}
+"""What protects the clients' rows in a federation, from the most to the least."""
+
 OPEN = PrivacyPolicy(minimum_sizes=None, training=None)
 """No protection, for rows that stay with their owner: a router learned by one party, or an experiment."""
