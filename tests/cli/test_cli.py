@@ -37,6 +37,7 @@ def test_simulate_prints_what_the_design_fixes(simulated, table):
     _, document = simulated
     assert document["data"] == table.name
     assert (document["encoder"], document["seed"], document["queries"]) == ("all-MiniLM-L6-v2", 0, 400)
+    assert document["privacy"] == "default"
     assert len(document["models"]) == 12
     assert [client["name"] for client in document["clients"]] == ["client-1", "client-2", "client-3", "client-4"]
     assert sum(client["train"] + client["test"] for client in document["clients"]) == 400
@@ -49,6 +50,22 @@ def test_simulate_prints_what_the_design_fixes(simulated, table):
     assert document["verdict"] == document["verdicts"][Path(document["bundle"]).name]["text"]
     assert document["seconds"]
     assert Path(document["bundle"]).is_dir()
+
+
+@pytest.mark.parametrize("privacy", ["plain", "open"])
+def test_another_privacy_is_recorded_and_what_it_prevents_is_said(privacy, table, tmp_path):
+    document = answer(
+        "simulate", "--data", table, "--router", "auto", "--clients", 4, "--privacy", privacy, "--out", tmp_path / "out"
+    )
+    assert document["privacy"] == privacy
+    assert any("linear: left out of the blend" in line for line in document["warnings"]) == (privacy == "plain")
+
+
+def test_a_privacy_that_does_not_exist_is_refused_before_any_work(table, tmp_path):
+    failed = run("simulate", "--data", table, "--privacy", "secret", "--out", tmp_path / "out")
+    assert failed.returncode == 1
+    assert "--privacy: expected default, plain, open, got 'secret'" in failed.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_settings_of_every_way_are_reported(simulated):

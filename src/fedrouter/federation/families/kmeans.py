@@ -62,8 +62,7 @@ def learn(
 ) -> KMeansRouter:
     """Learn a router from every client of a federation; line numbers are Algorithm 2's."""
     # Lines 2-6: every client clusters its own embeddings, the server clusters the centroids.
-    centroids = federation.ask("cluster", centroids_request(settings, seed))
-    centres = global_centres(centroids, settings, seed)
+    centres = ask_centres(federation, settings, seed)
     callback(Progress("cluster", 1, 2, tuple(federation.clients())))
     # Lines 7-13: every client sums accuracy and cost around the global centres.
     sums = ask_statistics(federation, centres, pool)
@@ -71,6 +70,11 @@ def learn(
     router = KMeansRouter(pool, centres, sums, not settings.paper, settings.soft)
     callback(Progress("statistics", 2, 2, tuple(federation.clients()), router=router))
     return router
+
+
+def ask_centres(federation: Federation, settings: KMeansSettings, seed: int) -> Embeddings:
+    """Lines 2-6: the global centres of the clients' queries."""
+    return global_centres(federation.ask("cluster", centroids_request(settings, seed)), settings, seed)
 
 
 def centroids_request(settings: KMeansSettings, seed: int) -> ClusterRequest:
