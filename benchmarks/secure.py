@@ -106,7 +106,7 @@ def processes(data: Path) -> list[str]:
             deployment = Deployment(Path(folder), data, PROCESSES, 0.0)
             try:
                 for router in ("kmeans", "auto"):
-                    row = deployment.run(router, option)
+                    row = deployment.run(router, ["--wait", "300", *option])
                     cells = [router, "plain" if option else "secure", str(row["exchanges"]), f"{row['seconds']:.1f}"]
                     cells += [f"{row[way] / 1000:,.0f}" for way in ("from_client", "to_client")]
                     lines.append(f"| {' | '.join(cells)} | {'yes' if row['same'] else 'NO'} |")
