@@ -1,7 +1,7 @@
 """Runs of a real federation: four client processes and a coordinator over TLS, measured with the commands a user types.
 
-Clients connect through a proxy in this process, which counts the bytes on the wire and can delay them. Prints, and with
-``--write`` adds to docs/results/federation.md, the exchanges, seconds and bytes of each run.
+Clients connect through a proxy in this process, which counts the bytes on the wire and can delay them. Prints the
+exchanges, seconds and bytes of each run; docs/results/federation.md shows them.
 
     python benchmarks/federation.py --router kmeans --router auto
     python benchmarks/federation.py --router kmeans --delay-ms 50     # a round trip of 100 ms
@@ -147,7 +147,8 @@ def descendants(pid: int) -> list[int]:
 
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # Of the process itself, and of its children that have ended.
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> float:

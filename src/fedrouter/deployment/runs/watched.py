@@ -25,12 +25,16 @@ class Watched(Middleware):
         began = time.monotonic()
         answers = self._federation.ask_all(questions, to)
         self._asked += 1
+        everyone = self.clients() if to is None else to
+        mine = [set(everyone if question.to is None else question.to) for question in questions]
+        asked = set().union(*mine)
+        silent = {name for names, replies in zip(mine, answers, strict=True) for name in names if name not in replies}
         self._log.write(
             "exchange",
             number=self._asked,
             verbs=list(dict.fromkeys(question.verb for question in questions)),
-            asked=len(self.clients() if to is None else to),
-            answered=min((len(replies) for replies in answers), default=0),
+            asked=len(asked),
+            answered=len(asked - silent),
             seconds=round(time.monotonic() - began, 3),
         )
         return answers
