@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedrouter.cli.federation.deliver import accept, pull, reject
+from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
 from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.status import DirectoryPath, status
@@ -148,6 +149,7 @@ app.command()(run)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)
+app.command()(prune)
 app.command()(rekey)
 app.command()(status)
 

@@ -45,6 +45,10 @@ CREATE TRIGGER IF NOT EXISTS asked_is_never_deleted BEFORE DELETE ON asked
     BEGIN SELECT RAISE(ABORT, 'what was asked cannot be deleted'); END;
 CREATE TABLE IF NOT EXISTS memory (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, arrays BLOB NOT NULL);
 """
+CHAINED = ("sent", "asked")
+"""Tables whose rows are chained by their hashes."""
+PRUNED = "pruned/"
+"""Prefix of what is remembered of pruned rows, by table."""
 COLUMNS = "number, time, verb, bytes, shapes, spent, scalars, arrays, chain"
 QUESTION = "number, time, verb, bytes, outcome, digest, scalars, arrays, chain"
 
@@ -123,7 +127,7 @@ class Journal:
 
     def sent(self, verb: str, message: Message, spent: str = "") -> None:
         arrays, scalars = message.pack()
-        content = _packed(arrays)
+        content = packed_arrays(arrays)
         shapes = json.dumps({name: list(array.shape) for name, array in arrays.items()})
         with self._writing() as database:
             last = database.execute("SELECT number, chain FROM sent ORDER BY number DESC LIMIT 1").fetchone() or (0, "")
@@ -142,7 +146,7 @@ class Journal:
 
     def asked(self, verb: str, request: Message, outcome: str, whole: bool) -> None:
         packed = request.pack()
-        content = _packed(packed[0]) if whole else b""
+        content = packed_arrays(packed[0]) if whole else b""
         with self._writing() as database:
             last = database.execute("SELECT number, chain FROM asked ORDER BY number DESC LIMIT 1").fetchone()
             number, before = last or (0, "")
@@ -179,7 +183,7 @@ class Journal:
         row = self._connection.execute(found, (number,)).fetchone() if self._has_questions() else None
         if row is None:
             raise BadInput(f"{self.path}: no question number {number} was asked")
-        return row[0], (_unpacked(row[1]) if row[1] else {}, row[2] or "{}")
+        return row[0], (unpacked_arrays(row[1]) if row[1] else {}, row[2] or "{}")
 
     def _has_questions(self) -> bool:
         return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'asked'").fetchone())
@@ -197,34 +201,40 @@ class Journal:
         row = self._connection.execute("SELECT verb, arrays, scalars FROM sent WHERE number = ?", (number,)).fetchone()
         if row is None:
             raise BadInput(f"{self.path}: no message number {number} was sent")
-        return row[0], (_unpacked(row[1]), row[2])
+        return row[0], (unpacked_arrays(row[1]), row[2])
 
     def verify(self) -> int:
         """Check the chains of hashes; returns the number of messages, or raises BadInput at the first altered row."""
         if self._has_questions():
-            self._verified(f"SELECT {QUESTION} FROM asked ORDER BY number", "question")
-        return self._verified(f"SELECT {COLUMNS} FROM sent ORDER BY number", "message")
+            self._verified("asked", QUESTION, "question")
+        return self._verified("sent", COLUMNS, "message")
 
-    def _verified(self, rows: str, kind: str) -> int:
-        before, count = "", 0
-        for *row, chain in self._connection.execute(rows):
+    def pruned(self, table: str) -> tuple[int, str]:
+        """Number and hash of the last row that was pruned from a table, from which its chain goes on; 0 if none was."""
+        kept = self.recall(f"{PRUNED}{table}")
+        return (int(kept["number"]), kept["chain"].tobytes().decode()) if kept else (0, "")
+
+    def _verified(self, table: str, columns: str, kind: str) -> int:
+        start, before = self.pruned(table)
+        count = start
+        for *row, chain in self._connection.execute(f"SELECT {columns} FROM {table} ORDER BY number"):
             count += 1
             if row[0] != count or chain != _chain(before, tuple(row)):
                 raise BadInput(f"{self.path}: {kind} {count} is missing or is not as it was written down")
             before = chain
-        return count
+        return count - start
 
     def remember(self, key: str, arrays: Arrays) -> None:
         with self._writing() as database:
             database.execute(
                 "INSERT INTO memory (key, arrays) VALUES (?, ?) "
                 "ON CONFLICT (key) DO UPDATE SET arrays = excluded.arrays",
-                (key, _packed(arrays)),
+                (key, packed_arrays(arrays)),
             )
 
     def recall(self, key: str) -> Arrays | None:
         row = self._connection.execute("SELECT arrays FROM memory WHERE key = ?", (key,)).fetchone()
-        return None if row is None else _unpacked(row[0])
+        return None if row is None else unpacked_arrays(row[0])
 
     def forget(self, key: str) -> None:
         with self._writing() as database:
@@ -233,13 +243,13 @@ class Journal:
     def take(self, key: str) -> Arrays | None:
         with self._writing() as database:
             row = database.execute("DELETE FROM memory WHERE key = ? RETURNING arrays", (key,)).fetchone()
-        return None if row is None else _unpacked(row[0])
+        return None if row is None else unpacked_arrays(row[0])
 
     def remembered(self, prefix: str) -> Iterator[Arrays]:
         rows = self._connection.execute(
             "SELECT arrays FROM memory WHERE substr(key, 1, ?) = ? ORDER BY place", (len(prefix), prefix)
         ).fetchall()
-        return (_unpacked(row[0]) for row in rows)
+        return (unpacked_arrays(row[0]) for row in rows)
 
 
 def _chain(before: str, row: tuple[Any, ...]) -> str:
@@ -250,13 +260,13 @@ def _chain(before: str, row: tuple[Any, ...]) -> str:
     return content.hexdigest()
 
 
-def _packed(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
+def packed_arrays(arrays: dict[str, npt.NDArray[Any]]) -> bytes:
     """Arrays as compressed npz; not safetensors, which does not allow empty names."""
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)
     return content.getvalue()
 
 
-def _unpacked(content: bytes) -> Arrays:
+def unpacked_arrays(content: bytes) -> Arrays:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}

@@ -1,0 +1,32 @@
+"""`fedrouter federation prune`: remove old messages from a client's journal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrouter.cli.gateway.stores import seconds_of
+from fedrouter.cli.output import Json, Voice
+
+
+def prune(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="A client's state directory.")],
+    older: Annotated[
+        str, typer.Option("--older", metavar="TIME", help="Remove messages older than this, such as 90d; 7d or more.")
+    ] = "90d",
+    as_json: Json = False,
+) -> None:
+    """Remove old messages from a client's journal; its privacy budget and what it has released stay known."""
+    from fedrouter.deployment.state.directories import open_client
+    from fedrouter.deployment.state.pruning import prune as remove
+
+    voice = Voice(as_json)
+    journal = open_client(path).journal
+    done = remove(journal, time.time() - seconds_of(older, "--older"))
+    counted = ", ".join(f"{count:,} {table}" for table, count in done.removed.items())
+    voice.say(f"{journal}: removed {counted}; {done.bytes_before:,} bytes are now {done.bytes_after:,}")
+    voice.next(f"fedrouter audit {path}")
+    voice.result({"journal": str(journal), **done.removed, "bytes": [done.bytes_before, done.bytes_after]})
