@@ -11,6 +11,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Federation
+from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.verbs.hello import Hello, HelloRequest
 
 ONE, TWO = ("sha256:" + digit * 64 for digit in "12")
@@ -109,3 +110,24 @@ def test_a_client_refuses_a_coordinator_with_another_wire_format():
     with pytest.raises(Refused, match="install the same version on both sides") as refused:
         client.answer("hello", HelloRequest("9.0", 99))
     assert refused.value.reason == "version"
+
+
+@pytest.mark.parametrize("models", [("\ud800",), tuple(f"model-{index}" for index in range(2000))])
+def test_a_resumed_run_asks_again_instead_of_using_hostile_names_from_its_checkpoint(models, tmp_path):
+    honest = LocalFederation([Client("client-0", drawn_evaluations(queries=120))])
+
+    class Poisoned(Federation):
+        """What a version without limits accepted and wrote down."""
+
+        def clients(self):
+            return honest.clients()
+
+        def ask(self, verb, payload, to=None):
+            reply = Hello("client-0", "unnamed", 8, True, ("model-0",))
+            object.__setattr__(reply, "models", models)
+            return {"client-0": reply}
+
+    Checkpointed(Poisoned(), tmp_path).ask("hello", HelloRequest())
+    assert len(list(tmp_path.glob("*-hello.*"))) == 1
+    found = shake_hands(Checkpointed(honest, tmp_path), lambda *report: None)
+    assert set(found.models) == {"model-0", "model-1", "model-2"}
