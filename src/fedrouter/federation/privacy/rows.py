@@ -109,16 +109,16 @@ class PrivateRows:
         """All of these rows if they may be summed as one group, or none."""
         return self.sendable(rows, np.zeros(len(rows), np.int64), 1)[0]
 
-    def heard(self, keys: Keys, columns: Floats, group: Integers, in_clear_only: bool = False) -> Integers:
+    def heard(self, keys: Keys, columns: Floats, group: Integers) -> Integers:
         """Indices ``(m,)`` of the rows, by their ``keys`` ``(n,)``, in whose group no query has too much say.
 
-        ``columns`` ``(n, k)`` are the weights that the question gives the rows. With ``in_clear_only``, every row is
-        heard where secure aggregation hides the answer: with many columns small clients could not take part, and there
-        the question itself is checked.
+        ``columns`` ``(n, k)`` are the weights that the question gives the rows. Every row is heard where secure
+        aggregation hides the answer: small clients could not take part otherwise, and there the question itself is
+        checked.
         """
         if not self.control:
             return np.arange(len(keys))
-        if in_clear_only and self.hidden:
+        if self.hidden:
             self.control.applied.add("say")
             return np.arange(len(keys))
         return self.control.heard(columns, keys, group)

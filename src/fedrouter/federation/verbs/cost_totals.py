@@ -155,7 +155,6 @@ VERB = Verb(
         ("cell", "say"),
         "each model's sums have enough different queries, and so has their difference from any sent before; no query "
         "has more than 1/5 of the say in the predictions",
-        eased_by_masks=False,
     ),
     differential_privacy=NoisySums(
         "1 for each part, by model: the count; observed and predicted log cost and their squares, scaled to [-1, 1]",

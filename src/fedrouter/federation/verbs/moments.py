@@ -95,7 +95,7 @@ def answer(client: ClientView, request: MomentsRequest) -> ModelMoments:
     rows = client.rows.of_models(request, request.models)
     cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
     columns = np.column_stack([chosen(rows.embeddings)[rows.query], rows.accuracy, cost])
-    rows = rows.take(client.rows.heard(row_keys(rows), columns, rows.model, in_clear_only=True))
+    rows = rows.take(client.rows.heard(row_keys(rows), columns, rows.model))
     enough = client.rows.may_multiply(row_keys(rows), rows.model, len(request.models), chosen.width, "moments")
     rows = client.rows.sendable_by_model(rows.take(np.flatnonzero(enough[rows.model])))
     features = chosen(rows.embeddings)[rows.query]

@@ -166,7 +166,6 @@ VERB = Verb(
         ("cell", "say"),
         "the sums have enough different queries, and so has their difference from any sent before; no query has more "
         "than 1/5 of the say in any combination of the routers' predictions",
-        eased_by_masks=False,
     ),
     differential_privacy=NoisySums(
         "1 for the count; for the products of the errors of J routers, J (l2) or J(J+1)/2 (l1)",

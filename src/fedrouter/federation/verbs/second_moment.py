@@ -55,7 +55,7 @@ class SecondMoment(Message):
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
     points, keys, together = queries.astype(np.float64), query_keys(queries), np.zeros(len(queries), np.int64)
-    kept = client.rows.heard(keys, points, together, in_clear_only=True)
+    kept = client.rows.heard(keys, points, together)
     sent = client.rows.may_multiply(keys[kept], together[kept], 1, client.dimension, "second moments")
     points = points[kept[: len(kept) if sent[0] else 0]]
     upper = np.triu_indices(client.dimension)

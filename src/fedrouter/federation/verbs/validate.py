@@ -143,7 +143,6 @@ VERB = Verb(
         ("cell", "say"),
         "the sum has enough different queries, and so has its difference from any sent before; no query has more than "
         "1/5 of the say in the predictions",
-        eased_by_masks=False,
     ),
     differential_privacy=NoisySums(
         "1 for each part: the count, and the squared error, scaled to [-1, 1]", noisy_parts, noisy_reply
