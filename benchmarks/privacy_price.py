@@ -1,4 +1,4 @@
-"""What differential privacy costs: area against epsilon, on one real data set.
+"""What differential privacy costs: aiq against epsilon, on one real data set.
 
 Writes docs/results/epsilon.md and docs/images/epsilon.png. Run with `.venv/bin/python benchmarks/privacy_price.py`.
 """
@@ -118,7 +118,7 @@ def draw(found: dict[str, dict[float, list[float]]], lines: dict[str, list[float
 def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[float]]) -> None:
     epsilons = (*EPSILONS, np.inf)
     page = [
-        "# Area against ε",
+        "# Quality against ε",
         "",
         f"Federated `aiq` on {SET}, 10 clients, means over {len(SEEDS)} seeds (in parentheses minimum and "
         f"maximum), if every client requires (ε, {DELTA:g})-differential privacy of each single evaluation for "
@@ -128,7 +128,7 @@ def write(found: dict[str, dict[float, list[float]]], lines: dict[str, list[floa
         "",
         "    .venv/bin/python benchmarks/privacy_price.py",
         "",
-        "![Area against epsilon](../images/epsilon.png)",
+        "![Quality against epsilon](../images/epsilon.png)",
         "",
         f"| ε | {' | '.join('∞' if epsilon == np.inf else f'{epsilon:g}' for epsilon in epsilons)} |",
         f"|---|{'---|' * len(epsilons)}",
