@@ -83,7 +83,7 @@ def header(found: Found, first: str, last: str) -> list[str]:
 def readme_table(found: Found) -> list[str]:
     lines = header(found, "", "mean")
     lines += [f"| {title} | {cells(found, row)} |" for row, title in README_ROWS.items() if row in rows_of(found)]
-    return lines
+    return [*lines, "", f"Means over {len(next(iter(found.values())))} seeds. –: not reached on every seed."]
 
 
 def rows_of(found: Found) -> list[str]:
