@@ -155,7 +155,8 @@ def reproduce(
             raise BadInput(f"--{name}: expected at least 1, got {value}")
     for name in families:
         family(name)  # an unknown name is refused before anything is read
-    use_device(device)
+    if not so_far:
+        use_device(device)
     dataset = read(path, encoder=encoder, watch=encoding)
     world = World(dataset, 0, rounds, str(path), encode, tuple(families), protocol, changes or {})
     refuse_unused(world.changes, world.settings())
