@@ -54,7 +54,8 @@ def page(documents: dict[str, dict]) -> str:
         "",
         f"Every experiment of the paper ([what each does](../experiments.md)), seeds: {planned}; {first['encoder']} "
         f"embeddings, {first['rounds']} rounds, both families exactly as in the paper ([what it leaves "
-        f"open](../paper.md)). {state}Minutes of computation on a shared machine: {spent}.",
+        f"open](../paper.md)); networks trained on {first['device']}. {state}Minutes of computation on shared "
+        f"machines: {spent}.",
         "",
         "    make bench-claims",
         "",
