@@ -231,7 +231,7 @@ Each attack aims at one row's accuracy and cost, or one embedding, exactly. *Pla
 the say. *Default*: under secure sums, with every other client in league with the coordinator, so that the total gives
 the client's own sums away and only its checks of the question are left; the best rate over no run shown, and an honest
 K-Means or linear run shown before. Noise is what differential privacy adds with a multiplier of
-{NOISE.multiplier:g}, less than the default. The last {len(FORGED)} forges what it shows of the run.
+{NOISE.multiplier:g}, less than the default. The last {len(FORGED)} forge what they show of the run.
 
 | attack | open | plain | default | noise |
 |---|---|---|---|---|

@@ -10,7 +10,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings
-from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.kmeans import KMeansSettings, centroids_request
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, Question
@@ -34,9 +34,23 @@ SETTINGS = {
 }
 
 
-def clients():
+def clients(identities=None):
+    known = identities or dict.fromkeys(NAMES)
     logs = {name: drawn_evaluations(queries=80, dimension=6, seed=seed) for seed, name in enumerate(NAMES)}
-    return [Client(name, log, rederivation=Rederivation(name)) for name, log in logs.items()]
+    return [
+        Client(name, log, identity=known[name], rederivation=Rederivation(name, known[name]))
+        for name, log in logs.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def identities():
+    """Each client's key, and those of all others, which they have exchanged."""
+    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
+    from fedrouter.federation.secagg.identity import CURVE, Identity
+
+    keys = {name: ec.generate_private_key(CURVE) for name in NAMES}
+    return {name: Identity(key, {n: k.public_key() for n, k in keys.items()}) for name, key in keys.items()}
 
 
 class Unmasked(LocalFederation):
@@ -81,6 +95,67 @@ def test_honest_runs_pass_real_masks():
     pytest.importorskip("cryptography")
     router = followed("kmeans", Secure(LocalFederation(clients())))
     assert router.sums.count.sum() == followed("kmeans", Unmasked(clients())).sums.count.sum()
+
+
+@pytest.mark.parametrize("family", ["kmeans", "auto"])
+def test_honest_runs_with_signed_centroids_are_answered_as_without(family, identities):
+    expected = followed(family, Unmasked(clients())).arrays()
+    found = followed(family, Unmasked(clients(identities))).arrays()
+    assert all(np.array_equal(found[name], expected[name], equal_nan=True) for name in expected)
+
+
+class Altered(Middleware):
+    """A coordinator that shows other centroids than the clients sent, and learns from them."""
+
+    def __init__(self, federation, alter):
+        self.federation, self.alter = federation, alter
+
+    def clients(self):
+        return self.federation.clients()
+
+    def ask_all(self, questions, to=None):
+        answers = self.federation.ask_all(questions, to)
+        return [self.alter(dict(a)) if q.verb == "cluster" else a for q, a in zip(questions, answers, strict=True)]
+
+
+def moved(replies):
+    first, *rest = replies
+    return {first: replace(replies[first], centres=replies[first].centres + np.float32(0.1))} | {
+        name: replies[name] for name in rest
+    }
+
+
+def exchanged(replies):
+    return {**replies, "client-0": replies["client-1"], "client-1": replies["client-0"]}
+
+
+def invented(replies):
+    return {**replies, "client-9": replies["client-0"]}
+
+
+def unsigned(replies):
+    return {name: replace(reply, signature=np.zeros(0, np.uint8)) for name, reply in replies.items()}
+
+
+@pytest.mark.parametrize(
+    ("alter", "why"),
+    [
+        (moved, "did not sign"),
+        (exchanged, "did not sign"),
+        (unsigned, "did not sign"),
+        (invented, "'client-9', which does not take part"),
+    ],
+)
+def test_only_centroids_that_members_signed_are_learned_from(identities, alter, why):
+    with pytest.raises(Refused, match=why):
+        followed("kmeans", Unmasked(clients(identities)), change=lambda shown: Altered(shown, alter))
+
+
+def test_centroids_signed_for_another_question_are_refused(identities):
+    """Those of an earlier run, which had another seed."""
+    old = Unmasked(clients(identities)).ask("cluster", centroids_request(SETTINGS["kmeans"], seed=2))
+    with pytest.raises(Refused, match="did not sign"):
+        followed("kmeans", Unmasked(clients(identities)), change=lambda shown: Altered(shown, lambda _: old))
 
 
 class Bent(Middleware):

@@ -23,6 +23,7 @@ from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, S
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.privacy.training import check_training
+from fedrouter.federation.verbs.cluster import Centroids, signed
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
@@ -67,7 +68,7 @@ class Client:
         process
     encoder, normalised, weights : name of the encoder of its embeddings, whether they have length one, and a digest of
         the encoder's weights, if it is known
-    identity : its long-term key, for secure aggregation
+    identity : its long-term key, for secure aggregation and to sign its centroids
     rederivation : derives the questions of a run from what the coordinator shows of it. With it, a question under masks
         that does not follow is refused, and before anything is shown, minimum group sizes apply as without masks. None
         trusts the coordinator to ask what the published software asks
@@ -171,6 +172,8 @@ class Client:
             ) from None
         if type(reply) is not asked.reply:
             raise Refused(f"{verb}: its answer is a {type(reply).__name__}, which it does not state")
+        if isinstance(reply, Centroids) and self._identity:
+            reply = signed(request, reply, self.name, self._identity)
         if not hidden:
             self._memory.sent(verb, reply, self.accountant.report() if self.accountant else "")
         return reply

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,14 @@ from fedrouter.errors import BadMessage, FedrouterError, Refused
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, Question
 from fedrouter.federation.message import Message, Request, packed_digest
+from fedrouter.federation.verbs.cluster import Centroids, is_signed
 from fedrouter.federation.verbs.follow import Exchange, FollowRequest
+from fedrouter.federation.verbs.registry import verb_named
+from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
+
+if TYPE_CHECKING:
+    from fedrouter.federation.secagg.identity import Identity
 
 TOLERANCE = 1e-4
 """Largest difference between a derived array and the one asked about, relative to the array's largest value. Linear
@@ -34,17 +40,21 @@ WAIT = 600.0
 
 
 class Rederivation:
-    """The run that a client follows, one at a time; ``name`` is the client's."""
+    """The run that a client follows, one at a time; ``name`` is the client's.
 
-    def __init__(self, name: str) -> None:
+    With an ``identity`` it knows the keys of the other clients, and accepts only centroids that they have signed.
+    """
+
+    def __init__(self, name: str, identity: Identity | None = None) -> None:
         self._name = name
+        self._identity = identity
         self._run: _FollowedRun | None = None
 
     def follow(self, request: FollowRequest) -> int:
         """Take in what is shown of a run; returns the number of its exchanges that are known now."""
         if self._run is None or self._run.name != request.run:
             self.close()
-            self._run = _FollowedRun(request.run, request.job, self._name)
+            self._run = _FollowedRun(request.run, request.job, self._name, self._identity)
         return self._run.show(request)
 
     def derives(self, verb: str, request: Request[Any]) -> bool:
@@ -64,7 +74,7 @@ class Rederivation:
 
 
 class _FollowedRun:
-    def __init__(self, name: str, job: str, client: str) -> None:
+    def __init__(self, name: str, job: str, client: str, identity: Identity | None) -> None:
         self.name = name
         self._job = job
         self._digests: list[bytes] = []
@@ -77,7 +87,7 @@ class _FollowedRun:
             raise BadMessage("follow: a job that no coordinator states") from None
         if client not in clients:
             raise Refused(f"client {client}: is shown a run that it does not take part in", "secure_sum")
-        self._replies = _Replies(tuple(sorted(clients)))
+        self._replies = _Replies(tuple(sorted(clients)), identity)
         work = threading.Thread(
             target=self._replies.perform, args=(family.learn, pool, settings, seed), name="rederivation", daemon=True
         )
@@ -119,8 +129,9 @@ class _Asked:
 class _Replies(Middleware):
     """The federation that the algorithm asks: it waits for the replies that the coordinator shows."""
 
-    def __init__(self, clients: tuple[str, ...]) -> None:
+    def __init__(self, clients: tuple[str, ...], identity: Identity | None) -> None:
         self._clients = clients
+        self._identity = identity
         self._asked: SimpleQueue[_Asked] = SimpleQueue()
         self._given: SimpleQueue[list[Mapping[str, Message]] | None] = SimpleQueue()
         self._now: _Asked | None = None
@@ -149,10 +160,25 @@ class _Replies(Middleware):
 
     def give(self, verbs: Sequence[str], replies: list[Mapping[str, Message]]) -> None:
         """The replies to what is asked now."""
-        if [question.verb for question in self.questions()] != list(verbs):
+        questions = self.questions()
+        if [question.verb for question in questions] != list(verbs):
             raise Refused("follow: replies to what no honest coordinator asked", "secure_sum")
+        for question, shown in zip(questions, replies, strict=True):
+            self._require_members(question, shown)
         self._now = None
         self._given.put(replies)
+
+    def _require_members(self, question: Question[Any], replies: Mapping[str, Message]) -> None:
+        """Refuse replies of single clients that are not the run's, or that they did not sign; totals have no owner."""
+        if isinstance(verb_named(question.verb).secure_sum, SecureSum):
+            return
+        for name, reply in replies.items():
+            if name not in self._clients:
+                raise Refused(f"follow: {question.verb} of {name!r}, which does not take part in the run", "secure_sum")
+            if self._identity and not (
+                isinstance(reply, Centroids) and is_signed(question.request, reply, name, self._identity)
+            ):
+                raise Refused(f"follow: {question.verb} that {name!r} did not sign", "secure_sum")
 
     def close(self) -> None:
         self._given.put(None)

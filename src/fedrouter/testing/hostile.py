@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import FOLDS
 from fedrouter.federation.rederivation import Rederivation
-from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
+from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest, signed
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.score import ScoreRequest
@@ -40,6 +40,9 @@ from fedrouter.routers.features import Landmarks, Projection, feature_map
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, KMeansRouter
 from fedrouter.routers.linear import symmetric
 from fedrouter.routers.mlp import PROJECTION, CostScale
+
+if TYPE_CHECKING:
+    from fedrouter.federation.secagg.identity import Identity
 
 ROWS = 60
 """Number of queries, each asked of three models: enough for every minimum size, so that differences matter."""
@@ -73,9 +76,16 @@ class UnderMasks(PrivacyPolicy):
 class Victim:
     """The client of an attack; what it refuses counts as the answer of a client without rows."""
 
-    def __init__(self, rows: Evaluations, privacy: PrivacyPolicy, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        rows: Evaluations,
+        privacy: PrivacyPolicy,
+        memory: Memory | None = None,
+        identity: Identity | None = None,
+    ) -> None:
         self._masked = isinstance(privacy, UnderMasks)
-        self._client = Client("one", rows, privacy, memory, rederivation=Rederivation("one") if self._masked else None)
+        rederivation = Rederivation("one", identity) if self._masked else None
+        self._client = Client("one", rows, privacy, memory, identity=identity, rederivation=rederivation)
         self._nobody = Client("one", rows.take(np.zeros(0, np.int64)), OPEN)
         if isinstance(privacy, UnderMasks) and privacy.shown:
             job = Transcript()
@@ -319,10 +329,13 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -
 
 
 class _Forging(Federation):
-    """A coordinator that asks what follows from the run, but shows centroids of other clients that are not theirs."""
+    """A coordinator that asks what follows from the run, but shows centroids of other clients that are not theirs.
 
-    def __init__(self, victim: Victim, target: Any) -> None:
-        self._victim, self._target = victim, target
+    ``sign`` signs them with the keys that the coordinator has.
+    """
+
+    def __init__(self, victim: Victim, target: Any, sign: Callable[[Any, Centroids, str], Centroids]) -> None:
+        self._victim, self._target, self._sign = victim, target, sign
         self.moments: list[tuple[Any, Any]] = []
 
     def clients(self) -> tuple[str, ...]:
@@ -333,7 +346,7 @@ class _Forging(Federation):
         if verb == "cluster":
             near = self._target + 1e-4 * np.random.default_rng(0).normal(size=(100, len(self._target)))
             forged = Centroids(near.astype(np.float32), np.full(100, 10**6))
-            return {"one": reply, "three": forged, "two": forged}
+            return {"one": reply, **{name: self._sign(payload, forged, name) for name in ("three", "two")}}
         if verb == "moments":
             self.moments.append((payload, reply))
         return {"everyone": reply} if isinstance(verb_named(verb).secure_sum, SecureSum) else {"one": reply}
@@ -344,12 +357,47 @@ def forged_centroids(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
     The coordinator asks only what follows from what it shows; what it shows is not true.
     """
+    return _forged(privacy, trials, lambda *_: None, lambda request, reply, name: reply)
+
+
+def forged_with_keys(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
+    """The same, where clients have each other's keys: the coordinator signs with a key of its own."""
+    members, coordinator = _identities(), _identities()
+    return _forged(
+        privacy, trials, members.get, lambda request, reply, name: signed(request, reply, name, coordinator[name])
+    )
+
+
+def forged_by_members(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
+    """The same, where clients have each other's keys, and the other members sign what the coordinator wants."""
+    members = _identities()
+    return _forged(
+        privacy, trials, members.get, lambda request, reply, name: signed(request, reply, name, members[name])
+    )
+
+
+def _identities() -> dict[str, Identity]:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from fedrouter.federation.secagg.identity import CURVE, Identity
+
+    keys = {name: ec.generate_private_key(CURVE) for name in ("one", "three", "two")}
+    roster = {name: key.public_key() for name, key in keys.items()}
+    return {name: Identity(key, roster) for name, key in keys.items()}
+
+
+def _forged(
+    privacy: PrivacyPolicy,
+    trials: int,
+    identity: Callable[[str], Identity | None],
+    sign: Callable[[Any, Centroids, str], Centroids],
+) -> Rate:
     won = 0
     for seed in range(trials):
         rows = evaluations(seed)
-        victim, transcript = Victim(rows, privacy), Transcript()
+        victim, transcript = Victim(rows, privacy, identity=identity("one")), Transcript()
         transcript.begin("kernel", {}, 0, rows.pool, ["one", "two", "three"])
-        forging = _Forging(victim, rows.embeddings[0].astype(float))
+        forging = _Forging(victim, rows.embeddings[0].astype(float), sign)
         with suppress(NothingToLearn):
             FAMILIES["kernel"].learn(
                 Recorded(Shown(forging, transcript), transcript), rows.pool, FAMILIES["kernel"].settings(), 0
@@ -382,5 +430,9 @@ CRAFTED: Mapping[str, Attack] = {
     "weights under which one query trains": crafted_weights,
 }
 """Attacks with crafted requests, which minimum group sizes do not stop; differential privacy does."""
-FORGED: Mapping[str, Attack] = {"landmarks from forged centroids": forged_centroids}
+FORGED: Mapping[str, Attack] = {
+    "landmarks from forged centroids": forged_centroids,
+    "the same, clients have exchanged keys": forged_with_keys,
+    "the same, and the other members sign the forgery": forged_by_members,
+}
 """Attacks by a coordinator that also forges what it shows of a run; docs/security.md says what they can do."""

@@ -33,7 +33,15 @@ from fedrouter.testing.attacks import (
     one_model_each,
     vectors_sent,
 )
-from fedrouter.testing.hostile import CRAFTED, FORGED, STOPPED, UnderMasks, evaluations
+from fedrouter.testing.hostile import (
+    CRAFTED,
+    STOPPED,
+    UnderMasks,
+    evaluations,
+    forged_by_members,
+    forged_centroids,
+    forged_with_keys,
+)
 
 FLOORS = PrivacyPolicy()
 SMALL = {
@@ -210,6 +218,14 @@ def test_floors_cost_kmeans_less_than_a_hundredth(mmlu):
 
 def test_a_coordinator_that_forges_what_it_shows_of_a_run_gets_past_the_derivation():
     """Said in docs/security.md; should it ever be stopped, say so there."""
-    (attack,) = FORGED.values()
-    assert attack(FLOORS, 2) == (2, 0)
-    assert attack(UnderMasks(), 2) == (2, 2)
+    assert forged_centroids(FLOORS, 2) == (2, 0)
+    assert forged_centroids(UnderMasks(), 2) == (2, 2)
+
+
+def test_forged_centroids_are_refused_by_clients_that_have_each_others_keys():
+    assert forged_with_keys(UnderMasks()) == (10, 0)
+
+
+def test_members_that_sign_forged_centroids_get_past_the_derivation():
+    """As the test above: it is said in docs/security.md."""
+    assert forged_by_members(UnderMasks(), 2) == (2, 2)

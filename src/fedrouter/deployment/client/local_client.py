@@ -95,6 +95,7 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
     config = directory.config()
     evaluations, encoder = evaluations_of(config)
     privacy = privacy_of(config)
+    identity = identity_of(directory)
     return RecordingClient(
         RefusalLog(directory.refusals),
         config.name,
@@ -103,9 +104,9 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
         journal or Journal(directory.journal),
         encoder=encoder.name,
         normalised=encoder.normalised,
-        identity=identity_of(directory),
+        identity=identity,
         weights=encoder.weights,
-        rederivation=Rederivation(config.name) if privacy.rederive else None,
+        rederivation=Rederivation(config.name, identity) if privacy.rederive else None,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.clustering import cluster
 from fedrouter.federation.dp.clusters import noisy_centroids
 from fedrouter.federation.dp.rows import NoisyRows
-from fedrouter.federation.message import Message, Request
+from fedrouter.federation.message import Message, Request, packed_digest
 from fedrouter.federation.plausibility import MOST_WIDTH, SHAPE, row_fault
 from fedrouter.federation.privacy.disclosure import DisclosureControl, query_keys
 from fedrouter.federation.privacy.memory import Arrays, Memory
 from fedrouter.federation.robust.caps import fewer
+from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
     Cap,
@@ -29,6 +30,9 @@ from fedrouter.federation.verbs.verb import (
     Without,
 )
 from fedrouter.routers.kmeans import nearest_centre
+
+if TYPE_CHECKING:
+    from fedrouter.federation.secagg.identity import Identity
 
 MOST_CENTRES = 256
 """A reply may always have this many centres: centroids sent before are sent again, even if fewer are asked for."""
@@ -53,11 +57,32 @@ class Centroids(Message):
 
     centres: Annotated[Embeddings, "(k, d) float32: mean embedding of each cluster"]
     sizes: Annotated[Integers, "(k,) int64: number of queries nearest to each centre"]
+    signature: Annotated[Bytes, "(n,) uint8: signature by its long-term key, empty if it has none"] = field(
+        default_factory=lambda: np.zeros(0, np.uint8)
+    )
 
     def check(self) -> None:
+        self.require_array("signature", np.uint8, (None,))
+        self.require(len(self.signature) <= MOST_SIGNATURE, "signature is too long")
         self.require_array("centres", np.float32, (None, None))
         self.require_array("sizes", np.int64, (len(self.centres),))
         self.require((self.sizes > 0).all(), "sizes must be above 0")
+
+
+def signed(request: Request[Any], reply: Centroids, name: str, identity: Identity) -> Centroids:
+    """The reply with the client's signature, by which other clients of a run know whose centroids they are shown."""
+    signature = identity.sign(*_statement(request, reply, name))
+    return replace(reply, signature=np.frombuffer(signature, np.uint8))
+
+
+def is_signed(request: Request[Any], reply: Centroids, name: str, identity: Identity) -> bool:
+    """Whether the client ``name``, whose key ``identity`` must know, has signed this reply to this request."""
+    return identity.signed(name, reply.signature.tobytes(), *_statement(request, reply, name))
+
+
+def _statement(request: Request[Any], reply: Centroids, name: str) -> tuple[str, ...]:
+    content: Arrays = {"centres": reply.centres, "sizes": reply.sizes}
+    return "centroids", name, packed_digest((content, request.pack()[1])).hex()
 
 
 def answer(client: ClientView, request: ClusterRequest) -> Centroids:
@@ -112,8 +137,8 @@ def faults(request: ClusterRequest, reply: Centroids) -> str | None:
 
 
 def most_bytes(request: ClusterRequest) -> int:
-    """4d + 8 bytes for each centre; at most 256 centres, or as many as asked for, of at most 8,192 dimensions."""
-    return max(request.clusters, MOST_CENTRES) * (4 * MOST_WIDTH + 8)
+    """256 bytes, and 4d + 8 for each centre; at most 256 centres, or as many as asked for, of d at most 8,192."""
+    return max(request.clusters, MOST_CENTRES) * (4 * MOST_WIDTH + 8) + MOST_SIGNATURE
 
 
 def _width(reply: Centroids) -> int | None:
