@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
@@ -17,7 +18,9 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.dp.accountant import multiplier_for
 from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.quorum import QuorumLost
+from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.rederivation import Rederivation
 
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
@@ -387,3 +390,38 @@ def test_a_line_that_a_kill_cut_short_is_dropped_and_a_follower_is_not_confused(
     ProgressLog(tmp_path).write("done")
     assert [line["event"] for line in tail.lines()] == ["done"]
     assert [line["event"] for line in Tail(tmp_path).lines()] == ["start", "done"]
+
+
+def rows_heard(tmp_path, logs, queries, kept=True, job=KMEANS):
+    """Rows behind each of several runs while the logs grow, and the centres of each."""
+    memories = {name: ShortMemory() for name in logs}
+    heard, centres = [], []
+    for place, count in enumerate(queries):
+        own = {name: log.of_queries(np.arange(count)) for name, log in logs.items()}
+        clients = [
+            Client(name, rows, memory=memories[name], encoder="one", rederivation=Rederivation(name))
+            for name, rows in own.items()
+        ]
+        folder = tmp_path / str(place)
+        folder.mkdir(parents=True)
+        again = replace(job, new_centres=not kept, seed=0 if kept else place)
+        result = perform(again, LocalFederation(clients), folder, ProgressLog(folder), centroids=tmp_path / "centroids")
+        heard.append(result["rows"])
+        centres.append(load(folder / "bundle").router.centres)
+    return heard, centres
+
+
+@pytest.mark.parametrize("secure", [None, 2 / 3])
+def test_learning_again_keeps_the_rows_because_centres_are_kept(tmp_path, secure):
+    logs = {name: drawn_evaluations(queries=300, seed=ord(name)) for name in "abcd"}
+    job = replace(KMEANS, secure=secure)
+    # Once around other centres each time: differences that are too small are withheld.
+    fewer, _ = rows_heard(tmp_path / "new", logs, (200, 200, 200), kept=False, job=job)
+    assert fewer[0] > fewer[1] > fewer[2]
+    # Around the same ones nothing is lost, and what is new is heard as well.
+    more, centres = rows_heard(tmp_path / "kept", logs, (200, 230, 260), job=job)
+    assert more == [4 * 200, 4 * 230, 4 * 260]
+    assert all((again == centres[0]).all() for again in centres)
+    lines = [Tail(tmp_path / "kept" / str(place)).lines() for place in range(3)]
+    reused = [[line["clients"] for line in run if line["event"] == "centroids kept"] for run in lines]
+    assert reused == [[], [["a", "b", "c", "d"]], [["a", "b", "c", "d"]]]

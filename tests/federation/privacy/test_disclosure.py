@@ -118,6 +118,20 @@ def test_asking_the_same_again_gets_the_same_answer():
     assert first.accuracy == second.accuracy
 
 
+def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_enough_rows():
+    rows = drawn_evaluations(queries=400, dimension=4)
+    memory, request = ShortMemory(), StatisticsRequest(drawn_evaluations(queries=12, dimension=4).embeddings, MODELS)
+    before = np.zeros((12, 3), np.int64)
+    for queries in (300, 302, 330, 331, 360, 400):
+        own = rows.of_queries(np.arange(queries))
+        count = Client("one", own, memory=memory).answer("statistics", request).table(12, 3).count
+        grown = count - before
+        assert ((grown == 0) | (grown >= 5)).all()
+        waiting = queries - count.sum()
+        assert waiting < 5 * len(MODELS)
+        before = count
+
+
 def test_one_new_row_waits_until_there_are_enough(tmp_path):
     rows = drawn_evaluations(queries=80, per_query=1, dimension=4)
     of_first = np.flatnonzero(rows.model == 0)

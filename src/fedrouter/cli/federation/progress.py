@@ -34,6 +34,9 @@ class ShownProgress:
         if line["event"] == "start":
             models = f"{len(line['models'])} models, {plain(line['encoder'])}"
             self.voice.say(f"Taking part: {', '.join(line['clients'])}; {models}")
+        elif line["event"] == "centroids kept":
+            owners = listed([plain(name) for name in line["clients"]])
+            self.voice.say(f"Centres of an earlier run are kept, found with {owners}; --new-centres finds new ones")
         elif line["event"] == "note":
             self.voice.warn(plain(line["text"]))
         elif line["event"] == "left out":

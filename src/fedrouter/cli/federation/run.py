@@ -61,6 +61,9 @@ def run(
         bool,
         typer.Option("--plain", help="Show the coordinator each client's sums; by default it sees only their totals."),
     ] = False,
+    new_centres: Annotated[
+        bool, typer.Option("--new-centres", help="Find new centres; by default those of earlier runs are kept.")
+    ] = False,
     robust: Annotated[
         bool, typer.Option("--robust", help="With --plain: limit the influence of any one client on the router.")
     ] = False,
@@ -92,7 +95,7 @@ def run(
     job = _job(router, rounds, seed, _names(models), _names(clients), change, bundle, quorum, timeout)
     # Who leaves is asked for its own sums: the difference of the two routers shows them anyway.
     secure = None if plain_sums or leave else SECURE_THRESHOLD
-    job = replace(job, gather=wait, robust=_robust() if robust else None, secure=secure)
+    job = replace(job, gather=wait, robust=_robust() if robust else None, secure=secure, new_centres=new_centres)
     if every is None:
         voice.result(_perform(voice, directory, job, name, out))
         return
@@ -124,13 +127,13 @@ def _perform(
     voice: Voice, directory: CoordinatorDirectory, job: Job, name: str | None, out: Path | None
 ) -> Mapping[str, Any]:
     """Submit one run and follow it to its end; what --json prints."""
-    from fedrouter.deployment.runs.history import name_for, usual_exchanges
+    from fedrouter.deployment.runs.history import name_for, rows_before, usual_exchanges
     from fedrouter.deployment.runs.submission import follow, submit
 
     resumed = False
     if name is None:
         name, resumed = name_for(directory, job)
-    usual = usual_exchanges(directory, job)
+    usual, before = usual_exchanges(directory, job), rows_before(directory, job)
     submitted = submit(directory, name, job)
     voice.say(f"{name}: {'resumed' if resumed else 'started'} ({job.operation} {job.family})   (Ctrl+C stops it)")
     shown = ShownProgress(voice, usual)
@@ -144,7 +147,7 @@ def _perform(
         result["bundle"] = str(out)
     made = result["bundle"]
     voice.say(f"\n{result['family']} router for {len(result['models'])} models, version {result['version']}")
-    voice.say(f"Evaluations behind it: {_counted(result['clients'])}")
+    voice.say(f"Evaluations behind it: {_counted(result)}{f' ({before[0]} had {before[1]:,})' if before else ''}")
     voice.say(f"[bold]Bundle:[/] {made}")
     voice.next(f"fedrouter evaluate {made} --data FILE", f'fedrouter route {made} "your question" --explain')
     return {"run": name, **result, "steps": shown.steps}
@@ -220,10 +223,12 @@ def _robust() -> Mapping[str, Any]:
     return asdict(RobustSettings.preset())
 
 
-def _counted(clients: list[Mapping[str, Any]]) -> str:
-    """Row counts by client; under secure aggregation only each client knows its own."""
+def _counted(result: Mapping[str, Any]) -> str:
+    """Rows that were heard, also by client; under secure aggregation only each client knows its own."""
+    clients = result["clients"]
     if not any(client["rows"] for client in clients):
-        return f"from {listed([client['name'] for client in clients])}; the counts are hidden"
+        names = listed([client["name"] for client in clients])
+        return f"{result.get('rows', 0):,}, from {names}; how many from whom is hidden"
     return ", ".join(f"{client['name']} {client['rows']:,}" for client in clients)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,6 +65,20 @@ def name_for(directory: CoordinatorDirectory, job: Job) -> tuple[str, bool]:
 
 def usual_exchanges(directory: CoordinatorDirectory, job: Job) -> int | None:
     """How many exchanges with the clients the last finished run of the same kind took; None if there was none."""
+    folder = _finished_before(directory, job)
+    if folder is None:
+        return None
+    return sum(line["event"] == "exchange" for line in progress.Tail(folder).lines()) or None
+
+
+def rows_before(directory: CoordinatorDirectory, job: Job) -> tuple[str, int] | None:
+    """The last finished run of the same kind, and how many rows it heard; None if there was none."""
+    folder = _finished_before(directory, job)
+    rows = json.loads((folder / RESULT).read_bytes()).get("rows") if folder else None
+    return (folder.name, rows) if folder and rows else None
+
+
+def _finished_before(directory: CoordinatorDirectory, job: Job) -> Path | None:
     for folder in reversed(_folders(directory)):
         try:
             past = jobs.read(folder)
@@ -71,7 +86,7 @@ def usual_exchanges(directory: CoordinatorDirectory, job: Job) -> int | None:
             continue
         same = (past.operation, past.family, past.secure is None) == (job.operation, job.family, job.secure is None)
         if same and (folder / RESULT).exists():
-            return sum(line["event"] == "exchange" for line in progress.Tail(folder).lines()) or None
+            return folder
     return None
 
 

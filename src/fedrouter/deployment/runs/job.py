@@ -37,6 +37,7 @@ class Job:
     robust : settings of robust aggregation, against poisoned clients; None for none
     secure : fraction of the clients that must complete a secure aggregation, against a curious coordinator; None if
         the coordinator may see the reply of each client
+    new_centres : ask for centroids even if those of an earlier run are kept
     """
 
     operation: str = "learn"
@@ -51,6 +52,7 @@ class Job:
     gather: float = 30.0
     robust: Mapping[str, Any] | None = None
     secure: float | None = None
+    new_centres: bool = False
 
     def __post_init__(self) -> None:
         if self.operation not in IN_FILES:

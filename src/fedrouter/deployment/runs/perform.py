@@ -18,6 +18,7 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.kept_centroids import KeptCentroids
 from fedrouter.federation.middleware.quorum import Quorum, require_quorum
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
@@ -29,17 +30,27 @@ RESULT, BUNDLE, CHECKPOINT = "result.json", "bundle", "checkpoint"
 
 
 def perform(
-    job: Job, federation: Federation, folder: Path, log: ProgressLog, rejected: Report | None = None
+    job: Job,
+    federation: Federation,
+    folder: Path,
+    log: ProgressLog,
+    rejected: Report | None = None,
+    centroids: Path | None = None,
 ) -> dict[str, Any]:
     """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``.
 
     ``rejected`` is called with every answer that was received and is not used; by default it is logged.
+    ``centroids`` is the folder where centroids are kept from run to run; None if every run asks for them.
     """
     rejected = rejected or log.dropped
     if (folder / RESULT).exists():
         return dict(json.loads((folder / RESULT).read_bytes()))
     transcript = Transcript()
-    kept = Checkpointed(_protected(job, federation, rejected, transcript), folder / CHECKPOINT)
+    checked: Federation = Quorum(Checked(federation, rejected), job.quorum)
+    reused = None
+    if centroids and job.operation == "learn":
+        checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids)
+    kept = Checkpointed(_protected(job, checked, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
     handshake = shake_hands(kept, rejected, base.encoder if base else None)
     tally = Tally(handshake.federation)
@@ -54,6 +65,9 @@ def perform(
     log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
     if job.operation == "learn":
         transcript.begin(job.family, settings.to_json(), job.seed, pool, tally.clients())
+    if reused:
+        encoder = handshake.encoder
+        reused.encoder = f"{encoder.name}/{encoder.dimension}/{encoder.weights or ''}"
     router = _learn(job, Recorded(tally, transcript), pool, settings, base, log)
     if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
         save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
@@ -66,6 +80,7 @@ def perform(
         "models": list(router.pool.names),
         "encoder": handshake.encoder.name,
         "clients": list(written.clients.values()),
+        "rows": sum(tally.rows.values()),
     }
     replace_file(folder / RESULT, json.dumps(result, indent=2).encode() + b"\n")
     # The replies of the clients are no longer needed.
@@ -74,12 +89,8 @@ def perform(
     return result
 
 
-def _protected(job: Job, federation: Federation, rejected: Report, transcript: Transcript) -> Federation:
-    """Validate every reply, stop below the quorum, and combine replies as the job says.
-
-    Clients are shown what was asked and answered only where it is totals.
-    """
-    validated = Quorum(Checked(federation, rejected), job.quorum)
+def _protected(job: Job, validated: Federation, transcript: Transcript) -> Federation:
+    """Combine replies as the job says. Clients are shown what was asked and answered only where it is totals."""
     if job.operation == "remove_clients":
         return validated  # what is subtracted must be what was added, of each client, unchanged
     if job.robust is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class ProgressLog:
             os.truncate(self._path, _complete(self._path.read_bytes()))
         self._written = {(line["stage"], line["step"]) for line in Tail(folder).lines() if line["event"] == "step"}
         self._missing: dict[str, dict[str, str]] = {}
+        self._reused = False
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
@@ -41,6 +42,12 @@ class ProgressLog:
         """Record a client whose reply is missing or invalid, at once and with the step that it belongs to."""
         self._missing.setdefault(client, {})[verb] = reason
         self.write("dropped", client=client, verb=verb, reason=reason)
+
+    def kept_centroids(self, clients: Sequence[str]) -> None:
+        """Record, once, that the centroids of an earlier run are used, and whose they are."""
+        if not self._reused:
+            self._reused = True
+            self.write("centroids kept", clients=list(clients))
 
     def step(self, progress: Progress) -> None:
         """Record a step of learning; a callback."""

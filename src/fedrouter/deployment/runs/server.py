@@ -52,7 +52,7 @@ def perform_run(
                 notices = Notices(FlowerFederation(link, members, NOTICE_TIMEOUT, ignore), log.dropped)
                 try:
                     present = Subset(everyone, gather(members, job, link, log.dropped))
-                    return perform(job, present, folder, log, notices.rejected)
+                    return perform(job, present, folder, log, notices.rejected, directory.centroids)
                 finally:
                     notices.send()
             except (Disconnected, RunLost):

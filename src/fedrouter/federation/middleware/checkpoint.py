@@ -63,7 +63,7 @@ class Checkpointed(Middleware):
                 replace_file(self._folder / CLIENTS, json.dumps(self._clients).encode())
             for index, (question, replies) in enumerate(zip(open_questions, found, strict=True), first):
                 wanted = _digest(question, to)
-                replace_file(self._path(index, question.verb), _packed(question.verb, wanted, replies))
+                replace_file(self._path(index, question.verb), pack_replies(question.verb, wanted, replies))
             answers += found
         return answers
 
@@ -71,7 +71,7 @@ class Checkpointed(Middleware):
         """The replies that are recorded for the question of this number; None if there are none."""
         path = self._path(index, question.verb)
         self._refuse_other(path)
-        return _read(path, question.verb, _digest(question, to))
+        return read_replies(path, question.verb, _digest(question, to))
 
     def _path(self, index: int, verb: str) -> Path:
         return self._folder / f"{index:05}-{verb}{ENDING}"
@@ -106,7 +106,7 @@ def _digest(question: Question[Any], to: Sequence[str] | None) -> str:
     return digest(question.verb, question.request, to if question.to is None else question.to)
 
 
-def _packed(verb: str, wanted: str, replies: Mapping[str, Message]) -> bytes:
+def pack_replies(verb: str, wanted: str, replies: Mapping[str, Message]) -> bytes:
     """The replies as one safetensors file: arrays by the index of their client, the rest in its header."""
     from safetensors.numpy import save
 
@@ -118,7 +118,7 @@ def _packed(verb: str, wanted: str, replies: Mapping[str, Message]) -> bytes:
     return save(arrays, {"verb": verb, "request": wanted, "replies": json.dumps(scalars)})
 
 
-def _read(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
+def read_replies(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
     """The recorded replies to a request; None if there are none, or if the file cannot be read."""
     from safetensors import SafetensorError, safe_open
 

@@ -147,29 +147,53 @@ class DisclosureControl:
             keep[one] = sums.admits(mine == one, max(MOST_TOGETHER, self.sizes.say))
         return keep
 
-    def gathered(self, rows: Evaluations, centre: Integers, centres: Embeddings) -> Integers:
-        """The centre ``(n,)`` of each row after a model's small cells have joined the nearest other cell of the model.
+    def gathered(
+        self, rows: Evaluations, centre: Integers, centres: Embeddings, fold: int = -1
+    ) -> tuple[Evaluations, Integers]:
+        """The rows, and the centre of each, after a model's small cells have joined the model's nearest other cell.
 
         Withholding small cells instead would leave a small client without influence. They would also be the difference
         between the model's cells and its total, which could then never be sent.
+
+        If the same centres were asked about before, rows stay where they were then, and the new ones of a model are
+        gathered among themselves. So a cell grows by enough rows or not at all: one more row in it would otherwise
+        withhold the whole cell. New rows that are too few wait.
         """
+        own = evaluation_keys(rows)
+        name = f"cells/{hashlib.sha256(centres.tobytes()).hexdigest()}/{fold}"
+        before = self._memory.recall(name) or {"keys": np.zeros(0, np.uint64), "centre": np.zeros(0, np.int64)}
+        stays = np.isin(own, before["keys"])
+        centre = centre.copy()
+        centre[stays] = before["centre"][np.searchsorted(before["keys"], own[stays])]
+        new = np.flatnonzero(~stays)
+        centre[new], filled = self._joined(rows.take(new), centre[new], centres)
+        waits = np.zeros(len(rows), np.bool_)
+        waits[new] = ~filled & np.isin(rows.model[new], rows.model[stays])
+        rows, centre, own = rows.take(np.flatnonzero(~waits)), centre[~waits], own[~waits]
+        keys, index = np.unique(np.concatenate([before["keys"], own]), return_index=True)
+        self._memory.remember(name, {"keys": keys, "centre": np.concatenate([before["centre"], centre])[index]})
+        return rows, centre
+
+    def _joined(self, rows: Evaluations, centre: Integers, centres: Embeddings) -> tuple[Integers, Mask]:
+        """The centre ``(n,)`` of each row after small cells have joined others, and whether its cell is enough."""
         keys, centre = row_keys(rows), centre.copy()
+        filled = np.zeros(len(rows), np.bool_)
         apart = ((centres[:, None].astype(np.float64) - centres[None]) ** 2).sum(axis=2)
         for model in np.unique(rows.model):
             mine = rows.model == model
             own = centre[mine]
             sizes = distinct(own, keys[mine], len(centres))
-            filled = np.flatnonzero(sizes)
-            while len(filled) > 1:
-                smallest = filled[np.argmin(sizes[filled])]
+            cells = np.flatnonzero(sizes)
+            while len(cells) > 1:
+                smallest = cells[np.argmin(sizes[cells])]
                 if sizes[smallest] >= self.sizes.cell:
                     break
-                filled = filled[filled != smallest]
-                nearest = filled[np.argmin(apart[smallest, filled])]
+                cells = cells[cells != smallest]
+                nearest = cells[np.argmin(apart[smallest, cells])]
                 own[own == smallest] = nearest
                 sizes[nearest] += sizes[smallest]  # different cells have different queries
-            centre[mine] = own
-        return centre
+            centre[mine], filled[mine] = own, sizes[own] >= self.sizes.cell
+        return centre, filled
 
     def clusters(self, distinct_queries: int, wanted: int) -> int:
         """How many clusters to look for: few enough that most have twice the minimum number of queries."""

@@ -106,7 +106,7 @@ def answer(client: ClientView, request: StatisticsRequest) -> CellStatistics:
     shape = request.shape
     centre = nearest_centre(rows.embeddings, request.centres)[rows.query]
     if client.rows.control:
-        centre = client.rows.control.gathered(rows, centre, request.centres)
+        rows, centre = client.rows.control.gathered(rows, centre, request.centres, request.fold)
     cell = centre * shape[1] + rows.model
     rows, cell = client.rows.sendable(rows, cell, shape[0] * shape[1])
     count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
