@@ -6,6 +6,7 @@ aggregation adds them, and only the total is used; because totals are equal to t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -18,6 +19,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.policy import DEFAULT, OPEN, PRIVACY, UNPROTECTED, PrivacyPolicy
 from fedrouter.federation.robust.updates import EVERYONE
+from fedrouter.federation.verbs.hello import LEAST_NAMING, HelloRequest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import SecureSum
 
@@ -50,3 +52,15 @@ def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT
     policy = OPEN if privacy == UNPROTECTED else PrivacyPolicy()
     clients = [Client(name, own, policy) for name, own in rows.items()]
     return SummedFederation(clients) if privacy == DEFAULT else LocalFederation(clients)
+
+
+def shared_models(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> frozenset[str]:
+    """The models that a real federation of these clients would learn: those that two of them name, or that one does
+    who is alone. Without protection there is no such rule.
+    """
+    if privacy == UNPROTECTED:
+        return frozenset(name for own in rows.values() for name in own.pool.names)
+    replies = simulated_federation(rows, privacy).ask("hello", HelloRequest())
+    named = Counter(model for reply in replies.values() for model in reply.models)
+    least = min(LEAST_NAMING, len(replies))
+    return frozenset(model for model, times in named.items() if times >= least)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData
 from fedrouter.engines.local import single_owner
-from fedrouter.engines.simulated import simulated_federation
+from fedrouter.engines.simulated import shared_models, simulated_federation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.families.family import Settings
@@ -109,11 +111,13 @@ def compare(
     """Learn every family of ``settings`` in all three ways, and sweep each router over λ on the test sets.
 
     ``privacy`` protects the clients of the federation (:data:`~fedrouter.federation.privacy.policy.PRIVACY`); local and
-    centralized training send nothing. A family that cannot be learned under it is left out, unless it is the only one.
+    centralized training send nothing. A model that a real federation would not learn is left out everywhere, so that
+    all routers choose among the same ones. A family that cannot be learned is left out, unless it is the only one.
     """
-    with_test = [client for client in clients if client.test.queries]
-    if not with_test or not any(len(client.train) for client in clients):
+    if not any(client.test.queries for client in clients) or not any(len(client.train) for client in clients):
         raise BadInput("the split left nothing to learn from or to test on: use more data or fewer clients")
+    clients, notes = _of_shared_models(clients, privacy)
+    with_test = [client for client in clients if client.test.queries]
     pool = clients[0].train.pool
     train = Evaluations.concatenate([client.train for client in clients])
     test = _global_test(clients)
@@ -123,7 +127,6 @@ def compare(
     curves: dict[str, dict[str, Curves]] = {way: {} for way in WAYS}
     spent: dict[str, dict[str, Mapping[str, Any]]] = {way: {} for way in WAYS}
     routers: dict[str, Router] = {}
-    notes: list[str] = []
 
     def following(name: str) -> Callback:
         """The callback of a federated router, which also keeps the notes."""
@@ -190,6 +193,25 @@ def compare(
         privacy,
         notes,
     )
+
+
+def _of_shared_models(clients: Sequence[ClientData], privacy: str) -> tuple[Sequence[ClientData], list[str]]:
+    """The clients' rows of the models that a real federation would learn, and a note on those that are left out."""
+    pool = clients[0].train.pool
+    shared = shared_models({client.name: client.train for client in clients}, privacy)
+    dropped = [name for name in pool.names if name not in shared]
+    if not dropped:
+        return clients, []
+    if len(dropped) == len(pool):
+        raise BadInput("no model has enough evaluations of two clients: use more data, fewer clients or --privacy open")
+    kept = ModelPool([model for model in pool if model.name in shared])
+
+    def over(rows: Evaluations) -> Evaluations:
+        found = rows.over(kept)
+        return found.take(np.arange(len(found)))  # without queries of other models only
+
+    note = f"left out, because fewer than two clients have enough evaluations of it: {', '.join(dropped)}"
+    return [replace(client, train=over(client.train), test=over(client.test)) for client in clients], [note]
 
 
 def _of_all(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

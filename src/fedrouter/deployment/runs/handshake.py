@@ -12,10 +12,7 @@ from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import WIRE_FORMAT
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Report
-from fedrouter.federation.verbs.hello import NO_BUDGET, Hello, HelloRequest, own_version
-
-LEAST_NAMING = 2
-"""Number of clients that must name a model for it to enter the pool, unless the operator names it."""
+from fedrouter.federation.verbs.hello import LEAST_NAMING, NO_BUDGET, Hello, HelloRequest, own_version
 
 
 @dataclass(frozen=True)

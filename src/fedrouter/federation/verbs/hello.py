@@ -17,6 +17,8 @@ MOST_WORDS = 65_536
 """Maximum number of bytes in the names of a reply."""
 MOST_STATED = 1_000_000
 """Largest number of remaining answers that a client may state."""
+LEAST_NAMING = 2
+"""Number of clients that must name a model for it to enter the pool, unless the operator names it."""
 NO_BUDGET = -1
 """The number of answers that a client without a privacy budget states."""
 

@@ -1,0 +1,54 @@
+"""The protocol that experiments share, in what it has in common with a real federation: the pool of models."""
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations, full_grid
+from fedrouter.data.partition import ClientData
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.perform import perform
+from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
+from fedrouter.experiments.protocol import compare
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import KMeansSettings
+
+
+def client(name: str, models: tuple[int, ...]) -> ClientData:
+    """A client with training rows of some of four models, and test rows of all."""
+    rows = drawn_evaluations(queries=120, models=4, seed=ord(name))
+    truth = full_grid(queries=30, models=4, seed=ord(name))
+    query, model = (index.ravel() for index in np.indices(truth.accuracy.shape))
+    embeddings = drawn_evaluations(queries=30, seed=ord(name) + 1).embeddings
+    test = Evaluations(rows.pool, embeddings, query, model, truth.accuracy.ravel(), truth.cost.ravel())
+    return ClientData(name, rows.take(np.flatnonzero(np.isin(rows.model, models))), test)
+
+
+SPLIT = [client("a", (0, 1, 2, 3)), client("b", (0, 1, 2)), client("c", (0, 1))]
+SETTINGS = {"kmeans": KMeansSettings(4, 5)}
+
+
+@pytest.mark.parametrize("privacy", ["default", "plain"])
+def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp_path, privacy):
+    found = compare(SPLIT, SETTINGS, privacy=privacy)
+    clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in SPLIT])
+    job = Job(family="kmeans", secure=2 / 3 if privacy == "default" else None)
+    deployed = perform(job, clients, tmp_path, ProgressLog(tmp_path))
+    assert list(found.pool.names) == deployed["models"] == ["model-0", "model-1", "model-2"]
+    assert found.routers["kmeans"].pool.names == found.pool.names
+    assert found.warnings[0] == "left out, because fewer than two clients have enough evaluations of it: model-3"
+    assert all((one.train.model < 3).all() for one in found.clients)
+
+
+def test_without_protection_every_model_is_learned():
+    found = compare(SPLIT, SETTINGS, privacy="open")
+    assert len(found.pool) == 4
+    assert not found.notes
+
+
+def test_clients_without_a_model_in_common_are_refused():
+    alone = [client("a", (0,)), client("b", (1,))]
+    with pytest.raises(BadInput, match="no model has enough evaluations of two clients"):
+        compare(alone, SETTINGS, privacy="default")
