@@ -187,4 +187,4 @@ def test_files_are_renamed_into_place_in_one_module_only():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in renaming
     }
-    assert found == {"files.py", "engines/flower/processes.py"}  # which rotates a log that a process writes to
+    assert found == {"files.py"}

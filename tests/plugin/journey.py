@@ -84,7 +84,7 @@ def main(table: Path, out: Path) -> None:
                 "reproduced": reproduced["experiments"]["global"]["summary"],
                 "claims": [claim["name"] for claim in reproduced["claims"]],
                 "family": router.family,
-                "estimates": bool(np.isfinite(router.estimate(np.zeros(router.dimension)).accuracy).all()),
+                "known_models": int(np.isfinite(router.estimate(np.zeros(router.dimension)).accuracy).sum()),
                 "routed": command("route", bundle, QUESTION, "--tradeoff", 100),
                 "served": served(bundle, out),
                 "contract": contract,

@@ -38,7 +38,7 @@ def test_an_unknown_family_is_refused_with_those_there_are():
 
 
 def test_every_field_of_a_record_is_required():
-    with pytest.raises(TypeError, match="missing 14 required positional arguments"):
+    with pytest.raises(TypeError, match="missing 15 required positional arguments"):
         type(FAMILIES["kmeans"])("kmeans")
 
 

@@ -13,7 +13,7 @@ from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.errors import BadInput
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.store.store import Store
@@ -74,7 +74,7 @@ def test_a_client_without_evaluations_to_read_says_so(directory):
     ("given", "meant"),
     [
         ({}, PrivacyPolicy()),
-        ({"floors": None}, OPEN),
+        ({"floors": None}, PrivacyPolicy(minimum_sizes=None)),
         ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, PrivacyPolicy(MinimumGroupSizes(9, 7), True)),
         (
             {"noise": {"epsilon": 2.0, "models": ["m"]}},

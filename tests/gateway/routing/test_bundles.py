@@ -123,9 +123,10 @@ def test_every_family_can_be_served(family, world, tmp_path):
     from fedrouter.engines.local import LocalFederation
     from fedrouter.federation.client import Client
     from fedrouter.federation.families.registry import family as kind
+    from fedrouter.federation.privacy.policy import OPEN
 
     clients = partition(world.evaluations, clients=2, seed=0)
-    everyone = LocalFederation(Client(client.name, client.train) for client in clients)
+    everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     router = kind(family).learn(everyone, world.evaluations.pool, kind(family).settings(), 0)
     from fedrouter.bundle import Provenance
 
