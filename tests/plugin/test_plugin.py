@@ -70,7 +70,7 @@ def test_simulate_and_reproduce_measure_the_family(journey):
 
 def test_its_bundle_is_loaded_routed_and_served(journey):
     assert journey["family"] == "median"
-    assert 2 <= journey["known_models"] <= 12  # the default privacy withholds models with few evaluations
+    assert journey["known_models"] == 12
     assert journey["routed"]["family"] == "median"
     assert journey["routed"]["model"] == journey["routed"]["ranking"][0]["model"]
     assert journey["served"]["choices"] == 1
