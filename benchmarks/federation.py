@@ -33,9 +33,10 @@ class Deployment:
     """State directories and processes of a coordinator and its clients, driven by the command line."""
 
     def __init__(self, root: Path, data: Path, clients: int, delay: float) -> None:
-        self.root, self.names, self.processes = root, [f"client-{n}" for n in range(1, clients + 1)], []
-        self.coordinator = root / "coordinator"
+        self.root, self.processes, self.coordinator = root, [], root / "coordinator"
         command("data", "split", "--data", str(data), "--clients", str(clients), "--out", str(root / "logs"))
+        logs = (path.stem for path in (root / "logs").glob("client-*.parquet"))
+        self.names = sorted(name for name in logs if not name.endswith("-test"))  # of ten, the first is client-01
         port = free_port()
         command("federation", "init", str(self.coordinator), "--host", "localhost", "--port", str(port))
         self.proxy = DelayProxy(port, delay)
@@ -63,7 +64,10 @@ class Deployment:
         )
         self.processes.append(process)
         assert process.stdout is not None
-        assert process.stdout.readline(), f"{' '.join(arguments)}: ended"
+        said = json.loads(process.stdout.readline() or '{"error": "ended"}')
+        if "error" in said:
+            self.stop()
+            raise RuntimeError(f"{' '.join(arguments)}: {said['error']}")
 
     def run(self, router: str, options: list[str]) -> dict:
         """Perform a run and measure it."""
@@ -120,6 +124,7 @@ class Deployment:
             process.terminate()
         for process in self.processes:
             process.wait(60)
+            process.stdout.close()
 
 
 def command(*arguments: str) -> str:

@@ -6,6 +6,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.simulated import LEAST_CLIENTS, SummedFederation, simulated_federation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import LEAST_ACTIVE
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import PRIVACY
 from fedrouter.federation.secagg import client as secagg_client
@@ -20,11 +21,11 @@ def arrays(router):
     return {name: array.tobytes() for name, array in router.arrays().items()}
 
 
-@pytest.mark.parametrize("name", ["kmeans", "linear", "mlp", "auto"])
+@pytest.mark.parametrize("name", ["kmeans", "linear", "mlp", "mf", "auto"])
 def test_default_privacy_learns_the_router_that_secure_aggregation_learns(name):
     """Here the masks are made; the two routers are equal to the bit."""
     family = FAMILIES[name]
-    settings = family.settings(**SMALL.get(name, {})).changed(participation=1.0)
+    settings = family.settings(**SMALL.get(name, {}))  # with the default participation
     masked = Secure(LocalFederation(Client(client, rows) for client, rows in ROWS.items()))
     expected = family.learn(masked, POOL, settings, 3)
     assert arrays(family.learn(simulated_federation(ROWS), POOL, settings, 3)) == arrays(expected)
@@ -37,7 +38,7 @@ def test_sums_are_totals_and_centroids_are_not():
 
 
 def test_of_fewer_than_three_clients_there_is_no_secure_sum():
-    assert LEAST_CLIENTS == secagg_client.LEAST_CLIENTS
+    assert LEAST_CLIENTS == LEAST_ACTIVE == secagg_client.LEAST_CLIENTS
     few = simulated_federation({name: ROWS[name] for name in "ab"})
     assert list(few.ask("cost_scale", REQUESTS["cost_scale"])) == ["a", "b"]
 

@@ -43,7 +43,7 @@ def simulate(
     ] = "0.45",
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 5,
     participation: Annotated[
-        float, typer.Option("--participation", help="Share of clients per round (MLP, MF).")
+        float, typer.Option("--participation", help="Share of clients per round, at least three (MLP, MF).")
     ] = 0.6,
     changes: SetOption = None,
     encoder: Annotated[

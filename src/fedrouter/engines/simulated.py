@@ -30,8 +30,8 @@ LEAST_CLIENTS = 3
 class SummedFederation(LocalFederation):
     """Clients in this process, of whose sums only the total is seen, as under secure aggregation.
 
-    A real federation refuses to ask fewer than three clients for a sum, as in a small round of training. Here each of
-    them then answers under its own policy, as without secure sums.
+    A real federation refuses secure sums if it has fewer than three clients. Here each of them then answers under its
+    own policy, as without secure sums.
     """
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:

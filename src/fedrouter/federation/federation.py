@@ -75,9 +75,17 @@ def ignore(progress: Progress) -> None:
 
 
 class NothingToLearn(FedrouterError):
-    """A family cannot be learned: none of the ``clients`` that answered has enough rows to send ``what`` it needs."""
+    """A family cannot be learned: none of the ``clients`` that answered has enough rows to send ``what`` it needs.
+
+    If nobody answered, clients withhold it, because of a total that they were in before.
+    """
 
     def __init__(self, what: str = "sums", clients: Collection[str] | None = None) -> None:
         who = "no client" if clients is None else f"none of {len(clients)} clients"
         self.reason = f"{who} has enough evaluations of these models to send {what} under its minimum group sizes"
+        if clients is not None and not clients:
+            self.reason = (
+                f"clients withhold {what}: they sent the same with one client more or less, and their logs have not "
+                "changed since"
+            )
         super().__init__(f"nothing to learn: {self.reason}")

@@ -8,9 +8,12 @@ from fedrouter.deployment.runs.notices import Notices
 from fedrouter.deployment.state.refusals import RefusalLog
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadMessage, Refused
+from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.policy import PrivacyPolicy
+from fedrouter.federation.secagg.server import Secure
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.excluded import ExcludedRequest
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 
 
 def recording(tmp_path, **settings):
@@ -25,6 +28,17 @@ def test_what_a_client_refuses_is_in_its_own_file(tmp_path):
     (entry,) = log.last(9)
     assert (entry["event"], entry["verb"], entry["error"]) == ("refused", "cost_scale", "Refused")
     assert "under secure aggregation only" in entry["why"]
+
+
+def test_what_is_withheld_from_a_cohort_is_in_the_private_file(tmp_path):
+    recorded, log = recording(tmp_path)
+    others = [Client(name, drawn_evaluations(seed=seed)) for seed, name in enumerate("abc", 1)]
+    secure = Secure(LocalFederation([recorded, *others]))
+    assert secure.ask("second_moment", SecondMomentRequest())
+    assert not secure.ask("second_moment", SecondMomentRequest(), [recorded.name, "a", "b"])
+    (entry,) = log.last(9)
+    assert (entry["event"], entry["verb"]) == ("refused", "second_moment")
+    assert "cohort_gap" in entry["why"]
 
 
 def test_an_excluded_client_is_told_once_about_its_last_answer(tmp_path):

@@ -88,13 +88,15 @@ def test_weights_of_another_network_are_refused():
         )
 
 
-def test_participation_is_a_share_of_the_clients_and_at_least_one():
+def test_participation_is_a_share_of_the_clients_and_at_least_three_or_all():
     clients = [f"client-{place}" for place in range(10)]
     for seed in range(20):
         active = sample(clients, 0.6, seed)
         assert len(active) == len(set(active)) == 6
         assert active == sorted(active)
     assert len({tuple(sample(clients, 0.6, seed)) for seed in range(20)}) > 10
+    assert len(sample(clients[:4], 0.6, 0)) == len(sample(clients, 0.1, 0)) == 3
+    assert sample(clients[:2], 0.6, 0) == clients[:2]
     assert sample(["only"], 0.6, 0) == ["only"]
 
 
@@ -245,7 +247,7 @@ def test_the_papers_settings_ask_nothing_new_of_a_client():
     members = recorder()
     learn(members, POOL, PAPER)
     assert {verb for verb, _, _ in members.asked} == {"cost_scale", "train", "cost_totals"}
-    assert all(sum(update.rows for update in replies.values()) == 400 for _, replies in members.of("train"))
+    assert all(sum(update.rows for update in replies.values()) == 600 for _, replies in members.of("train"))
 
 
 @pytest.mark.parametrize("addition", [{"zero_init_heads": True}, {"shared_step": True}, {"ema_decay": 0.5}])

@@ -69,11 +69,10 @@ def test_the_gram_matrix_of_a_client_does_not_come_back_from_two_cohorts():
     def totals(privacy):
         federation = LocalFederation([Client(name, log, privacy) for name, log in logs.items()])
         asked = (ALL, tuple(name for name in ALL if name != "c"))
-        return [Secure(federation).ask("second_moment", SecondMomentRequest(), to)[EVERYONE] for to in asked]
+        return [Secure(federation).ask("second_moment", SecondMomentRequest(), to) for to in asked]
 
-    every, fewer = totals(PrivacyPolicy(cohort_gap=0))
+    every, fewer = (replies[EVERYONE] for replies in totals(PrivacyPolicy(cohort_gap=0)))
     points = logs["c"].embeddings.astype(float)
     gap = (every.total - fewer.total).totals()
     assert np.allclose(gap, (points.T @ points)[np.triu_indices(6)], atol=1e-4)
-    with pytest.raises(Refused, match="differs by 1"):
-        totals(PrivacyPolicy())
+    assert totals(PrivacyPolicy())[1] == {}

@@ -121,7 +121,7 @@ def learn(
         [Question("score", ScoreRequest(pool.names, names, routers[fold], fold=fold)) for fold in folds]
     )
     errors = np.zeros((len(names),) * 2)
-    for replies in scores:
+    for replies in filter(None, scores):  # clients may withhold the scores of a fold
         errors += reduce(add, replies.values()).gram.totals()
     callback(Progress("cross-validation", 2, 3, tuple(federation.clients())))
     weights = blend(errors)

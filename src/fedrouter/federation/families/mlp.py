@@ -24,6 +24,8 @@ from fedrouter.federation.verbs.validate import HeldOutErrors, ValidateRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights, initial_weights
 
+LEAST_ACTIVE = 3
+"""Clients that train in a round, unless there are fewer: of two, secure sums would reveal each to the other."""
 LEAST_DEVIATION = 0.01
 """Least standard deviation of log dollars, for a model whose cost is constant."""
 VALIDATE_EVERY = 4
@@ -36,6 +38,7 @@ class MLPSettings(Settings):
 
     Parameters
     ----------
+    participation : share of the clients that train in a round, at least three or all
     zero_init_heads : heads start at zero instead of at random, so that a model with few rows keeps no initial noise
     shared_step : clients also train a step that all heads share, which reaches the heads of models they never use
     ema_decay : the router is an exponential moving average of the rounds' weights with this decay; 0 for none
@@ -175,8 +178,8 @@ def average_rounds(
 
 
 def sample(clients: Sequence[str], participation: float, seed: int) -> list[str]:
-    """The active clients of a round, S^(t): a fixed share of all, at least one, drawn without replacement."""
-    size = max(1, round(participation * len(clients)))
+    """The active clients of a round, S^(t): a fixed share of all, at least three or all, drawn without replacement."""
+    size = min(len(clients), max(LEAST_ACTIVE, round(participation * len(clients))))
     chosen = np.random.default_rng(seed).choice(len(clients), size=size, replace=False)
     return sorted(clients[index] for index in chosen)
 
@@ -217,7 +220,10 @@ def ask_error(
     if not settings.validation_fraction:
         return None
     request = ValidateRequest(pool.names, weights, scale, settings.validation_fraction)
-    errors: HeldOutErrors = reduce(add, federation.ask("validate", request).values())
+    replies = federation.ask("validate", request)
+    if not replies:  # withheld
+        return None
+    errors: HeldOutErrors = reduce(add, replies.values())
     return float(errors.squares.totals()[0]) / errors.rows if errors.rows else None
 
 
@@ -245,6 +251,8 @@ def ask_cost_correction(federation: Federation, pool: ModelPool, weights: Weight
     corrects it.
     """
     replies = federation.ask("cost_totals", CostTotalsRequest(pool.names, weights, scale))
+    if not replies:
+        raise NothingToLearn("sums of predicted costs", replies)
     totals: CostTotals = reduce(add, replies.values())
     observed, predicted = totals.observed.totals(), totals.predicted.totals()
     return replace(scale, correction=np.where(predicted > 0, observed / np.where(predicted > 0, predicted, 1.0), 1.0))

@@ -43,6 +43,7 @@ import numpy as np
 from fedrouter.errors import BadMessage, Refused
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
+from fedrouter.federation.privacy.cohorts import TooClose
 from fedrouter.federation.privacy.memory import Memory
 from fedrouter.federation.secagg.byte_arrays import BOTH
 from fedrouter.federation.secagg.crypto import (
@@ -199,9 +200,11 @@ class SecureAggregationClient:
             parts = [
                 sums.flatten(plain, self._answer(verb, plain), len(request.company)) for verb, sums, plain in asked
             ]
-        except Exception:  # nothing of this sum is sent, and the session goes on with the next one
+        except Exception as error:  # nothing of this sum is sent, and the session goes on with the next one
             session.finish()
             session.keep(self._memory)
+            if isinstance(error, TooClose):  # the coordinator may ask the other questions without these
+                return MaskedVector.withheld([digest in error.questions for digest in digests])
             raise
         vector = np.concatenate(parts)
         digest = sum_digest(request.index, request.company, digests)
@@ -234,8 +237,13 @@ class SecureAggregationClient:
             # Each client signs once, so at most one list of survivors can have this many signatures.
             if valid < threshold(len(session.names)):
                 raise self._refuse("too few have signed the same list of survivors")
-        if self._admit:  # the total may be of fewer clients than were asked
-            self._admit([bytes.fromhex(each) for each in session.questions], request.survivors, True)
+        try:
+            if self._admit:  # the total may be of fewer clients than were asked
+                self._admit([bytes.fromhex(each) for each in session.questions], request.survivors, True)
+        except TooClose:  # nothing is revealed; the coordinator may ask those that are left
+            session.finish()
+            session.keep(self._memory)
+            return RevealedShares({}, {})
         seeds = {name: as_bytes(session.share(name, False)) for name in session.held if name in request.survivors}
         gone = set(request.company) - set(request.survivors)
         keys = {name: as_bytes(session.share(name, True)) for name in session.held if name in gone}

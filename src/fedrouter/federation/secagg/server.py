@@ -22,7 +22,7 @@ from fedrouter.errors import BadInput, BadMessage
 from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.validation import fault
 from fedrouter.federation.secagg.client import LEAST_CLIENTS
-from fedrouter.federation.secagg.server_session import ServerSession, TooFewLeft
+from fedrouter.federation.secagg.server_session import ServerSession, TooFewLeft, Withheld
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import SecureSum
 
@@ -37,8 +37,10 @@ class Secure(Middleware):
     """A federation that answers a request for sums with one reply, the total, under the name ``everyone``.
 
     More than the fraction ``threshold`` of the clients asked must complete a request, otherwise :class:`TooFewLeft` is
-    raised. Clients refuse two thirds or less. Requests for anything but sums, such as centroids, are passed on as they
-    are. ``answered`` holds the names of the clients whose sums are in the last total.
+    raised. Clients refuse two thirds or less. A question that they withhold, because they answered it in a cohort that
+    differs by too few clients, has no reply at all; the others of the same exchange do. Requests for anything but sums,
+    such as centroids, are passed on as they are. ``answered`` holds the names of the clients whose sums are in the last
+    total.
     """
 
     def __init__(self, federation: Federation, threshold: float = 2 / 3, prepared: int = PREPARED) -> None:
@@ -57,7 +59,7 @@ class Secure(Middleware):
         asked = tuple(sorted(self.clients() if to is None else to))
         hidden = [question for question in questions if _sums(question)]
         along = _Along(self._federation, [question for question in questions if not _sums(question)], asked)
-        totals: list[Any] = []
+        totals: list[Mapping[str, Any]] = []
         if hidden:
             if len(asked) < LEAST_CLIENTS:
                 raise BadInput(
@@ -71,7 +73,7 @@ class Secure(Middleware):
         else:
             along.exchange([])
         seen, sums = iter(along.answers), iter(totals)
-        return [{EVERYONE: next(sums)} if _sums(question) else next(seen) for question in questions]
+        return [next(sums) if _sums(question) else next(seen) for question in questions]
 
     def _prepare(self, asked: tuple[str, ...], along: _Along) -> None:
         """Ask what needs no masks, and take one step towards a session on the way."""
@@ -84,16 +86,50 @@ class Secure(Middleware):
         except TooFewLeft:  # it matters only once a sum is asked for
             self._session = None
 
-    def _totals(self, questions: Sequence[Question[Any]], asked: tuple[str, ...], along: _Along) -> list[Any]:
+    def _totals(
+        self, questions: Sequence[Question[Any]], asked: tuple[str, ...], along: _Along
+    ) -> list[Mapping[str, Any]]:
+        """The total of each question under its name; nothing where clients withhold it.
+
+        If clients dropped out, the others may withhold from the smaller cohort what they would have answered in the
+        larger one. They are then asked once more, among themselves.
+        """
+        try:
+            return self._without_withheld(questions, asked, along)
+        except TooFewLeft as error:
+            self._session = None
+            if not set(error.survivors) < set(asked) or len(error.survivors) < LEAST_CLIENTS:
+                raise
+            left = error.survivors
+        try:
+            return self._without_withheld(questions, left, along)
+        except TooFewLeft:
+            self._session = None
+            raise
+
+    def _without_withheld(
+        self, questions: Sequence[Question[Any]], asked: tuple[str, ...], along: _Along
+    ) -> list[Mapping[str, Any]]:
+        try:
+            return self._sum(questions, asked, along)
+        except Withheld as error:
+            withheld = error.questions
+        rest = [question for number, question in enumerate(questions) if number not in withheld]
+        totals = iter(self._sum(rest, asked, along) if rest else [])
+        return [{} if number in withheld else next(totals) for number in range(len(questions))]
+
+    def _sum(
+        self, questions: Sequence[Question[Any]], asked: tuple[str, ...], along: _Along
+    ) -> list[Mapping[str, Any]]:
         session = self._session_for(asked)
         try:
             while not session.ready:
                 session.step(along.exchange, asked)
             parts, self.answered = session.total(along.exchange, questions, asked)
-        except (TooFewLeft, BadMessage):
+        except BadMessage:
             self._session = None
             raise
-        found = []
+        found: list[Mapping[str, Any]] = []
         for question, part in zip(questions, parts, strict=True):
             total = cast("SecureSum[Any, Any]", verb_named(question.verb).secure_sum).unflatten(
                 question.request, part, len(self.answered)
@@ -101,7 +137,7 @@ class Secure(Middleware):
             wrong = fault(question.verb, question.request, total)
             if wrong:
                 raise BadMessage(f"{question.verb}: the total of {len(self.answered)} clients cannot be right: {wrong}")
-            found.append(total)
+            found.append({EVERYONE: total})
         return found
 
     def _session_for(self, asked: tuple[str, ...]) -> ServerSession:

@@ -40,7 +40,20 @@ MOST_MISSING = 10
 
 
 class TooFewLeft(FedrouterError):
-    """Fewer clients than the threshold are left in a secure aggregation, so nothing can be unmasked."""
+    """Fewer clients than the threshold are left in a secure aggregation, so nothing can be unmasked.
+
+    ``survivors``: those that had sent their masked vectors, if it came that far.
+    """
+
+    survivors: tuple[str, ...] = ()
+
+
+class Withheld(FedrouterError):
+    """Clients withhold these of the questions, by number: each was answered in a cohort that is too similar."""
+
+    def __init__(self, questions: Iterable[int]) -> None:
+        super().__init__("clients withhold what they answered in a cohort that is too similar")
+        self.questions = frozenset(questions)
 
 
 class ServerSession:
@@ -106,7 +119,10 @@ class ServerSession:
         ]
         *kept, masked = exchange([*parcels, Question("masked", request, company)])
         self._delivered |= {name for replies in kept for name in replies}
-        lengths, vectors = _of_one_shape(masked)
+        lengths, vectors = _of_one_shape({name: reply for name, reply in masked.items() if not reply.withholds})
+        withheld = {number for reply in masked.values() for number in reply.withholds}
+        if withheld and len(vectors) < self._needed(asked):
+            raise Withheld(withheld)
         self._require("masked", vectors, asked)
         survivors = tuple(sorted(vectors))
         # Clients that were not asked for this sum hold shares, too.
@@ -121,7 +137,11 @@ class ServerSession:
             [Question("unmask", UnmaskRequest(self._id, index, company, survivors, agreement), helpers)]
         )
         digest = sum_digest(index, company, question_digests(plain))
-        total = self._unmasked(index, company, vectors, revealed, digest)
+        try:
+            total = self._unmasked(index, company, vectors, revealed, digest)
+        except TooFewLeft as error:
+            error.survivors = survivors
+            raise
         return np.split(total, np.cumsum(lengths)[:-1]), survivors
 
     def _unmasked(

@@ -25,6 +25,9 @@ from fedrouter.federation.verbs.verb import (
     Verb,
 )
 
+WITHHELD = -1
+"""In place of the length of a reply that must not be given in this cohort."""
+
 
 @dataclass(frozen=True, eq=False)
 class MaskedRequest(Request["MaskedVector"]):
@@ -73,11 +76,26 @@ class MaskedVector(Message):
     """The client's sums with masks added, modulo 2^64."""
 
     vector: Annotated[Vector, "(m,) uint64: indistinguishable from noise without the other clients' vectors"]
-    lengths: Annotated[Integers, "(q,) int64: how many of these numbers belong to each question"]
+    lengths: Annotated[
+        Integers, "(q,) int64: how many of these numbers belong to each question; -1 and no numbers if it is withheld"
+    ]
+
+    @classmethod
+    def withheld(cls, questions: Sequence[bool]) -> MaskedVector:
+        """Nothing, because these of the questions must not be answered in this cohort."""
+        return cls(np.zeros(0, np.uint64), np.where(questions, WITHHELD, 0))
+
+    @property
+    def withholds(self) -> tuple[int, ...]:
+        """Numbers of the questions that must not be answered; if there are any, none is answered."""
+        return tuple(np.flatnonzero(self.lengths == WITHHELD).tolist())
 
     def check(self) -> None:
         self.require_array("vector", np.uint64, (None,))
         self.require_array("lengths", np.int64, (None,))
+        if self.withholds:
+            self.require(not len(self.vector) and (self.lengths <= 0).all(), "numbers beside what is withheld")
+            return
         self.require((self.lengths > 0).all() and self.lengths.sum() == len(self.vector), "lengths must add up")
 
 
