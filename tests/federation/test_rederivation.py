@@ -1,5 +1,6 @@
 """A client that derives the questions of a run answers honest ones, to the bit, and refuses all others."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, Question
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
+from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.rederivation import TOLERANCE, Rederivation, same_question
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.follow import FollowRequest
@@ -34,11 +36,17 @@ SETTINGS = {
 }
 
 
-def clients(identities=None):
+def clients(identities=None, verify=None, memory=None):
     known = identities or dict.fromkeys(NAMES)
     logs = {name: drawn_evaluations(queries=80, dimension=6, seed=seed) for seed, name in enumerate(NAMES)}
     return [
-        Client(name, log, identity=known[name], rederivation=Rederivation(name, known[name]))
+        Client(
+            name,
+            log,
+            memory=memory if name == NAMES[0] else None,
+            identity=known[name],
+            rederivation=Rederivation(name, known[name], verify),
+        )
         for name, log in logs.items()
     ]
 
@@ -71,9 +79,9 @@ class Unmasked(LocalFederation):
         return {EVERYONE: asked.secure_sum.unflatten(payload, np.sum(vectors, axis=0, dtype=np.uint64), len(names))}
 
 
-def followed(family, federation, seed=3, change=None):
+def followed(family, federation, seed=3, change=None, sign=None):
     """Learn with clients that are shown the run; ``change`` bends the federation that learning asks."""
-    transcript = Transcript()
+    transcript = Transcript(sign=sign)
     transcript.begin(family, SETTINGS[family].to_json(), seed, POOL, NAMES)
     shown = Shown(federation, transcript)
     recorded = Recorded(change(shown) if change else shown, transcript)
@@ -194,6 +202,93 @@ def test_a_bent_question_is_refused(family, bend):
         followed(family, Unmasked(clients()), change=lambda shown: Bent(shown, bend))
 
 
+@pytest.fixture(scope="module")
+def coordinator():
+    """Signs as a coordinator, and verifies it."""
+    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    key = ec.generate_private_key(ec.SECP256R1())
+
+    def verify(statement, signature):
+        try:
+            key.public_key().verify(signature, statement, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            return False
+        return True
+
+    return (lambda statement: key.sign(statement, ec.ECDSA(SHA256()))), verify
+
+
+@pytest.mark.parametrize("family", ["kmeans", "auto"])
+def test_signed_runs_are_answered_as_without_signatures(family, coordinator):
+    sign, verify = coordinator
+    expected = followed(family, Unmasked(clients())).arrays()
+    found = followed(family, Unmasked(clients(verify=verify)), sign=sign).arrays()
+    assert all(np.array_equal(found[name], expected[name], equal_nan=True) for name in expected)
+
+
+@pytest.mark.parametrize("sign", [None, lambda statement: b"somebody else's"])
+def test_a_run_that_the_coordinator_did_not_sign_is_refused(coordinator, sign):
+    with pytest.raises(Refused, match="did not sign"):
+        followed("kmeans", Unmasked(clients(verify=coordinator[1])), sign=sign)
+
+
+class BentBelow(Unmasked):
+    """Asks a little else than it has signed: within the rounding that the derivation allows."""
+
+    def ask(self, verb, payload, to=None):
+        if verb == "statistics":
+            payload = replace(payload, centres=payload.centres + np.float32(1e-6))
+        return super().ask(verb, payload, to)
+
+
+def test_a_question_that_is_not_the_signed_one_is_refused(coordinator):
+    sign, verify = coordinator
+    followed("kmeans", BentBelow(clients()), sign=sign)
+    with pytest.raises(Refused, match="does not follow from the run"):
+        followed("kmeans", BentBelow(clients(verify=verify)), sign=sign)
+
+
+def test_what_was_asked_and_shown_before_is_part_of_what_is_signed(coordinator):
+    sign, verify = coordinator
+    member, transcript = clients(verify=verify)[0], Transcript(sign=sign)
+    transcript.begin("kmeans", SETTINGS["kmeans"].to_json(), 3, POOL, NAMES)
+    asking = [Question("cluster", centroids_request(SETTINGS["kmeans"], 3))]
+    member.answer("follow", transcript.question(NAMES[:1], asking).request)
+    transcript.add(asking, [{NAMES[0]: member.answer("cluster", asking[0].request)}])
+    honest = transcript.question(NAMES[:1]).request
+
+    def signed_again(**changes):
+        changed = replace(honest, **changes)
+        return replace(changed, signature=sign(changed.statement()).hex())
+
+    for lie, why in (
+        (replace(honest, asked=(*honest.asked[:1], "a")), "did not sign"),
+        (replace(honest, job=honest.job.replace('"seed": 3', '"seed": 4')), "another job"),
+        (signed_again(before="a"), "signed another run than it shows"),
+        (signed_again(asked=("a", "b")), "other questions than were asked"),
+    ):
+        with pytest.raises(Refused, match=why):
+            member.answer("follow", lie)
+    assert member.answer("follow", honest).known == 1
+
+
+def test_the_journal_keeps_what_the_coordinator_signed(coordinator, tmp_path):
+    """So that clients can compare: two chains that differ, both signed, prove that one of them was shown a forgery."""
+    sign, verify = coordinator
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        followed("kmeans", Unmasked(clients(verify=verify, memory=journal)), sign=sign)
+        kept = [journal.question(one.number)[1] for one in journal.questions() if one.verb == "follow"]
+        digests = [one.digest for one in journal.questions() if one.verb != "follow"]
+    proofs = [FollowRequest.unpack(packed) for packed in kept]
+    assert [proof.step for proof in proofs] == [0, 1]
+    assert all(verify(proof.statement(), bytes.fromhex(proof.signature)) for proof in proofs)
+    assert digests == [digest for proof in proofs for digest in proof.asked[-1].split()]
+    assert not any(proof.arrays or proof.exchanges for proof in proofs)
+
+
 def test_a_question_of_another_run_is_refused():
     """The seed decides where K-means starts; a client that is shown one seed does not answer for another."""
     federation, transcript = Unmasked(clients()), Transcript()
@@ -265,7 +360,7 @@ def test_a_client_that_restarts_is_shown_the_run_again():
     transcript = Transcript()
     transcript.begin("kmeans", SETTINGS["kmeans"].to_json(), 3, POOL, NAMES)
     assert transcript.question(NAMES).request.start == 0
-    transcript.exchanges = [(("cluster", {}),), (("statistics", {}),)]
+    transcript.exchanges, transcript.asked = [(("cluster", {}),), (("statistics", {}),)], ["a", "b"]
     transcript.known = {"client-0": 2, "client-1": 1}
     assert transcript.question(["client-0"]).request.start == 2
     assert len(transcript.question(["client-0", "client-1"]).request.exchanges) == 1

@@ -24,6 +24,7 @@ from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPoli
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.cluster import Centroids, signed
+from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
@@ -151,7 +152,10 @@ class Client:
             reply = self._answered(asked, request, hidden, rule())
             outcome = MASKED if hidden else SENT
         finally:
-            self._memory.asked(asked.name, request, outcome, whole=reads)
+            if isinstance(request, FollowRequest):  # what the coordinator signed is kept, to be shown to others
+                self._memory.asked(asked.name, request.proof(), outcome, whole=True)
+            else:
+                self._memory.asked(asked.name, request, outcome, whole=reads)
         return reply
 
     def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, relaxed: bool) -> Message:

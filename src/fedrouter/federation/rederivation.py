@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,9 @@ import numpy as np
 from fedrouter.errors import BadMessage, FedrouterError, Refused
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, Question
-from fedrouter.federation.message import Message, Request, packed_digest
+from fedrouter.federation.message import Message, Request
 from fedrouter.federation.verbs.cluster import Centroids, is_signed
-from fedrouter.federation.verbs.follow import Exchange, FollowRequest
+from fedrouter.federation.verbs.follow import FollowRequest, first_link, next_link, question_digest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
@@ -37,24 +37,28 @@ algebra differs between machines in the last bits; eigenvectors multiply that by
 eigenvalues. Float32 keeps seven digits, so a gap of a thousandth of the largest eigenvalue leaves four."""
 WAIT = 600.0
 """Seconds that the algorithm may take from one question to the next."""
+Verifier = Callable[[bytes, bytes], bool]
+"""Whether a statement has a signature of the coordinator."""
 
 
 class Rederivation:
     """The run that a client follows, one at a time; ``name`` is the client's.
 
-    With an ``identity`` it knows the keys of the other clients, and accepts only centroids that they have signed.
+    With an ``identity`` it knows the keys of the other clients, and accepts only centroids that they have signed. With
+    ``verify`` it knows the coordinator's, and answers only what the coordinator has signed as a question of the run.
     """
 
-    def __init__(self, name: str, identity: Identity | None = None) -> None:
+    def __init__(self, name: str, identity: Identity | None = None, verify: Verifier | None = None) -> None:
         self._name = name
         self._identity = identity
+        self._verify = verify
         self._run: _FollowedRun | None = None
 
     def follow(self, request: FollowRequest) -> int:
         """Take in what is shown of a run; returns the number of its exchanges that are known now."""
         if self._run is None or self._run.name != request.run:
             self.close()
-            self._run = _FollowedRun(request.run, request.job, self._name, self._identity)
+            self._run = _FollowedRun(request.run, request.job, self._name, self._identity, self._verify)
         return self._run.show(request)
 
     def derives(self, verb: str, request: Request[Any]) -> bool:
@@ -74,10 +78,13 @@ class Rederivation:
 
 
 class _FollowedRun:
-    def __init__(self, name: str, job: str, client: str, identity: Identity | None) -> None:
+    def __init__(self, name: str, job: str, client: str, identity: Identity | None, verify: Verifier | None) -> None:
         self.name = name
         self._job = job
-        self._digests: list[bytes] = []
+        self._verify = verify
+        self._links = [first_link(name, job)]
+        self._stated: dict[int, set[str]] = {}
+        self._now: frozenset[str] = frozenset()
         try:
             stated = json.loads(job)
             family = FAMILIES[stated["family"]]
@@ -96,19 +103,32 @@ class _FollowedRun:
     def show(self, request: FollowRequest) -> int:
         if request.job != self._job:
             raise Refused("follow: another job under the name of the same run", "secure_sum")
-        exchanges = request.shown()
-        known = len(self._digests)
-        for place, exchange in enumerate(exchanges, request.start):
-            found = _digest(exchange)
-            if place < known:
-                if self._digests[place] != found:
-                    raise Refused("follow: other replies than were shown before", "secure_sum")
-            elif place == len(self._digests):
-                self._replies.give([verb for verb, _ in exchange], [dict(replies) for _, replies in exchange])
-                self._digests.append(found)
-        return len(self._digests)
+        exchanges, known = request.shown(), len(self._links) - 1
+        self._now = frozenset()
+        if self._verify and not self._verify(request.statement(), _bytes(request.signature)):
+            raise Refused("follow: a question that the coordinator did not sign", "secure_sum")
+        if request.start > known:
+            return known  # what lies between was not shown to this client: it is shown next time
+        links = self._links[: request.start + 1]
+        for asked, exchange in zip(request.asked, exchanges, strict=False):
+            if not self._stated.get(len(links) - 1, set()) <= set(asked.split()):
+                raise Refused("follow: other questions than were asked", "secure_sum")
+            links.append(next_link(links[-1], asked, exchange))
+        if any(mine != shown for mine, shown in zip(self._links, links, strict=False)):
+            raise Refused("follow: other replies than were shown before", "secure_sum")
+        if self._verify and links[-1] != request.before:
+            raise Refused("follow: the coordinator signed another run than it shows", "secure_sum")
+        for exchange, link in zip(exchanges[known - request.start :], links[known + 1 :], strict=True):
+            self._replies.give([verb for verb, _ in exchange], [dict(replies) for _, replies in exchange])
+            self._links.append(link)
+        self._now = frozenset(request.asked[-1].split())
+        if self._verify:
+            self._stated.setdefault(request.step, set()).update(self._now)
+        return len(self._links) - 1
 
     def asks(self, verb: str, request: Request[Any]) -> bool:
+        if self._verify and question_digest(verb, request) not in self._now:
+            return False
         return any(
             question.verb == verb and same_question(request, question.request) for question in self._replies.questions()
         )
@@ -201,10 +221,8 @@ def _same_array(asked: Any, derived: Any) -> bool:
     return bool(np.array_equal(asked, derived, equal_nan=True) or (np.abs(asked - derived) <= TOLERANCE * most).all())
 
 
-def _digest(exchange: Exchange) -> bytes:
-    parts = [
-        packed_digest(reply.pack(), verb, number, name).hex()
-        for number, (verb, replies) in enumerate(exchange)
-        for name, reply in sorted(replies.items())
-    ]
-    return packed_digest(({}, json.dumps(parts)))
+def _bytes(signature: str) -> bytes:
+    try:
+        return bytes.fromhex(signature)
+    except ValueError:
+        return b""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fedrouter.deployment.client.recording import RecordingClient
 from fedrouter.deployment.state.directories import open_client
 from fedrouter.deployment.state.peers import identity_of
+from fedrouter.deployment.state.question_signature import question_verifier
 from fedrouter.deployment.state.refusals import RefusalLog
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
@@ -95,7 +96,7 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
     config = directory.config()
     evaluations, encoder = evaluations_of(config)
     privacy = privacy_of(config)
-    identity = identity_of(directory)
+    identity, verify = identity_of(directory), question_verifier(directory.authority)
     return RecordingClient(
         RefusalLog(directory.refusals),
         config.name,
@@ -106,7 +107,7 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
         normalised=encoder.normalised,
         identity=identity,
         weights=encoder.weights,
-        rederivation=Rederivation(config.name, identity) if privacy.rederive else None,
+        rederivation=Rederivation(config.name, identity, verify) if privacy.rederive else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,18 @@ def perform(
     log: ProgressLog,
     rejected: Report | None = None,
     centroids: Path | None = None,
+    sign: Callable[[bytes], bytes] | None = None,
 ) -> dict[str, Any]:
     """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``.
 
     ``rejected`` is called with every answer that was received and is not used; by default it is logged.
-    ``centroids`` is the folder where centroids are kept from run to run; None if every run asks for them.
+    ``centroids`` is the folder where centroids are kept from run to run; None if every run asks for them. ``sign``
+    signs what clients are shown of the run.
     """
     rejected = rejected or log.dropped
     if (folder / RESULT).exists():
         return dict(json.loads((folder / RESULT).read_bytes()))
-    transcript = Transcript()
+    transcript = Transcript(sign=sign)
     checked: Federation = Quorum(Checked(federation, rejected), job.quorum)
     reused = None
     if centroids and job.operation == "learn":

@@ -14,6 +14,7 @@ from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.runs.watched import Watched
 from fedrouter.deployment.state.directories import CoordinatorDirectory
+from fedrouter.deployment.state.question_signature import question_signer
 from fedrouter.engines.flower.engine import FlowerFederation
 from fedrouter.engines.flower.http import Disconnected
 from fedrouter.engines.flower.run_link import RunLink, RunLost
@@ -52,7 +53,8 @@ def perform_run(
                 notices = Notices(FlowerFederation(link, members, NOTICE_TIMEOUT, ignore), log.dropped)
                 try:
                     present = Subset(everyone, gather(members, job, link, log.dropped))
-                    return perform(job, present, folder, log, notices.rejected, directory.centroids)
+                    sign = question_signer(directory.authority_key)
+                    return perform(job, present, folder, log, notices.rejected, directory.centroids, sign)
                 finally:
                     notices.send()
             except (Disconnected, RunLost):

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedrouter.federation.federation import Federation, Middleware, Question
-from fedrouter.federation.verbs.follow import Exchange, FollowRequest
+from fedrouter.federation.verbs.follow import Exchange, FollowRequest, first_link, next_link, question_digest
 from fedrouter.pool import ModelPool
 
 
 @dataclass
 class Transcript:
-    """What has been asked and answered in a run; ``known`` counts the exchanges that each client has been shown."""
+    """What has been asked and answered in a run; ``known`` counts the exchanges that each client has been shown.
+
+    ``asked`` holds the digests of the questions of each exchange and ``links`` the digests of the run before each;
+    ``sign`` signs with the coordinator's key.
+    """
 
     run: str = field(default_factory=lambda: secrets.token_hex(16))
     job: str = ""
     exchanges: list[Exchange] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    sign: Callable[[bytes], bytes] | None = None
 
     def begin(
         self, family: str, settings: Mapping[str, Any], seed: int, pool: ModelPool, clients: Sequence[str]
@@ -32,11 +39,28 @@ class Transcript:
         """State the job; nothing is shown before."""
         job = {"family": family, "settings": settings, "seed": seed, "pool": pool.to_json(), "clients": list(clients)}
         self.job = json.dumps(job, sort_keys=True)
+        self.links = [first_link(self.run, self.job)]
 
-    def question(self, to: Sequence[str]) -> Question[Any]:
-        """Shows these clients what at least one of them does not know yet."""
+    def add(self, questions: Sequence[Question[Any]], answers: Sequence[Mapping[str, Any]]) -> None:
+        """Take in one exchange."""
+        pairs = zip(questions, answers, strict=True)
+        self.exchanges.append(tuple((question.verb, dict(replies)) for question, replies in pairs))
+        self.asked.append(_digests(questions))
+        if self.job:
+            self.links.append(next_link(self.links[-1], self.asked[-1], self.exchanges[-1]))
+
+    def question(self, to: Sequence[str], asking: Sequence[Question[Any]] = ()) -> Question[Any]:
+        """Shows these clients what at least one of them does not know yet, and states what is asked along with it."""
         start = min((self.known.get(name, 0) for name in to), default=0)
-        return Question("follow", FollowRequest.of(self.run, self.job, start, self.exchanges[start:]))
+        asked = [*self.asked[start:], _digests(asking)]
+        shown = FollowRequest.of(self.run, self.job, start, self.exchanges[start:], asked, self.links[-1])
+        if self.sign:
+            shown = replace(shown, signature=self.sign(shown.statement()).hex())
+        return Question("follow", shown)
+
+
+def _digests(questions: Sequence[Question[Any]]) -> str:
+    return " ".join(question_digest(question.verb, question.request) for question in questions)
 
 
 @dataclass
@@ -51,8 +75,7 @@ class Recorded(Middleware):
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
         answers = self.federation.ask_all(questions, to)
-        asked = zip(questions, answers, strict=True)
-        self.transcript.exchanges.append(tuple((question.verb, dict(replies)) for question, replies in asked))
+        self.transcript.add(questions, answers)
         return answers
 
 
@@ -69,7 +92,7 @@ class Shown(Middleware):
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
         if not self.transcript.job:
             return self.federation.ask_all(questions, to)
-        follow = self.transcript.question(self.clients() if to is None else to)
+        follow = self.transcript.question(self.clients() if to is None else to, questions)
         heard, *answers = self.federation.ask_all([follow, *questions], to)
         self.transcript.known |= {name: reply.known for name, reply in heard.items()}
         return answers
