@@ -145,18 +145,20 @@ def unsigned(replies):
     return {name: replace(reply, signature=np.zeros(0, np.uint8)) for name, reply in replies.items()}
 
 
-@pytest.mark.parametrize(
-    ("alter", "why"),
-    [
-        (moved, "did not sign"),
-        (exchanged, "did not sign"),
-        (unsigned, "did not sign"),
-        (invented, "'client-9', which does not take part"),
-    ],
-)
-def test_only_centroids_that_members_signed_are_learned_from(identities, alter, why):
-    with pytest.raises(Refused, match=why):
+@pytest.mark.parametrize("alter", [moved, exchanged, invented, unsigned])
+def test_only_centroids_that_members_signed_are_learned_from(identities, alter):
+    with pytest.raises(Refused, match="did not sign"):
         followed("kmeans", Unmasked(clients(identities)), change=lambda shown: Altered(shown, alter))
+
+
+def test_kept_centroids_of_a_member_that_does_not_take_part_are_learned_from(identities):
+    """Centroids are kept from run to run, while clients come and go."""
+    kept = Unmasked(clients(identities)).ask("cluster", centroids_request(SETTINGS["kmeans"], seed=3))
+    transcript = Transcript()
+    transcript.begin("kmeans", SETTINGS["kmeans"].to_json(), 3, POOL, NAMES[:3])
+    federation = Altered(Shown(Unmasked(clients(identities)[:3]), transcript), lambda _: kept)
+    router = FAMILIES["kmeans"].learn(Recorded(federation, transcript), POOL, SETTINGS["kmeans"], 3)
+    assert router.sums.count.any()
 
 
 def test_centroids_signed_for_another_question_are_refused(identities):

@@ -106,7 +106,7 @@ class _FollowedRun:
         exchanges, known = request.shown(), len(self._links) - 1
         self._now = frozenset()
         if self._verify and not self._verify(request.statement(), _bytes(request.signature)):
-            raise Refused("follow: a question that the coordinator did not sign", "secure_sum")
+            raise Refused("follow: a question that the coordinator did not sign", "question")
         if request.start > known:
             return known  # what lies between was not shown to this client: it is shown next time
         links = self._links[: request.start + 1]
@@ -184,21 +184,20 @@ class _Replies(Middleware):
         if [question.verb for question in questions] != list(verbs):
             raise Refused("follow: replies to what no honest coordinator asked", "secure_sum")
         for question, shown in zip(questions, replies, strict=True):
-            self._require_members(question, shown)
+            self._require_signatures(question, shown)
         self._now = None
         self._given.put(replies)
 
-    def _require_members(self, question: Question[Any], replies: Mapping[str, Message]) -> None:
-        """Refuse replies of single clients that are not the run's, or that they did not sign; totals have no owner."""
-        if isinstance(verb_named(question.verb).secure_sum, SecureSum):
+    def _require_signatures(self, question: Question[Any], replies: Mapping[str, Message]) -> None:
+        """Refuse replies of single clients that they did not sign; totals have no owner.
+
+        Centroids are kept from run to run, so their clients need not take part in this one.
+        """
+        if self._identity is None or isinstance(verb_named(question.verb).secure_sum, SecureSum):
             return
         for name, reply in replies.items():
-            if name not in self._clients:
-                raise Refused(f"follow: {question.verb} of {name!r}, which does not take part in the run", "secure_sum")
-            if self._identity and not (
-                isinstance(reply, Centroids) and is_signed(question.request, reply, name, self._identity)
-            ):
-                raise Refused(f"follow: {question.verb} that {name!r} did not sign", "secure_sum")
+            if not (isinstance(reply, Centroids) and is_signed(question.request, reply, name, self._identity)):
+                raise Refused(f"follow: {question.verb} that {name!r} did not sign", "signature")
 
     def close(self) -> None:
         self._given.put(None)
