@@ -38,9 +38,12 @@ def test_simulate_prints_what_the_design_fixes(simulated, table):
     assert document["data"] == table.name
     assert (document["encoder"], document["seed"], document["queries"]) == ("all-MiniLM-L6-v2", 0, 400)
     assert document["privacy"] == "default"
-    assert len(document["models"]) == 12
+    # Four of the twelve models have enough rows at one client only, so a real federation would not learn them, either.
+    assert len(document["models"]) == 8
+    (left_out,) = (warning for warning in document["warnings"] if warning.startswith("left out, because"))
+    assert left_out.count(",") == 4
     assert [client["name"] for client in document["clients"]] == ["client-1", "client-2", "client-3", "client-4"]
-    assert sum(client["train"] + client["test"] for client in document["clients"]) == 400
+    assert 300 < sum(client["train"] + client["test"] for client in document["clients"]) < 400
     for way in ("federated", "local", "centralized"):
         for family in ("kmeans", "mlp"):
             for where in ("global", "own"):

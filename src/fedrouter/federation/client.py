@@ -168,7 +168,7 @@ class Client:
             if self.privacy.differential_privacy and self.accountant:
                 reply = self._noisy_reply(asked, request, self.privacy.differential_privacy, self.accountant)
             else:
-                reply = self._exact_reply(asked, request, relaxed)
+                reply = self._exact_reply(asked, request, hidden, relaxed)
         except OverflowError:
             raise BadInput(
                 f"client {self.name}: embeddings with values this large cannot be summed exactly; normalize them to "
@@ -191,13 +191,13 @@ class Client:
         sizes = self.privacy.minimum_sizes
         return DisclosureControl(sizes, self._memory) if sizes and not self.privacy.differential_privacy else None
 
-    def _exact_reply(self, verb: Verb[Any, Any], request: Message, hidden: bool) -> Message:
+    def _exact_reply(self, verb: Verb[Any, Any], request: Message, hidden: bool, relaxed: bool) -> Message:
         """The answer without noise; it must have applied the minimum group sizes that its verb states."""
         if isinstance(verb.disclosure, NoRows):
             return self._answer_without_rows(verb, request)
         assert isinstance(verb.disclosure, MinimumSizes)
         control = self._control()
-        rows = PrivateRows(self.name, self._evaluations, control, hidden)
+        rows = PrivateRows(self.name, self._evaluations, control, relaxed, masked=hidden)
         reply: Message = verb.answer(self._view(verb, rows), request)
         forgotten = [size for size in verb.disclosure.sizes if control and size not in control.applied]
         if forgotten:

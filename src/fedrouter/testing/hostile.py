@@ -192,6 +192,8 @@ def new_models_first_query(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
         sent = [
             Victim(own, privacy, memory).answer("second_moment", SecondMomentRequest()) for own in (today, tomorrow)
         ]
+        if any(reply.withheld for reply in sent):  # one of the two alone is a sum of many queries
+            continue
         gap = (sent[1].total - sent[0].total).totals()
         found = np.linalg.eigh(symmetric(gap))[1][:, -1]
         won += bool(gap.any() and abs(found @ tomorrow.embeddings[-1]) > 1 - 1e-4)

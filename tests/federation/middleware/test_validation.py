@@ -112,6 +112,7 @@ LIES = [
     ("cost_totals", lambda r: {"observed": ExactSums(r.observed.limbs + 2**50).carried()}, COSTS),
     ("second_moment", lambda r: {"count": 0}, SPREAD),
     ("second_moment", lambda r: {"total": r.total[:-1]}, SHAPE),
+    ("second_moment", lambda r: {"total": r.total[:0]}, SHAPE),
     ("second_moment", lambda r: {"total": scaled(r.total, -1)}, SPREAD),
     ("moments", lambda r: {"count": r.count + 1}, SPREAD),
     ("moments", lambda r: {"accuracy": scaled(r.accuracy, -1)}, SPREAD),

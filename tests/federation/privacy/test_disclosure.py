@@ -132,6 +132,19 @@ def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_
         before = count
 
 
+def test_withheld_products_are_a_short_message_and_under_masks_have_their_full_length():
+    few = Client("few", drawn_evaluations(queries=20, dimension=64))
+    many = Client("many", drawn_evaluations(queries=900, dimension=64), PrivacyPolicy(MinimumGroupSizes(say=1)))
+    withheld, sent = (client.answer("second_moment", SecondMomentRequest()) for client in (few, many))
+    assert (withheld.count, withheld.withheld, sent.withheld) == (0, True, False)
+    assert withheld.size < 200 < sent.size / 100
+    for total in (withheld + sent, sent + withheld):
+        assert (total.count, total.total) == (sent.count, sent.total)
+    hidden = Client("few", drawn_evaluations(queries=3, dimension=64))
+    masked = hidden.answer("second_moment", SecondMomentRequest(), hidden=True)
+    assert (masked.count, masked.total.shape) == (0, sent.total.shape)
+
+
 def test_one_new_row_waits_until_there_are_enough(tmp_path):
     rows = drawn_evaluations(queries=80, per_query=1, dimension=4)
     of_first = np.flatnonzero(rows.model == 0)

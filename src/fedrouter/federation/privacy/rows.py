@@ -27,16 +27,24 @@ class PrivateRows:
     client : the client's name, from which its folds are drawn
     evaluations : the rows that take part
     control : the client's disclosure control; None if it sets no minimum group sizes
-    hidden : whether secure aggregation masks the answer before it leaves
+    relaxed : whether the answer is hidden so well that single queries may have any say in it
+    masked : whether secure aggregation masks the answer before it leaves. Then it must have its full length, also where
+        nothing may be sent
     """
 
     def __init__(
-        self, client: str, evaluations: Evaluations, control: DisclosureControl | None, hidden: bool = False
+        self,
+        client: str,
+        evaluations: Evaluations,
+        control: DisclosureControl | None,
+        relaxed: bool = False,
+        masked: bool = False,
     ) -> None:
         self._client = client
         self._evaluations = evaluations
         self.control = control
-        self.hidden = hidden
+        self.relaxed = relaxed
+        self.masked = masked
 
     @property
     def dimension(self) -> int:
@@ -97,7 +105,7 @@ class PrivateRows:
         if not len(rows):
             self.control.applied.add("cell")
             return rows, group
-        allowed = self.control.may_send(row_keys(rows), group, size, evaluation_keys(rows), jointly=not self.hidden)
+        allowed = self.control.may_send(row_keys(rows), group, size, evaluation_keys(rows), jointly=not self.relaxed)
         kept = np.flatnonzero(allowed[group])
         return rows.take(kept), group[kept]
 
@@ -118,7 +126,7 @@ class PrivateRows:
         """
         if not self.control:
             return np.arange(len(keys))
-        if self.hidden:
+        if self.relaxed:
             self.control.applied.add("say")
             return np.arange(len(keys))
         return self.control.heard(columns, keys, group)
@@ -132,7 +140,7 @@ class PrivateRows:
         if not self.control:
             return np.ones(size, np.bool_)
         sizes = self.control.sizes
-        alone = self.hidden or sizes.say >= 1
+        alone = self.relaxed or sizes.say >= 1
         return self.control.may_send(
             keys, group, size, kind=kind, least=sizes.cell if alone else ceil(width / sizes.say)
         )

@@ -41,15 +41,22 @@ class SecondMoment(Message):
     """The second moment of the client's embeddings, not centered."""
 
     count: Annotated[int, "number of queries"]
-    total: Annotated[ExactSums, "(d(d+1)/2,) upper triangle of the sum of x x'"]
+    total: Annotated[ExactSums, "(d(d+1)/2,) upper triangle of the sum of x x'; (0,) if it is withheld"]
 
     def check(self) -> None:
         self.require(self.count >= 0, "count must be at least 0")
         self.require_array("total", np.int64, (None, 2))
 
     def __add__(self, other: SecondMoment) -> SecondMoment:
+        if self.withheld or other.withheld:
+            return other if self.withheld else self
         self.require(self.total.shape == other.total.shape, "clients embed with different widths")
         return SecondMoment(self.count + other.count, self.total + other.total)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the client has too few queries to send anything: it says so, instead of megabytes of zeros."""
+        return not self.total.shape[0]
 
 
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
@@ -58,6 +65,8 @@ def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     kept = client.rows.heard(keys, points, together)
     sent = client.rows.may_multiply(keys[kept], together[kept], 1, client.dimension, "second moments")
     points = points[kept[: len(kept) if sent[0] else 0]]
+    if not len(points) and not client.rows.masked:
+        return SecondMoment(0, ExactSums.zeros((0,)))
     upper = np.triu_indices(client.dimension)
     return SecondMoment(len(points), ExactSums.products(points, points)[upper])
 
@@ -95,6 +104,8 @@ def faults(request: SecondMomentRequest, reply: SecondMoment) -> str | None:
     """No two directions may be more than fully correlated; checking the whole matrix would be expensive."""
     if not whole_number(reply.count, 0, MOST_ROWS):
         return TOO_MANY
+    if reply.withheld:
+        return SHAPE if reply.count else None
     width = _side(reply)
     if width * (width + 1) // 2 != reply.total.shape[0] or width > MOST_WIDTH:
         return SHAPE
@@ -116,7 +127,7 @@ def _side(reply: SecondMoment) -> int:
 
 
 def _width(reply: SecondMoment) -> int | None:
-    return reply.total.shape[0]
+    return reply.total.shape[0] or None
 
 
 def _length(reply: SecondMoment) -> float | None:
