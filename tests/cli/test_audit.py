@@ -45,7 +45,8 @@ def test_lists_every_message_with_totals_and_the_last_fingerprint(home):
     path, replied = home
     found = answer(path)
     assert [one["verb"] for one in found["sent"]] == ["hello", "cluster", "statistics"]
-    assert found["sent"][1]["shapes"] == {"centres": list(replied.centres.shape), "sizes": [len(replied.sizes)]}
+    shapes = {"centres": list(replied.centres.shape), "sizes": [len(replied.sizes)], "signature": [0]}
+    assert found["sent"][1]["shapes"] == shapes
     assert found["sent"][1]["bytes"] == replied.size == found["totals"]["cluster"]["bytes"]
     assert (found["verified"], found["messages"], found["epsilon"]) == (True, 3, None)
     assert found["last_fingerprint"] == found["sent"][-1]["fingerprint"]
