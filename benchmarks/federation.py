@@ -102,6 +102,7 @@ class Deployment:
         from fedrouter.deployment.runs import job as jobs
         from fedrouter.deployment.runs.perform import perform
         from fedrouter.deployment.runs.progress import ProgressLog
+        from fedrouter.deployment.state.question_signature import question_signer
         from fedrouter.engines.local import LocalFederation
 
         folder = self.root / "local" / run
@@ -112,6 +113,7 @@ class Deployment:
             LocalFederation([client_of(self.root / "mirror" / name) for name in self.names]),
             folder,
             ProgressLog(folder),
+            sign=question_signer(self.coordinator / "ca.key"),
         )
         return files(folder / "bundle") == files(self.coordinator / "runs" / run / "bundle")
 

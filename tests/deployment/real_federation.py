@@ -20,6 +20,7 @@ from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.runs.submission import follow, submit
 from fedrouter.deployment.state.directories import create_client, create_coordinator
+from fedrouter.deployment.state.question_signature import question_signer
 from fedrouter.engines.local import LocalFederation
 
 COORDINATOR = """
@@ -130,19 +131,19 @@ class RealFederation:
         follow(submit(self.coordinator, name, job), lambda line: (lines.append(line), on_event(line)))
         return files(self.coordinator.runs / name / "bundle"), lines
 
+    def in_process(self, folder, job, clients, change=lambda federation: federation):
+        """The bundle's files of the same run in this process."""
+        folder.mkdir(parents=True)
+        sign = question_signer(self.coordinator.authority_key)
+        perform(job, change(LocalFederation(clients)), folder, ProgressLog(folder), sign=sign)
+        return files(folder / "bundle")
+
     @staticmethod
     def until(holds, what, within=120):
         end = time.monotonic() + within
         while not holds():
             assert time.monotonic() < end, f"not within {within} s: {what}"
             time.sleep(0.5)
-
-
-def in_process(folder, job, clients, change=lambda federation: federation):
-    """The bundle's files of the same run in this process."""
-    folder.mkdir(parents=True)
-    perform(job, change(LocalFederation(clients)), folder, ProgressLog(folder))
-    return files(folder / "bundle")
 
 
 def files(folder):

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment.real_federation import RealFederation, descendants, in_process
+from deployment.real_federation import RealFederation, descendants
 from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.coordinator.enrollment import control_of
 from fedrouter.deployment.runs.job import Job
@@ -38,7 +38,7 @@ def federation(world, tmp_path):
 
 def local(federation, job):
     mirror = [client_of(federation.root / "mirror" / name) for name in NAMES]
-    return in_process(federation.root / "local", job, mirror)
+    return federation.in_process(federation.root / "local", job, mirror)
 
 
 def superlink(federation):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deployment.real_federation import RealFederation, in_process
+from deployment.real_federation import RealFederation
 from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import CHECKPOINT
@@ -41,7 +41,7 @@ def mirror(federation):
 
 def same_over_the_wire(job, federation, mirror):
     bundle, lines = federation.run(f"plain-{job.family}", job)
-    assert bundle == in_process(federation.root / "local" / job.family, job, mirror)
+    assert bundle == federation.in_process(federation.root / "local" / job.family, job, mirror)
     steps = [line for line in lines if line["event"] == "step"]
     assert [line["step"] for line in steps] == list(range(1, steps[0]["steps"] + 1))
     assert not any(line["missing"] for line in steps)
@@ -80,13 +80,13 @@ def test_a_coordinator_killed_and_restarted_continues_to_the_same_router(federat
     federation.until(lambda: federation.online() == set(NAMES), "all clients are back by themselves")
     bundle, lines = federation.run("coordinator-killed", job)
     assert [line["step"] for line in lines if line["event"] == "step"] == [2, 3]  # the first round is not done again
-    assert bundle == in_process(federation.root / "local" / "resumed", job, mirror)
+    assert bundle == federation.in_process(federation.root / "local" / "resumed", job, mirror)
 
 
 def test_a_secure_run_over_the_wire_makes_the_same_router_from_totals_alone(federation, mirror):
     job = replace(KMEANS, seed=7, secure=2 / 3)
     bundle, _ = federation.run("secure", job)
-    assert bundle == in_process(federation.root / "local" / "secure", job, mirror)
+    assert bundle == federation.in_process(federation.root / "local" / "secure", job, mirror)
     sent = {name: journal_verbs(directory) for name, directory in federation.clients.items()}
     steps = ["hello", "keys", "cluster", "shares", "deliver", "masked", "unmask"]
     assert all(verbs[-len(steps) :] == steps for verbs in sent.values())
@@ -126,7 +126,7 @@ def test_a_client_killed_in_a_round_costs_only_its_contribution(federation, mirr
     assert [line["missing"] for line in lines if line.get("stage") == "statistics"] == [
         {"gamma": {"statistics": named[0]["reason"]}}
     ]
-    expected = in_process(
+    expected = federation.in_process(
         federation.root / "local" / "killed", job, mirror, lambda local: Without(local, "statistics", "gamma")
     )
     assert bundle == expected

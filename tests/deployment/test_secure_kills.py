@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment.real_federation import RealFederation, descendants, in_process
+from deployment.real_federation import RealFederation, descendants
 from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.federation.federation import Federation
@@ -78,7 +78,9 @@ def test_a_client_killed_after_any_step_costs_at_most_its_contribution(federatio
     before = federation.connections("gamma")
     name = f"client-killed-after-{step}"
     bundle, _ = federation.run(name, job, after(step, lambda: federation.kill("gamma")))
-    local = in_process(federation.root / "local" / name, job, mirror, lambda inner: Gone(inner, STEPS[step], "gamma"))
+    local = federation.in_process(
+        federation.root / "local" / name, job, mirror, lambda inner: Gone(inner, STEPS[step], "gamma")
+    )
     assert bundle == local
     federation.start("gamma")
     federation.until(lambda: federation.connections("gamma") > before, "the client is back")
@@ -100,7 +102,7 @@ def test_a_coordinator_killed_after_any_step_resumes_to_the_same_router(federati
     federation.start()
     federation.until(lambda: federation.online() == set(NAMES), "all clients are back by themselves")
     bundle, _ = federation.run(name, job)
-    assert bundle == in_process(federation.root / "local" / name, job, mirror)
+    assert bundle == federation.in_process(federation.root / "local" / name, job, mirror)
 
 
 def test_a_superlink_killed_alone_is_restarted_and_the_run_ends_in_the_same_router(federation, mirror):
@@ -112,4 +114,4 @@ def test_a_superlink_killed_alone_is_restarted_and_the_run_ends_in_the_same_rout
                 os.kill(pid, signal.SIGKILL)
 
     bundle, _ = federation.run(name, job, after("shares", kill))
-    assert bundle == in_process(federation.root / "local" / name, job, mirror)
+    assert bundle == federation.in_process(federation.root / "local" / name, job, mirror)

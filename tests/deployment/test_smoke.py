@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment.real_federation import RealFederation, files, in_process
+from deployment.real_federation import RealFederation, files
 from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.delivery.pull import pull
 from fedrouter.deployment.runs.acceptance import decide
@@ -31,7 +31,7 @@ def federation(world, tmp_path):
 def test_two_clients_over_tls_learn_the_router_of_the_in_process_engine(federation):
     bundle, lines = federation.run("smoke", JOB)
     mirror = [client_of(federation.root / "mirror" / name) for name in NAMES]
-    assert bundle == in_process(federation.root / "local", JOB, mirror)
+    assert bundle == federation.in_process(federation.root / "local", JOB, mirror)
     steps = [line for line in lines if line["event"] == "step"]
     assert [line["answered"] for line in steps] == [list(NAMES)] * 2
     assert tls_version(federation.coordinator) == "TLSv1.3"
