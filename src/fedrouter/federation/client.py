@@ -38,9 +38,14 @@ from fedrouter.federation.verbs.verb import (
     SumsUnderMasks,
     Verb,
 )
+from fedrouter.routers.base import Router
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
+
+
+TOLERANCE = 0.02
+"""Utility, such as accuracy at no price, that a client gives up for the whole before it objects to a new router."""
 
 
 class FollowsRuns(Protocol):
@@ -73,6 +78,9 @@ class Client:
     rederivation : derives the questions of a run from what the coordinator shows of it. With it, a question under masks
         that does not follow is refused, and before anything is shown, minimum group sizes apply as without masks. None
         trusts the coordinator to ask what the published software asks
+    in_service : the router that it serves, with which it compares a candidate; None for its own best single model
+    tolerance : by how much a candidate may make it worse off, in utility, before it objects; None for
+        :data:`TOLERANCE`
     """
 
     def __init__(
@@ -86,9 +94,14 @@ class Client:
         identity: Identity | None = None,
         weights: str | None = None,
         rederivation: FollowsRuns | None = None,
+        in_service: Callable[[], Router | None] | None = None,
+        tolerance: float | None = None,
     ) -> None:
         if not name.strip():
             raise BadInput("client name: expected a non-empty string")
+        tolerance = TOLERANCE if tolerance is None else tolerance
+        if not (isinstance(tolerance, int | float) and tolerance >= 0):
+            raise BadInput(f"tolerance: expected a number of at least 0, got {tolerance!r}")
         self.name = name
         self.privacy = privacy
         self.encoder = encoder
@@ -97,6 +110,8 @@ class Client:
         self.accountant: PrivacyAccountant | None = None
         self._identity = identity
         self._rederivation = rederivation
+        self._in_service = in_service
+        self._tolerance = tolerance
         self._memory = memory or ShortMemory()
         self._evaluations = evaluations
         if privacy.differential_privacy:
@@ -257,4 +272,6 @@ class Client:
             self.reply_to_mask if isinstance(verb.disclosure, SumsUnderMasks) else None,
             follow=self._rederivation.follow if self._rederivation else None,
             admit_cohort=self._cohorts.admit,
+            in_service=self._in_service,
+            tolerance=self._tolerance,
         )

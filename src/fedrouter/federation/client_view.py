@@ -10,6 +10,7 @@ from fedrouter.errors import Refused
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.privacy.memory import Memory
 from fedrouter.federation.privacy.rows import PrivateRows
+from fedrouter.routers.base import Router
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
@@ -29,6 +30,8 @@ class ClientView:
     private_rows : its rows; None for a verb that states that it reads none
     reply_to_mask : its reply to another verb, which must not leave unmasked; None for a verb that does not mask one
     follow : takes in what the coordinator shows of a run, and returns how much of it is known; None to ignore it
+    in_service : the router that the client serves now, or None; None to compare a candidate with single models only
+    tolerance : by how much a candidate may make the client worse off, in utility, before it objects
     admit_cohort : called with the digests of questions, the names of all clients in their total, and whether it is
         about to be revealed, before secure aggregation sends or reveals anything; raises Refused to stay out of it
     """
@@ -46,6 +49,13 @@ class ClientView:
     reply_to_mask: Callable[[str, Request[Any]], Message] | None
     follow: Callable[[Any], int] | None = None
     admit_cohort: Callable[[Sequence[bytes], Sequence[str], bool], None] | None = None
+    in_service: Callable[[], Router | None] | None = None
+    tolerance: float = 0.0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether this answer may read rows; not under differential privacy, where only answers with noise may."""
+        return self.private_rows is not None
 
     @property
     def rows(self) -> PrivateRows:

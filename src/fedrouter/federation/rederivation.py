@@ -1,9 +1,9 @@
 """A client derives the questions of a run for itself, and so refuses one that an honest coordinator could not ask.
 
-Learning is deterministic and reaches clients through ``ask`` alone. So a client that is shown the job of a run and the
-replies so far (totals, under secure aggregation) runs the same algorithm against them. What it asks next is what the
-coordinator must ask. The algorithm runs in a thread of its own, which waits wherever it asks something, so that a
-client does the coordinator's work once, and no earlier than needed.
+Learning is deterministic and reaches clients through ``ask`` alone, and so is the vote after it. So a client that is
+shown the job of a run and the replies so far (totals, under secure aggregation) runs the same algorithm against them.
+What it asks next is what the coordinator must ask. The algorithm runs in a thread of its own, which waits wherever it
+asks something, so that a client does the coordinator's work once, and no earlier than needed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedrouter.federation.verbs.cluster import Centroids, is_signed
 from fedrouter.federation.verbs.follow import FollowRequest, first_link, next_link, question_digest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import SecureSum
+from fedrouter.federation.vote import ask_vote
 from fedrouter.pool import ModelPool
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class _Replies(Middleware):
     def perform(self, learn: Any, pool: ModelPool, settings: Any, seed: int) -> None:
         # After an error, as after the end, nothing more is asked: the replies shown cannot be learned from.
         with contextlib.suppress(Exception, _Closed):
-            learn(self, pool, settings, seed)
+            ask_vote(self, learn(self, pool, settings, seed))
         self._asked.put(_Asked(()))
 
     def clients(self) -> Sequence[str]:

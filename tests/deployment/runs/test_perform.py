@@ -22,6 +22,7 @@ from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 
+VOTE = [["masked"], ["unmask"]]
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
 
@@ -48,7 +49,7 @@ def test_a_router_is_learned_for_all_models_with_evaluations_and_names_its_clien
     assert list(saved.clients) == ["a", "b", "c", "d", "e"]
     counted = sum(entry["rows"] for entry in saved.clients.values())
     assert counted == saved.router.sums.count.sum() > 0
-    assert [line["event"] for line in Tail(tmp_path).lines()] == ["start", "step", "step", "done"]
+    assert [line["event"] for line in Tail(tmp_path).lines()] == ["start", "step", "step", "vote", "done"]
 
 
 def test_a_model_that_one_client_alone_names_enters_the_pool_only_if_the_operator_names_it(tmp_path):
@@ -143,8 +144,8 @@ class Exchanges(Middleware):
         return self.inner.ask_all(questions, to)
 
 
-@pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 3), ("auto", 4)])
-def test_a_run_takes_few_exchanges_the_handshake_included(family, exchanges, tmp_path):
+@pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 4), ("auto", 5)])
+def test_a_run_takes_few_exchanges_the_handshake_and_the_vote_included(family, exchanges, tmp_path):
     counted = Exchanges(federation())
     done(Job(family=family), counted, tmp_path)
     assert counted.count == exchanges
@@ -200,9 +201,9 @@ def test_a_job_that_lost_its_quorum_continues_where_it_was(tmp_path):
         done(KMEANS, Silent(federation(), "statistics"), tmp_path)
     resumed = Silent(federation(), None)
     done(KMEANS, resumed, tmp_path)
-    assert resumed.asked == ["statistics"]
+    assert resumed.asked == ["statistics", "vote"]
     events = [line["event"] for line in Tail(tmp_path).lines()]
-    assert events == ["start", "step", "start", "step", "done"]
+    assert events == ["start", "step", "start", "step", "vote", "done"]
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -251,7 +252,7 @@ def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_
 @pytest.mark.parametrize(
     ("family", "exchanges"),
     [
-        ("kmeans", [["hello", "keys"], ["cluster", "shares"], ["deliver", "masked"], ["unmask"]]),
+        ("kmeans", [["hello", "keys"], ["cluster", "shares"], ["deliver", "masked"], ["unmask"], *VOTE]),
         (
             "auto",
             [
@@ -260,6 +261,7 @@ def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_
                 ["deliver", "masked"],
                 *[["unmask"], ["masked"]] * 2,
                 ["unmask"],
+                *VOTE,
             ],
         ),
     ],

@@ -20,6 +20,7 @@ from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.validate import ValidateRequest
+from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Projection
@@ -53,4 +54,5 @@ def requests():
         "keys": KeysRequest("a session", 2),
         "excluded": ExcludedRequest("statistics", "counts that no values have"),
         "follow": FollowRequest.of("a run", "its job", 0, []),
+        "vote": VoteRequest.of(router),
     }

@@ -42,8 +42,8 @@ def pull(
     as_json: Json = False,
 ) -> None:
     """Fetch the bundle that was accepted last from the coordinator; a running client does so every minute."""
-    from fedrouter.deployment.delivery.pull import current
     from fedrouter.deployment.delivery.pull import pull as fetch
+    from fedrouter.deployment.state.delivered import current
     from fedrouter.deployment.state.directories import open_client
 
     voice = Voice(as_json)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedrouter.deployment.client.recording import RecordingClient
+from fedrouter.deployment.state.delivered import served_router
 from fedrouter.deployment.state.directories import open_client
 from fedrouter.deployment.state.peers import identity_of
 from fedrouter.deployment.state.question_signature import question_verifier
@@ -108,6 +110,8 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
         identity=identity,
         weights=encoder.weights,
         rederivation=Rederivation(config.name, identity, verify) if privacy.rederive else None,
+        in_service=partial(served_router, directory),
+        tolerance=config.tolerance,
     )
 
 

@@ -12,22 +12,21 @@ import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fedrouter.bundle import load
 from fedrouter.deployment.delivery.endpoint import FILES, PATH
 from fedrouter.deployment.delivery.signature import sign
 from fedrouter.deployment.state.config import check_name, split_address
+from fedrouter.deployment.state.delivered import current, set_current
 from fedrouter.deployment.state.directories import ClientDirectory
 from fedrouter.errors import BadInput, FedrouterError
-from fedrouter.files import make_private_folder, new_folder, replace_file
+from fedrouter.files import make_private_folder, new_folder
 
 TIMEOUT = 30.0
 MOST_BYTES = 1 << 30
 """Maximum size of one file."""
 INTERVAL = 60.0
 """Seconds between two questions for an accepted bundle."""
-CURRENT = "accepted.json"
 
 
 class DeliveryFailed(FedrouterError):
@@ -50,17 +49,8 @@ def pull(directory: ClientDirectory) -> Path | None:
             if load(arriving).manifest["digest"] != digest:
                 raise BadInput(f"{run}: the bundle that arrived is not the one that was offered")
     entry = {"bundle": str(folder), "run": run, "digest": digest}
-    if current(directory) != entry:
-        replace_file(directory.bundles / CURRENT, json.dumps(entry, indent=2).encode() + b"\n")
+    set_current(directory, entry)
     return folder
-
-
-def current(directory: ClientDirectory) -> dict[str, Any] | None:
-    """Which bundle this client was told to serve: its folder, run and digest; None if none was delivered yet."""
-    try:
-        return dict(json.loads((directory.bundles / CURRENT).read_bytes()))
-    except (OSError, ValueError):
-        return None
 
 
 def keep_pulling(directory: ClientDirectory, stopping: threading.Event, on_message: Callable[[str], None]) -> None:

@@ -1,7 +1,8 @@
 """Whether a run's bundle may be served: a candidate until it was judged, then accepted or rejected.
 
-The verdict is a file in the run's folder. Clients pull the accepted version that was accepted last; rejecting it later
-withdraws it, and clients go back to the one before.
+The verdict is a file in the run's folder, written after the members' vote, which ends a run, or by the operator.
+Clients pull the accepted version that was accepted last; rejecting it later withdraws it, and clients go back to the
+one before.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedrouter.deployment.runs.perform import BUNDLE, RESULT
-from fedrouter.deployment.state.directories import CoordinatorDirectory
+from fedrouter.deployment.runs.job import BUNDLE, RESULT
 from fedrouter.errors import BadInput
 from fedrouter.files import replace_file
+
+if TYPE_CHECKING:  # needs an extra that a gateway does not need, and a gateway asks whether a bundle was accepted
+    from fedrouter.deployment.state.directories import CoordinatorDirectory
 
 FILE = "acceptance.json"
 CANDIDATE, ACCEPTED, REJECTED = STATES = ("candidate", "accepted", "rejected")
@@ -56,9 +59,24 @@ def decide(folder: Path, status: str, why: str, evidence: Mapping[str, Any] | No
     """Record the verdict on a run's bundle; the run must be done."""
     if acceptance_of(folder) is None:
         raise BadInput(f"{folder.name}: has made no bundle; `fedrouter federation status` lists the runs")
+    return record(folder, status, why, evidence)
+
+
+def record(folder: Path, status: str, why: str, evidence: Mapping[str, Any] | None = None) -> Acceptance:
+    """Record a verdict, also before the run is done: of a run that is killed in between, none is known."""
     verdict = Acceptance(status, why, time.time(), evidence or {})
     replace_file(folder / FILE, json.dumps(asdict(verdict), indent=2).encode() + b"\n")
     return verdict
+
+
+def require_accepted(bundle: Path) -> None:
+    """Refuse a bundle in the folder of a run that was not accepted; other bundles are no business of a federation."""
+    verdict = acceptance_of(bundle.absolute().parent) if bundle.name == BUNDLE else None
+    if verdict is not None and verdict.status != ACCEPTED:
+        raise BadInput(
+            f"{bundle}: {verdict.status}{f' ({verdict.why})' if verdict.why else ''}; `fedrouter federation accept` "
+            "accepts it for all members, --force serves it here"
+        )
 
 
 def accepted_bundles(directory: CoordinatorDirectory) -> dict[str, Path]:

@@ -11,8 +11,7 @@ from typing import Any
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs import progress
 from fedrouter.deployment.runs.acceptance import acceptance_of
-from fedrouter.deployment.runs.job import Job
-from fedrouter.deployment.runs.perform import RESULT
+from fedrouter.deployment.runs.job import RESULT, Job
 from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.errors import BadInput
 from fedrouter.files import is_locked

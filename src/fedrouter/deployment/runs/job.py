@@ -16,6 +16,8 @@ from fedrouter.pool import ModelPool
 IN_FILES = {"learn": "learn", "add_models": "extend", "add_clients": "absorb", "remove_clients": "leave"}
 """What a job can do, and its name in the file of a job and in the JSON of `federation status`."""
 FILE = "job.json"
+RESULT, BUNDLE = "result.json", "bundle"
+"""What a run leaves in its folder."""
 LOCK = "lock"
 """File in a run's folder that the process which performs the run holds locked."""
 

@@ -1,4 +1,4 @@
-"""Perform a job on a federation of any engine: handshake, learn or extend a router, write the bundle."""
+"""Perform a job on a federation of any engine: handshake, learn or extend a router, write the bundle, vote on it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.bundle import Bundle, Provenance, load, save
+from fedrouter.deployment.runs.acceptance import ACCEPTED, CANDIDATE, REJECTED, record
 from fedrouter.deployment.runs.handshake import Handshake, shake_hands
-from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.job import BUNDLE, RESULT, Job
 from fedrouter.deployment.runs.leave import remove_clients, require_members
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.runs.tally import Tally
-from fedrouter.errors import BadInput
+from fedrouter.errors import BadInput, BadMessage, FedrouterError
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.kept_centroids import KeptCentroids
-from fedrouter.federation.middleware.quorum import Quorum, require_quorum
+from fedrouter.federation.middleware.quorum import Quorum, QuorumLost, require_quorum
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
+from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
-RESULT, BUNDLE, CHECKPOINT = "result.json", "bundle", "checkpoint"
+CHECKPOINT = "checkpoint"
 
 
 def perform(
@@ -70,9 +72,13 @@ def perform(
     if reused:
         encoder = handshake.encoder
         reused.encoder = f"{encoder.name}/{encoder.dimension}/{encoder.weights or ''}"
-    router = _learn(job, Recorded(tally, transcript), pool, settings, base, log)
+    recorded = Recorded(tally, transcript)
+    router = _learn(job, recorded, pool, settings, base, log)
+    rows = sum(tally.rows.values())
     if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
         save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
+    vote = _vote(job, recorded, router)
+    log.write("vote", status=vote["status"], why=vote["why"])
     written = load(folder / BUNDLE)
     result = {
         "bundle": str(folder / BUNDLE),
@@ -82,8 +88,10 @@ def perform(
         "models": list(router.pool.names),
         "encoder": handshake.encoder.name,
         "clients": list(written.clients.values()),
-        "rows": sum(tally.rows.values()),
+        "rows": rows,
+        "vote": vote,
     }
+    record(folder, vote["status"], vote["why"], vote["evidence"])
     replace_file(folder / RESULT, json.dumps(result, indent=2).encode() + b"\n")
     # The replies of the clients are no longer needed.
     shutil.rmtree(folder / CHECKPOINT)
@@ -185,6 +193,29 @@ def _learn(
     if there:
         raise BadInput(f"{', '.join(there)}: already a client of this router; its evaluations would count twice")
     return kind.add_clients(base.router, federation, settings, job.seed, log.step)
+
+
+def _vote(job: Job, federation: Federation, router: Router) -> dict[str, Any]:
+    """What the members say to the new router; a vote that fails leaves it a candidate, and the operator decides."""
+    verdicts = {BETTER: ACCEPTED, WORSE: REJECTED, UNDECIDED: CANDIDATE}
+    found, why = None, f"no vote: not all members take part in {job.operation}"
+    if job.operation == "learn":
+        try:
+            found, why = ask_vote(federation, router), "no vote: no client answered"
+        except _failures(job) as error:
+            why = f"no vote: {error}"
+    if found is None:
+        return {"status": CANDIDATE, "why": why, "evidence": {}}
+    return {"status": verdicts[found.outcome], "why": found.why, "evidence": found.to_json()}
+
+
+def _failures(job: Job) -> tuple[type[FedrouterError], ...]:
+    """What a vote can fail with; a lost connection is not among it, since the run is resumed after that."""
+    if job.secure is None:
+        return BadInput, BadMessage, QuorumLost
+    from fedrouter.federation.secagg.server_session import TooFewLeft
+
+    return BadInput, BadMessage, QuorumLost, TooFewLeft
 
 
 def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> Provenance:

@@ -11,8 +11,7 @@ from typing import Any
 
 from fedrouter.deployment.coordinator.enrollment import wait_until_ready
 from fedrouter.deployment.runs import job as jobs
-from fedrouter.deployment.runs.job import Job
-from fedrouter.deployment.runs.perform import RESULT
+from fedrouter.deployment.runs.job import RESULT, Job
 from fedrouter.deployment.runs.server import invited, perform_run
 from fedrouter.deployment.state.config import check_name
 from fedrouter.deployment.state.directories import CoordinatorDirectory

@@ -76,6 +76,8 @@ class ClientConfig:
     encoder : name of the encoder whose embeddings to use; by default the ones in the log
     privacy : privacy settings by name; see ``fedrouter federation client --help``
     peers : public keys of all clients, this one included, which secure aggregation verifies
+    tolerance : by how much a new router may make this client worse off, in utility, before it objects to it; None
+        for the default
     """
 
     name: str
@@ -85,6 +87,7 @@ class ClientConfig:
     encoder: str | None = None
     privacy: Mapping[str, Any] = field(default_factory=dict)
     peers: Mapping[str, str] = field(default_factory=dict)
+    tolerance: float | None = None
 
 
 def check_name(name: str, kind: str = "client") -> str:

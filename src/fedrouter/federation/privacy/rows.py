@@ -117,16 +117,16 @@ class PrivateRows:
         """All of these rows if they may be summed as one group, or none."""
         return self.sendable(rows, np.zeros(len(rows), np.int64), 1)[0]
 
-    def heard(self, keys: Keys, columns: Floats, group: Integers) -> Integers:
+    def heard(self, keys: Keys, columns: Floats, group: Integers, always: bool = False) -> Integers:
         """Indices ``(m,)`` of the rows, by their ``keys`` ``(n,)``, in whose group no query has too much say.
 
         ``columns`` ``(n, k)`` are the weights that the question gives the rows. Every row is heard where secure
         aggregation hides the answer: small clients could not take part otherwise, and there the question itself is
-        checked.
+        checked. With ``always`` the rule holds there, too.
         """
         if not self.control:
             return np.arange(len(keys))
-        if self.relaxed:
+        if self.relaxed and not always:
             self.control.applied.add("say")
             return np.arange(len(keys))
         return self.control.heard(columns, keys, group)

@@ -1,0 +1,223 @@
+"""The verb ``vote``: what a candidate router would change for a client, before gateways may serve it.
+
+Each client compares the candidate with the router that it has in service, or with its own best single model if there is
+none, on its own log. A client that is worse off objects. An objection is a random number and none is zero, so that the
+total shows whether anybody objects, but neither who nor how many, and nobody can cancel the objection of another.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from math import isfinite, sqrt
+from typing import Annotated
+
+import numpy as np
+
+from fedrouter.evaluations import Evaluations, Floats, Integers
+from fedrouter.exact import RESOLUTION, ExactSums
+from fedrouter.federation.client_view import ClientView
+from fedrouter.federation.gain import MOST_DOLLARS, MOST_WEIGHT, TRADEOFFS, Gain, gain
+from fedrouter.federation.message import Message, Named, Request
+from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY, whole_number
+from fedrouter.federation.privacy.disclosure import row_keys
+from fedrouter.federation.robust.caps import scale_counted
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
+from fedrouter.federation.verbs.verb import (
+    Cap,
+    HidesEmbeddings,
+    MinimumSizes,
+    NoNoiseNeeded,
+    RobustTreatment,
+    SecureSum,
+    Verb,
+    Without,
+)
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+from fedrouter.routers.blend import pack_routers, unpack_routers
+
+MOST_ROUTER_BYTES = 1 << 28
+"""The largest candidate that a client looks at."""
+MOST_TRADEOFFS = 16
+LEAST_JUDGED = 20
+"""A client with fewer queries does not object: it could not tell."""
+CONFIDENCE = 1.96
+"""Standard errors on either side of a mean: a 95% interval."""
+OBJECTIONS = 1 << 40
+"""An objection is a random number below this; the sum of those of a million clients fits 63 bits."""
+MOST_GAIN = 2 * (1 + 2 * MOST_WEIGHT)
+"""No query can change utility or accuracy by more."""
+
+
+@dataclass(frozen=True, eq=False)
+class VoteRequest(Request["Ballot"]):
+    """The candidate, and the values of λ at which it is compared."""
+
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+    family: Annotated[str, "family of the candidate"]
+    arrays: Annotated[Named, "arrays by name: the candidate"]
+    tradeoffs: Annotated[tuple[float, ...], "the T values of λ, in accuracy per dollar"]
+
+    def check(self) -> None:
+        fits = 0 < len(self.tradeoffs) <= MOST_TRADEOFFS
+        self.require(fits and all(isfinite(one) and one >= 0 for one in self.tradeoffs), "needs values of λ")
+        size = sum(array.nbytes for array in self.arrays.values())
+        self.require(size <= MOST_ROUTER_BYTES, f"a router of more than {MOST_ROUTER_BYTES} bytes")
+
+    @classmethod
+    def of(cls, router: Router) -> VoteRequest:
+        return cls(router.pool.names, router.family, pack_routers([router]), TRADEOFFS)
+
+    def router(self) -> Router:
+        return unpack_routers(ModelPool(self.models), [self.family], self.arrays, composite=("auto",))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Ballot(Message):
+    """Sums over the client's queries of what the candidate would change, and whether the client objects."""
+
+    count: Annotated[int, "number of queries compared"]
+    gain: Annotated[ExactSums, "(2,) sums of the change of utility and of its square"]
+    accuracy: Annotated[ExactSums, "(T,) sums of the change of accuracy"]
+    cost: Annotated[ExactSums, "(T,) sums of the change of cost, in dollars"]
+    objection: Annotated[int, "0, or a random number if the client is worse off than it tolerates"]
+
+    def check(self) -> None:
+        self.require(self.count >= 0, "count must be at least 0")
+        self.require(self.objection >= 0, "objection must be at least 0")
+        self.require_array("gain", np.int64, (2, 2))
+        for name in ("accuracy", "cost"):
+            self.require_array(name, np.int64, (None, 2))
+
+    def __add__(self, other: Ballot) -> Ballot:
+        return Ballot(
+            self.count + other.count,
+            self.gain + other.gain,
+            self.accuracy + other.accuracy,
+            self.cost + other.cost,
+            self.objection + other.objection,
+        )
+
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean change of utility."""
+        return interval(self.count, *self.gain.totals())
+
+
+def interval(count: int, total: float, squares: float) -> tuple[float, float]:
+    """The 95% interval of a mean; the whole line if there are no two values."""
+    if count < 2:
+        return -np.inf, np.inf
+    mean = total / count
+    half = CONFIDENCE * sqrt(max(squares / count - mean**2, 0.0) / (count - 1))
+    return mean - half, mean + half
+
+
+def answer(client: ClientView, request: VoteRequest) -> Ballot:
+    if not client.has_rows:  # under differential privacy
+        return _abstention(request)
+    rows = client.rows.of_models(request, request.models)
+    router, other = request.router(), client.in_service() if client.in_service else None
+    if other is not None and other.dimension != router.dimension:
+        other = None
+    client.rows.require_width(router.dimension)
+    found = gain(rows, router, other, request.tradeoffs)
+    say = np.zeros((len(rows), len(request.tradeoffs))) if found is None else found.say
+    # Also under masks: a small client loses nothing by abstaining, unlike in learning.
+    heard = client.rows.heard(row_keys(rows), say, np.zeros(len(rows), np.int64), always=True)
+    kept = _whole_queries(rows, heard)
+    rows = client.rows.sendable_together(kept)
+    found = gain(rows, router, other, request.tradeoffs) if found and len(rows) else None
+    return _abstention(request) if found is None else _ballot(found, client.tolerance)
+
+
+def _whole_queries(rows: Evaluations, heard: Integers) -> Evaluations:
+    """The rows of queries of which all are heard."""
+    left_out = np.setdiff1d(np.arange(len(rows)), heard)
+    return rows.take(np.flatnonzero(~np.isin(rows.query, rows.query[left_out])))
+
+
+def _ballot(found: Gain, tolerance: float) -> Ballot:
+    total = _sums(np.stack([found.utility, found.utility**2], axis=1))
+    worse = len(found) >= LEAST_JUDGED and interval(len(found), *total.totals())[1] < -tolerance
+    objection = 1 + secrets.randbelow(OBJECTIONS - 1) if worse else 0
+    return Ballot(len(found), total, _sums(found.accuracy), _sums(found.cost), objection)
+
+
+def _sums(values: Floats) -> ExactSums:
+    """Exact sums ``(k,)`` of the columns of values ``(n, k)``."""
+    return ExactSums.of(values.ravel(), np.tile(np.arange(values.shape[1]), len(values)), values.shape[1])
+
+
+def _abstention(request: VoteRequest) -> Ballot:
+    size = len(request.tradeoffs)
+    return Ballot(0, ExactSums.zeros((2,)), ExactSums.zeros((size,)), ExactSums.zeros((size,)), 0)
+
+
+def numbers(request: VoteRequest) -> int:
+    return 2 + 4 + 4 * len(request.tradeoffs)
+
+
+def to_vector(request: VoteRequest, reply: Ballot, clients: int) -> Vector:
+    return flatten(reply.count, reply.gain, reply.accuracy, reply.cost, reply.objection)
+
+
+def from_vector(request: VoteRequest, vector: Vector, clients: int) -> Ballot:
+    size = len(request.tradeoffs)
+    count, total, accuracy, cost, objection = unflatten(vector, (1,), (2, 2), (size, 2), (size, 2), (1,))
+    return Ballot(int(count[0]), exact_sums(total), exact_sums(accuracy), exact_sums(cost), int(objection[0]))
+
+
+def faults(request: VoteRequest, reply: Ballot) -> str | None:
+    size = len(request.tradeoffs)
+    if not reply.accuracy.shape == reply.cost.shape == (size,):
+        return SHAPE
+    if not whole_number(reply.count, 0, MOST_ROWS):
+        return TOO_MANY
+    (total, squares), slack = reply.gain.totals(), reply.count * (MOST_GAIN + 1) * RESOLUTION
+    most = MOST_GAIN * reply.count + slack
+    if abs(total) > most or not total**2 <= (reply.count * squares + most * slack) * (1 + 1e-9):
+        return SPREAD
+    if squares > MOST_GAIN * most or np.abs(reply.accuracy.totals()).max() > most:
+        return SPREAD
+    if np.abs(reply.cost.totals()).max() > MOST_DOLLARS * most:
+        return SPREAD
+    return None if whole_number(reply.objection, 0, 2**62) else SPREAD
+
+
+def most_bytes(request: VoteRequest) -> int:
+    """32 bytes, and 32 for each value of λ."""
+    return 32 + 32 * len(request.tradeoffs)
+
+
+def _rows(request: VoteRequest, reply: Ballot) -> float:
+    return float(reply.count)
+
+
+VERB = Verb(
+    name="vote",
+    request=VoteRequest,
+    reply=Ballot,
+    purpose="Let the clients judge a new router on their own logs before gateways may serve it.",
+    leaves="The number of queries compared, sums of what the router would change in utility, accuracy and cost, and "
+    "whether the client is worse off than it tolerates.",
+    answer=answer,
+    disclosure=MinimumSizes(
+        ("cell", "say"),
+        "the sums have enough different queries, and so has their difference from any sent before; no query has more "
+        "than 1/5 of the say in any combination of them, also under masks",
+        eased_by_masks=False,
+    ),
+    differential_privacy=NoNoiseNeeded(
+        "the client abstains: what a query adds depends on the means of all, which no noise on the sum would cover"
+    ),
+    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    faults=faults,
+    most_bytes=most_bytes,
+    embeddings=HidesEmbeddings("sums of changes"),
+    robust=RobustTreatment(
+        cap=Cap(_rows, scale_counted),
+        winsorize=Without("a client that is alone with its judgment is heard: it may be the one that is worse off"),
+        updates=Without("not trained weights"),
+    ),
+)

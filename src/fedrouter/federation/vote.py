@@ -1,0 +1,80 @@
+"""The vote on a candidate router: asked of all clients after learning, and what follows from their total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from fedrouter.federation.federation import Federation
+from fedrouter.federation.verbs.vote import LEAST_JUDGED, Ballot, VoteRequest
+from fedrouter.routers.base import Router
+
+BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
+
+
+@dataclass(frozen=True)
+class VoteResult:
+    """The total of all ballots.
+
+    Parameters
+    ----------
+    queries : number of queries on which the candidate was compared
+    low, high : 95% interval of the mean change of utility
+    tradeoffs : values of λ
+    accuracy, cost : mean change of accuracy and of dollars a query, at each λ
+    objected : whether a client is worse off by more than it tolerates
+    """
+
+    queries: int
+    low: float
+    high: float
+    tradeoffs: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    cost: tuple[float, ...]
+    objected: bool
+
+    @property
+    def outcome(self) -> str:
+        """The candidate is better if the interval clears zero and nobody objects; in between nothing is decided."""
+        if self.objected or (self.high < 0 and self.queries >= LEAST_JUDGED):
+            return WORSE
+        return BETTER if self.low > 0 and self.queries >= LEAST_JUDGED else UNDECIDED
+
+    @property
+    def why(self) -> str:
+        if self.objected:
+            return "a client is worse off by more than it tolerates"
+        if self.queries < LEAST_JUDGED:
+            return f"compared on {self.queries} queries only"
+        found = f"utility changes by {self.low:+.4f} to {self.high:+.4f} on {self.queries:,} queries"
+        return f"{found}, which does not clear zero" if self.outcome == UNDECIDED else found
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.queries >= 2
+        return {
+            "queries": self.queries,
+            "utility": [self.low, self.high] if known else None,
+            "objected": self.objected,
+            "changes": [
+                {"tradeoff": tradeoff, "accuracy": accuracy, "cost": cost}
+                for tradeoff, accuracy, cost in zip(self.tradeoffs, self.accuracy, self.cost, strict=True)
+            ],
+        }
+
+    @classmethod
+    def of(cls, request: VoteRequest, total: Ballot) -> VoteResult:
+        low, high = total.interval()
+        accuracy, cost = (
+            tuple(float(value) for value in part.totals() / max(total.count, 1))
+            for part in (total.accuracy, total.cost)
+        )
+        return cls(total.count, low, high, request.tradeoffs, accuracy, cost, total.objection > 0)
+
+
+def ask_vote(federation: Federation, router: Router) -> VoteResult | None:
+    """Ask every client to vote on a router; None if nobody answers."""
+    request = VoteRequest.of(router)
+    replies = federation.ask("vote", request)
+    return VoteResult.of(request, reduce(add, replies.values())) if replies else None

@@ -1,0 +1,188 @@
+"""The vote on a candidate: a better router is accepted, a poisoned one is not, and a ballot gives no row away."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, Refused
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics
+from fedrouter.federation.families.kmeans import learn as learn_kmeans
+from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.rederivation import Rederivation
+from fedrouter.federation.secagg.server import Secure
+from fedrouter.federation.verbs.vote import Ballot, VoteRequest
+from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, VoteResult, ask_vote
+from fedrouter.pool import ModelPool
+from fedrouter.routers.kmeans import KMeansRouter
+from fedrouter.testing.poison import favored_model, inflated
+
+POOL = ModelPool(["small", "medium", "large"])
+PRICES = np.array([1e-4, 1e-3, 1e-2])
+SETTINGS = KMeansSettings(k_local=6, k_global=8)
+
+
+def log(queries=250, seed=0):
+    """One answer a query; each model is good in its own direction."""
+    draw = np.random.default_rng(seed)
+    embeddings = draw.normal(size=(queries, 6)).astype(np.float32)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    model = draw.integers(0, 3, queries)
+    accuracy = (embeddings[np.arange(queries), model] * 3 + draw.normal(0, 0.3, queries) > 0).astype(float)
+    return Evaluations(POOL, embeddings, np.arange(queries), model, accuracy, PRICES[model])
+
+
+LOGS = {f"client-{index}": log(seed=index) for index in range(4)}
+
+
+def clients(served=None, **settings):
+    return [Client(name, rows, in_service=lambda: served, **settings) for name, rows in LOGS.items()]
+
+
+def learned(logs=LOGS):
+    return learn_kmeans(LocalFederation([Client(name, rows) for name, rows in logs.items()]), POOL, SETTINGS, 0)
+
+
+def poisoned():
+    """The router that everybody would get if client-0 made the worst model look perfect, with many invented rows."""
+    rows = LOGS["client-0"]
+    favored = favored_model(Evaluations.concatenate(list(LOGS.values())))
+    liar = Evaluations.concatenate([inflated(rows, favored, PRICES[favored])] * 20)
+    return learned(LOGS | {"client-0": liar})
+
+
+def test_a_router_that_beats_single_models_is_accepted_as_the_first():
+    found = ask_vote(LocalFederation(clients()), learned())
+    assert found.outcome == BETTER
+    assert found.queries == sum(rows.queries for rows in LOGS.values())
+    assert found.accuracy[0] > 0.05
+
+
+def test_the_router_in_service_is_no_better_than_itself():
+    router = learned()
+    found = ask_vote(LocalFederation(clients(router)), router)
+    assert (found.outcome, found.low, found.high, found.objected) == (UNDECIDED, 0, 0, False)
+
+
+def test_a_poisoned_router_is_rejected():
+    assert ask_vote(LocalFederation(clients(learned())), poisoned()).outcome == WORSE
+    assert ask_vote(LocalFederation(clients()), poisoned()).outcome == WORSE
+
+
+def test_the_total_under_masks_is_the_total():
+    pytest.importorskip("cryptography")
+    router = learned()
+    plain, secure = (ask_vote(around(LocalFederation(clients())), router) for around in (lambda wire: wire, Secure))
+    assert plain == secure
+
+
+def test_a_client_objects_if_it_is_worse_off_than_it_tolerates():
+    bad, service = VoteRequest.of(poisoned()), learned()
+    strict, lenient = (
+        Client("client-1", LOGS["client-1"], in_service=lambda: service, tolerance=tolerance).answer("vote", bad)
+        for tolerance in (0.0, 2.0)
+    )
+    assert strict.objection > 0
+    assert lenient.objection == 0
+    assert strict.gain == lenient.gain
+
+
+def test_a_tolerance_that_is_no_number_is_refused():
+    for wrong in ("much", -1, float("nan")):
+        with pytest.raises(BadInput, match="tolerance: expected a number of at least 0"):
+            Client("one", log(), tolerance=wrong)
+
+
+def test_a_liar_can_block_a_router_but_not_push_one_through_against_an_objection():
+    request, service = VoteRequest.of(poisoned()), learned()
+    honest = [client.answer("vote", request) for client in clients(service)[1:]]
+    assert all(ballot.objection for ballot in honest)
+    others = honest[0] + honest[1] + honest[2]
+    queries = 1000
+    praise = Ballot.__new__(Ballot)
+    for name, value in vars(clients()[0].answer("vote", VoteRequest.of(service))).items():
+        object.__setattr__(praise, name, value)
+    # Under masks a liar can send any number, also a negative one; but it does not know what it would have to cancel.
+    for guess in (0, -1, -3, -(2**39)):
+        object.__setattr__(praise, "objection", guess)
+        object.__setattr__(praise, "count", queries)
+        total = others.objection + guess
+        assert total != 0
+        result = VoteResult.of(request, replace(others, count=others.count + queries, objection=max(total, 1)))
+        assert result.outcome == WORSE
+
+
+def test_two_objections_of_the_same_client_are_not_the_same_number():
+    request, service = VoteRequest.of(poisoned()), learned()
+    found = {clients(service)[1].answer("vote", request).objection for _ in range(3)}
+    assert len(found) == 3
+
+
+def crafted(row, model, other):
+    """Two routers that differ at one query of the victim, and nowhere else."""
+    centres = LOGS["client-0"].embeddings
+    size = len(centres)
+
+    def router(there):
+        best = np.full(size, other)
+        best[row] = there
+        query, column = np.divmod(np.arange(3 * size), 3)
+        rows = Evaluations(POOL, centres, query, column, column == best[query], np.full(3 * size, 1e-6))
+        known = Evaluations.concatenate([rows] * 10)
+        return KMeansRouter(POOL, centres, ask_statistics(LocalFederation([Client("x", known, OPEN)]), centres, POOL))
+
+    return router(model), router(other)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
+    """Without the rule on the say, the change of accuracy is the outcome of that one row, times a known weight."""
+    victim = LOGS["client-0"]
+    row = int(np.flatnonzero(victim.model == 0)[0])
+    candidate, service = crafted(row, 0, 1)
+    differs = np.array([one.route(victim.embeddings, 0.0) for one in (candidate, service)])
+    assert np.flatnonzero(differs[0] != differs[1]).tolist() == [row]
+    request = VoteRequest.of(candidate)
+    outcomes = {}
+    for policy in (OPEN, PrivacyPolicy()):
+        for accuracy in (0.0, 1.0):
+            bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
+            client = Client("client-0", bent, policy, in_service=lambda: service)
+            outcomes[policy, accuracy] = client.answer("vote", request, hidden).accuracy.totals()
+    read = outcomes[OPEN, 1.0] - outcomes[OPEN, 0.0]
+    assert np.abs(read).max() > 1
+    shown = outcomes[PrivacyPolicy(), 1.0] - outcomes[PrivacyPolicy(), 0.0]
+    assert not shown.any()
+
+
+def test_a_client_with_differential_privacy_abstains():
+    pytest.importorskip("opendp")
+    noisy = Client("one", log(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0)))
+    ballot = noisy.answer("vote", VoteRequest.of(learned()))
+    assert (ballot.count, ballot.objection) == (0, 0)
+    assert noisy.accountant.spent() == 0
+
+
+def test_nobody_with_enough_queries_decides_nothing():
+    few = LocalFederation([Client("one", log(queries=12), OPEN)])
+    assert ask_vote(few, learned()).outcome == UNDECIDED
+
+
+def followed(change=lambda router: router):
+    members = [Client(name, rows, rederivation=Rederivation(name)) for name, rows in LOGS.items()]
+    transcript = Transcript()
+    transcript.begin("kmeans", SETTINGS.to_json(), 0, POOL, tuple(LOGS))
+    wire = LocalFederation(members)
+    shown = Recorded(Shown(Secure(wire), transcript), transcript)
+    return ask_vote(shown, change(learn_kmeans(shown, POOL, SETTINGS, 0)))
+
+
+def test_clients_derive_the_candidate_and_refuse_to_vote_on_another():
+    pytest.importorskip("cryptography")
+    assert followed().outcome == BETTER
+    with pytest.raises(Refused, match="does not follow from the run"):
+        followed(lambda router: crafted(0, 0, 1)[0])
