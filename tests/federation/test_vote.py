@@ -122,9 +122,9 @@ def test_two_objections_of_the_same_client_are_not_the_same_number():
     assert len(found) == 3
 
 
-def crafted(row, model, other):
+def crafted(victim, row, model, other):
     """Two routers that differ at one query of the victim, and nowhere else."""
-    centres = LOGS["client-0"].embeddings
+    centres = victim.embeddings
     size = len(centres)
 
     def router(there):
@@ -141,9 +141,9 @@ def crafted(row, model, other):
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
     """Without the rule on the say, the change of accuracy is the outcome of that one row, times a known weight."""
-    victim = LOGS["client-0"]
+    victim = log(queries=60)
     row = int(np.flatnonzero(victim.model == 0)[0])
-    candidate, service = crafted(row, 0, 1)
+    candidate, service = crafted(victim, row, 0, 1)
     differs = np.array([one.route(victim.embeddings, 0.0) for one in (candidate, service)])
     assert np.flatnonzero(differs[0] != differs[1]).tolist() == [row]
     request = VoteRequest.of(candidate)
@@ -185,4 +185,4 @@ def test_clients_derive_the_candidate_and_refuse_to_vote_on_another():
     pytest.importorskip("cryptography")
     assert followed().outcome == BETTER
     with pytest.raises(Refused, match="does not follow from the run"):
-        followed(lambda router: crafted(0, 0, 1)[0])
+        followed(lambda router: crafted(log(queries=60), 0, 0, 1)[0])
