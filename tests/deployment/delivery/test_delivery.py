@@ -76,6 +76,7 @@ def federation(tmp_path_factory):
             jobs.write(job, coordinator.runs / run)
             local = LocalFederation([Client("north", drawn_evaluations(queries=60))])
             perform(job, local, coordinator.runs / run, ProgressLog(coordinator.runs / run))
+            decide(coordinator.runs / run, "candidate", "whatever the vote was")
         yield coordinator, members, port
 
 

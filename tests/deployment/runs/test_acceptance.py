@@ -5,7 +5,14 @@ import json
 import pytest
 
 from fedrouter.deployment.runs import job as jobs
-from fedrouter.deployment.runs.acceptance import FILE, Acceptance, acceptance_of, accepted_bundles, decide
+from fedrouter.deployment.runs.acceptance import (
+    FILE,
+    Acceptance,
+    acceptance_of,
+    accepted_bundles,
+    decide,
+    require_accepted,
+)
 from fedrouter.deployment.runs.history import past_runs
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.state.directories import create_coordinator
@@ -58,3 +65,15 @@ def test_what_cannot_be_judged_is_refused_in_a_line(directory):
     (folder / FILE).write_text(json.dumps({"verdict": 1}))
     with pytest.raises(BadInput, match="not in the format"):
         acceptance_of(folder)
+
+
+def test_a_bundle_of_a_run_must_be_accepted_to_be_served(directory, tmp_path):
+    folder = finished(directory, "run-1")
+    with pytest.raises(BadInput, match=r"run-1/bundle: candidate; .*--force"):
+        require_accepted(folder / "bundle")
+    decide(folder, "rejected", "worse")
+    with pytest.raises(BadInput, match=r"rejected \(worse\)"):
+        require_accepted(folder / "bundle")
+    decide(folder, "accepted", "")
+    require_accepted(folder / "bundle")
+    require_accepted(tmp_path / "elsewhere" / "bundle")  # of no federation

@@ -9,6 +9,7 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.deployment.runs import job as jobs
+from fedrouter.deployment.runs.acceptance import acceptance_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog, Tail
@@ -427,3 +428,18 @@ def test_learning_again_keeps_the_rows_because_centres_are_kept(tmp_path, secure
     lines = [Tail(tmp_path / "kept" / str(place)).lines() for place in range(3)]
     reused = [[line["clients"] for line in run if line["event"] == "centroids kept"] for run in lines]
     assert reused == [[], [["a", "b", "c", "d"]], [["a", "b", "c", "d"]]]
+
+
+def test_the_verdict_of_the_vote_is_recorded_with_the_run(tmp_path):
+    result = done(KMEANS, federation(), tmp_path)
+    found = acceptance_of(tmp_path)
+    vote = result["vote"]
+    assert (found.status, found.why, found.evidence) == (vote["status"], vote["why"], vote["evidence"])
+    assert vote["evidence"]["queries"] > 0
+
+
+def test_without_a_vote_the_bundle_stays_a_candidate(tmp_path):
+    result = done(KMEANS, Silent(federation(), "vote"), tmp_path)
+    assert result["vote"]["status"] == acceptance_of(tmp_path).status == "candidate"
+    assert result["vote"]["why"].startswith("no vote: ")
+    assert load(tmp_path / "bundle").router.family == "kmeans"
