@@ -12,7 +12,7 @@ PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,encoder,onnx,postgres,flower
 
 .PHONY: help demo test test-all coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
-	bench-privacy lint format clean
+	bench-vote bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,6 +67,9 @@ bench-claims: $(READY) ## every claim of the paper on four real data sets; some 
 
 bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes
 	$(BIN)/python benchmarks/poison.py
+
+bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others; two minutes
+	$(BIN)/python benchmarks/vote.py
 
 bench-privacy: $(READY) ## attacks with and without minimum group sizes; what privacy costs
 	$(BIN)/python benchmarks/privacy.py

@@ -94,3 +94,14 @@ def test_a_log_of_one_model_cannot_tell():
 
 def test_a_price_counts_as_one_answer_at_most():
     assert np.abs(gain(world(), blind(2), blind(0), (1e5,)).utility).max() <= 2
+
+
+def test_the_best_of_many_models_that_are_all_alike_is_not_too_good_to_be_true():
+    """A router that ignores the query is as good as any single model where all are alike."""
+    draw = np.random.default_rng(3)
+    gains = []
+    for _ in range(200):
+        query, model = np.arange(60), draw.integers(0, 3, 60)
+        rows = Evaluations(POOL, draw.normal(size=(60, 3)), query, model, draw.integers(0, 2, 60), np.full(60, 1e-4))
+        gains.append(gain(rows, blind(1), None, (0.0,)).utility.mean())
+    assert abs(np.mean(gains)) < 4 * np.std(gains) / np.sqrt(len(gains)) < 0.08

@@ -78,7 +78,7 @@ def gain(
         single = grid.accuracy - np.minimum(tradeoff * dollars, 1.0)
         utility = corrected(single)
         ours = _choice(estimates, supported, tradeoff)
-        theirs = _best_single(utility, supported) if before is None else _choice(before, supported, tradeoff)
+        theirs = _best_single(single, supported) if before is None else _choice(before, supported, tradeoff)
         changes.append([_change(table, ours, theirs) for table in (utility, accuracy, cost)])
         mine = place.ravel()
         say.append(weight[rows.model] * ((ours[mine] == rows.model) * 1.0 - (theirs[mine] == rows.model)))
@@ -91,10 +91,19 @@ def _choice(estimates: Estimates, supported: Mask, tradeoff: float) -> Integers:
     return estimates.choose(tradeoff, among)
 
 
-def _best_single(utility: Floats, supported: Mask) -> Integers:
-    """The same model for every query: the best on average, which is all that can be done without looking at it."""
-    mean = np.where(supported, utility.mean(axis=0), -np.inf)
-    return np.full(len(utility), int(mean.argmax()), np.int64)
+def _best_single(single: Floats, supported: Mask) -> Integers:
+    """The model that is best on average, which is all that can be done without looking at a query.
+
+    For each half of the queries it is the best on the other half: the best of many means of few answers each is too
+    good to be true.
+    """
+    chosen = np.zeros(len(single), np.int64)
+    for half in (0, 1):
+        known = np.isfinite(single[1 - half :: 2])
+        total = np.where(known, single[1 - half :: 2], 0.0).sum(axis=0)
+        mean = np.where(supported & known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), -np.inf)
+        chosen[half::2] = mean.argmax()
+    return chosen
 
 
 def _change(table: Floats, ours: Integers, theirs: Integers) -> Floats:

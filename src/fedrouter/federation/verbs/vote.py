@@ -8,8 +8,8 @@ total shows whether anybody objects, but neither who nor how many, and nobody ca
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
-from math import isfinite, sqrt
+from dataclasses import dataclass, replace
+from math import inf, isfinite, sqrt
 from typing import Annotated
 
 import numpy as np
@@ -44,6 +44,9 @@ LEAST_JUDGED = 20
 """A client with fewer queries does not object: it could not tell."""
 CONFIDENCE = 1.96
 """Standard errors on either side of a mean: a 95% interval."""
+SURE = 3.0
+"""Standard errors by which a client must be worse off to object: with a 95% interval, one of ten clients would object
+to every fifth router without a reason."""
 OBJECTIONS = 1 << 40
 """An objection is a random number below this; the sum of those of a million clients fits 63 bits."""
 MOST_GAIN = 2 * (1 + 2 * MOST_WEIGHT)
@@ -99,18 +102,13 @@ class Ballot(Message):
             self.objection + other.objection,
         )
 
-    def interval(self) -> tuple[float, float]:
-        """The 95% interval of the mean change of utility."""
-        return interval(self.count, *self.gain.totals())
-
-
-def interval(count: int, total: float, squares: float) -> tuple[float, float]:
-    """The 95% interval of a mean; the whole line if there are no two values."""
-    if count < 2:
-        return -np.inf, np.inf
-    mean = total / count
-    half = CONFIDENCE * sqrt(max(squares / count - mean**2, 0.0) / (count - 1))
-    return mean - half, mean + half
+    def interval(self, errors: float = CONFIDENCE) -> tuple[float, float]:
+        """The mean change of utility, less and plus that many standard errors; the whole line for fewer than two."""
+        if self.count < 2:
+            return -inf, inf
+        mean, square = (float(total) / self.count for total in self.gain.totals())
+        half = errors * sqrt(max(square - mean**2, 0.0) / (self.count - 1))
+        return mean - half, mean + half
 
 
 def answer(client: ClientView, request: VoteRequest) -> Ballot:
@@ -139,9 +137,9 @@ def _whole_queries(rows: Evaluations, heard: Integers) -> Evaluations:
 
 def _ballot(found: Gain, tolerance: float) -> Ballot:
     total = _sums(np.stack([found.utility, found.utility**2], axis=1))
-    worse = len(found) >= LEAST_JUDGED and interval(len(found), *total.totals())[1] < -tolerance
-    objection = 1 + secrets.randbelow(OBJECTIONS - 1) if worse else 0
-    return Ballot(len(found), total, _sums(found.accuracy), _sums(found.cost), objection)
+    ballot = Ballot(len(found), total, _sums(found.accuracy), _sums(found.cost), 0)
+    worse = len(found) >= LEAST_JUDGED and ballot.interval(SURE)[1] < -tolerance
+    return replace(ballot, objection=1 + secrets.randbelow(OBJECTIONS - 1)) if worse else ballot
 
 
 def _sums(values: Floats) -> ExactSums:
