@@ -8,22 +8,26 @@ import threading
 import time
 from contextlib import contextmanager
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 pytest.importorskip("flwr")
 import uvicorn
 
+from cli import command
 from conftest import drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.deployment.coordinator.enrollment import enroll
 from fedrouter.deployment.delivery.endpoint import PATH, endpoint
-from fedrouter.deployment.delivery.pull import DeliveryFailed, current, pull
+from fedrouter.deployment.delivery.pull import DeliveryFailed, pull
 from fedrouter.deployment.delivery.signature import LIFETIME, SIGNATURE, sign, signed_by
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.acceptance import decide
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.state.delivered import current
 from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle
@@ -108,6 +112,25 @@ def test_a_client_pulls_what_was_accepted_last_and_goes_back_when_it_is_withdraw
     decide(coordinator.runs / "run-2", "rejected", "")
     assert pull(north) == first
     assert current(north)["bundle"] == str(first)
+
+
+def test_coverage_beside_the_federations_totals_is_fetched_from_the_coordinator(federation, tmp_path):
+    pytest.importorskip("matplotlib")
+    coordinator, members, _ = federation
+    for run in ("run-1", "run-2"):
+        decide(coordinator.runs / run, "candidate", "")
+    rows = drawn_evaluations(queries=60, models=2, seed=4)
+    columns = {"model": [rows.pool.names[model] for model in rows.model], "accuracy": rows.accuracy, "cost": rows.cost}
+    log = tmp_path / "log.parquet"
+    parquet.write_table(pyarrow.table({"embedding": rows.embeddings[rows.query].tolist(), **columns}), log)
+    asked = ("coverage", "--data", log, "--federation", members["north"].path, "--out", tmp_path / "out")
+    assert "no router was accepted yet" in command.run(*asked).stderr
+    decide(coordinator.runs / "run-1", "accepted", "")
+    found = command.answer(*asked)
+    assert found["took_part"] is True
+    assert found["joining"]["models_learnt"] == ["model-2"]
+    assert "without --bundle" in command.run(*asked, "--client", "north").stderr
+    decide(coordinator.runs / "run-1", "candidate", "")
 
 
 def test_others_get_404_whatever_they_ask(federation):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
@@ -149,6 +150,7 @@ app.command()(run)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)
+app.command()(contribution)
 app.command()(prune)
 app.command()(rekey)
 app.command()(status)

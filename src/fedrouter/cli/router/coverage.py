@@ -23,6 +23,14 @@ def coverage(
     bundle: Annotated[
         Path | None, typer.Option("--bundle", help="A federation's router, to see what joining would add.")
     ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            "--federation",
+            metavar="DIR",
+            help="Your state directory as an enrolled client: fetch the accepted router from the coordinator.",
+        ),
+    ] = None,
     client: Annotated[
         str | None,
         typer.Option("--client", help="Your name in the federation, to check whether it is in the bundle."),
@@ -33,7 +41,7 @@ def coverage(
     ),
     as_json: Json = False,
 ) -> None:
-    """Show which (region, model) cells your own log covers and what joining would add; nothing is sent."""
+    """Show which (region, model) cells your own log covers and what joining would add; nothing of it is sent."""
     from fedrouter.bundle import load
     from fedrouter.report.coverage import write_page
     from fedrouter.report.coverage_map import draw
@@ -43,6 +51,8 @@ def coverage(
     if regions < 1:
         raise BadInput(f"--regions: expected at least 1, got {regions}")
     require_matplotlib()
+    if federation is not None:
+        bundle, client = _fetched(federation, bundle, client)
     saved = load(bundle) if bundle is not None else None
     dataset = _read(data, saved)
     document, own, joining = _measure(dataset, saved, client, regions)
@@ -63,6 +73,23 @@ def coverage(
         steps.append(f"fedrouter personalize {bundle} --data {data} --out BUNDLE")
     voice.next(*steps)
     voice.result(document)
+
+
+def _fetched(federation: Path, bundle: Path | None, client: str | None) -> tuple[Path, str]:
+    """The router that a federation serves, from its coordinator, and the name of the client that fetched it.
+
+    A client need not have taken part: whoever is enrolled may see what the others' totals cover.
+    """
+    from fedrouter.deployment.delivery.pull import pull
+    from fedrouter.deployment.state.directories import open_client
+
+    if bundle is not None or client is not None:
+        raise BadInput("--federation: names the client and fetches the router; expected without --bundle and --client")
+    directory = open_client(federation)
+    found = pull(directory)
+    if found is None:
+        raise BadInput(f"{directory.config().coordinator}: no router was accepted yet")
+    return found, directory.config().name
 
 
 def _read(data: Path, saved: Bundle | None) -> Dataset:

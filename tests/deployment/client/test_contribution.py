@@ -1,0 +1,80 @@
+"""A client subtracts its own sums from the router at home, and compares; its journal records nothing of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from conftest import drawn_evaluations
+from fedrouter.bundle import load
+from fedrouter.deployment.client import contribution as module
+from fedrouter.deployment.client.contribution import contribution
+from fedrouter.deployment.client.local_client import client_of
+from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.perform import perform
+from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.state.delivered import set_current
+from fedrouter.deployment.state.directories import create_client, create_coordinator
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import remove_clients
+
+pytest.importorskip("cryptography")
+KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    coordinator = create_coordinator(tmp_path / "coordinator", ("localhost",))
+    made = create_client(tmp_path / "client", "alpha", "localhost:9092", coordinator.authority)
+    rows = drawn_evaluations(queries=120, seed=9)
+    table = {
+        "embedding": [rows.embeddings[query].tolist() for query in rows.query],
+        "model": [rows.pool.names[model] for model in rows.model],
+        "accuracy": rows.accuracy,
+        "cost": rows.cost,
+    }
+    parquet.write_table(pyarrow.table(table), tmp_path / "log.parquet")
+    made.write_config(replace(made.config(), log=str(tmp_path / "log.parquet"), encoder="one"))
+    return made
+
+
+@pytest.fixture
+def bundle(directory, tmp_path):
+    """A router of four clients under secure sums, one of them the one of the state directory."""
+    others = [Client(name, drawn_evaluations(queries=120, seed=ord(name)), encoder="one") for name in "bcd"]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    perform(KMEANS, LocalFederation([client_of(directory.path), *others]), folder, ProgressLog(folder))
+    return folder / "bundle"
+
+
+def test_the_client_subtracts_exactly_itsown_sums_and_records_nothing(directory, bundle):
+    before = directory.journal.read_bytes()
+    router = load(bundle).router
+    with module.own_sums(directory) as federation:
+        without = remove_clients(router, federation)
+    others = router.sums.count.sum() - without.sums.count.sum()
+    assert 100 <= others <= 120  # rows that minimum group sizes withhold are not in the router either
+    found = contribution(directory, bundle)
+    assert found.queries == 120
+    assert [one["tradeoff"] for one in found.gave] == [one["tradeoff"] for one in found.got]
+    assert all(np.isfinite(list(one.values())).all() for one in (*found.gave, *found.got))
+    assert directory.journal.read_bytes() == before
+
+
+def test_the_bundle_delivered_last_is_the_default(directory, bundle):
+    with pytest.raises(BadInput, match="no bundle was delivered yet; name one with --bundle"):
+        contribution(directory)
+    directory.bundles.mkdir()
+    set_current(directory, {"bundle": str(bundle), "run": "run-1", "digest": ""})
+    assert contribution(directory).to_json() == contribution(directory, bundle).to_json()
+
+
+def test_a_client_that_is_not_in_the_router_is_told(directory, bundle):
+    directory.write_config(replace(directory.config(), name="omega"))
+    with pytest.raises(BadInput, match="omega is not a client of this router, which has alpha, b, c, d"):
+        contribution(directory, bundle)
