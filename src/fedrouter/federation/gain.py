@@ -36,7 +36,7 @@ MOST_DOLLARS = 1000.0
 class Gain:
     """The change by choosing with one router instead of another, for n queries, E evaluations and T values of λ.
 
-    utility : (n,) change of ``accuracy - λ · cost``, where λ · cost counts as 1 at most; the mean over λ
+    utility : (n, T) change of ``accuracy - λ · cost``, where λ · cost counts as 1 at most
     accuracy, cost : (n, T) changes of accuracy and of dollars
     say : (E, T) weight of each evaluation in the sum of these changes
     """
@@ -48,6 +48,10 @@ class Gain:
 
     def __len__(self) -> int:
         return len(self.utility)
+
+    def where(self, kept: Mask) -> Gain:
+        """The same changes at some values of λ, by a mask ``(T,)``, and none at the others."""
+        return Gain(*(np.where(kept, part, 0.0) for part in (self.utility, self.accuracy, self.cost, self.say)))
 
 
 def gain(
@@ -83,7 +87,7 @@ def gain(
         mine = place.ravel()
         say.append(weight[rows.model] * ((ours[mine] == rows.model) * 1.0 - (theirs[mine] == rows.model)))
     utilities, accuracies, costs = np.array(changes).transpose(1, 2, 0)
-    return Gain(utilities.mean(axis=1), accuracies, costs, np.stack(say, axis=1))
+    return Gain(utilities, accuracies, costs, np.stack(say, axis=1))
 
 
 def _choice(estimates: Estimates, supported: Mask, tradeoff: float) -> Integers:

@@ -20,6 +20,7 @@ from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.train import Update
+from fedrouter.federation.vote import ask_vote
 from fedrouter.pool import ModelPool
 from fedrouter.testing.poison import LossyFederation, forged, poisoned
 
@@ -51,7 +52,8 @@ def seen():
     federation.ask("hello", VERBS["hello"].request())
     for name in ("mlp", "auto"):
         family = FAMILIES[name]
-        family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
+        router = family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
+    ask_vote(federation, router)
     return federation.seen
 
 

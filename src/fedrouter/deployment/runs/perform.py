@@ -21,6 +21,7 @@ from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.kept_centroids import KeptCentroids
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost, require_quorum
+from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
 from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
@@ -77,7 +78,8 @@ def perform(
     rows = sum(tally.rows.values())
     if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
         save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
-    vote = _vote(job, recorded, router)
+    present = tuple(name for name in tally.clients() if name not in tally.silent)
+    vote = _vote(job, Subset(recorded, present), router)
     log.write("vote", status=vote["status"], why=vote["why"])
     written = load(folder / BUNDLE)
     result = {

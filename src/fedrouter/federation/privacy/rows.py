@@ -117,6 +117,19 @@ class PrivateRows:
         """All of these rows if they may be summed as one group, or none."""
         return self.sendable(rows, np.zeros(len(rows), np.int64), 1)[0]
 
+    def sendable_apart(self, rows: Evaluations, kind: str) -> Evaluations:
+        """All of these rows, or none if there are too few, or they differ by too few from earlier ones of this kind.
+
+        For sums that say nothing together with sums of another kind, and so do not limit what those may be of.
+        """
+        if not self.control:
+            return rows
+        one = np.zeros(len(rows), np.int64)
+        if not self.control.enough(rows) or not len(rows):
+            return rows.take(one[:0])
+        allowed = self.control.may_send(row_keys(rows), one, 1, evaluation_keys(rows), kind=kind)
+        return rows if allowed[0] else rows.take(one[:0])
+
     def heard(self, keys: Keys, columns: Floats, group: Integers, always: bool = False) -> Integers:
         """Indices ``(m,)`` of the rows, by their ``keys`` ``(n,)``, in whose group no query has too much say.
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrouter.evaluations import Evaluations, Floats, Integers
+from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.gain import MOST_DOLLARS, MOST_WEIGHT, TRADEOFFS, Gain, gain
@@ -119,24 +119,33 @@ def answer(client: ClientView, request: VoteRequest) -> Ballot:
     if other is not None and other.dimension != router.dimension:
         other = None
     client.rows.require_width(router.dimension)
-    found = gain(rows, router, other, request.tradeoffs)
-    say = np.zeros((len(rows), len(request.tradeoffs))) if found is None else found.say
-    # Also under masks: a small client loses nothing by abstaining, unlike in learning.
-    heard = client.rows.heard(row_keys(rows), say, np.zeros(len(rows), np.int64), always=True)
-    kept = _whole_queries(rows, heard)
-    rows = client.rows.sendable_together(kept)
-    found = gain(rows, router, other, request.tradeoffs) if found and len(rows) else None
-    return _abstention(request) if found is None else _ballot(found, client.tolerance)
+    rows = client.rows.sendable_apart(rows, "votes")
+    found = gain(rows, router, other, request.tradeoffs) if len(rows) else None
+    heard = _heard(client, rows, found)
+    return _abstention(request) if heard is None else _ballot(heard, client.tolerance)
 
 
-def _whole_queries(rows: Evaluations, heard: Integers) -> Evaluations:
-    """The rows of queries of which all are heard."""
-    left_out = np.setdiff1d(np.arange(len(rows)), heard)
-    return rows.take(np.flatnonzero(~np.isin(rows.query, rows.query[left_out])))
+def _heard(client: ClientView, rows: Evaluations, found: Gain | None) -> Gain | None:
+    """The gain at those values of λ at which no query has too much say, as if nothing changed at the others.
+
+    Queries are not left out: two votes that leave out different ones would differ by those. The rule holds under masks,
+    too: a small client loses nothing by saying nothing, unlike in learning. None if nothing is left to say.
+    """
+    keys, one = row_keys(rows), np.zeros(len(rows), np.int64)
+    kept = np.ones(0 if found is None else found.say.shape[1], np.bool_)
+    while found is not None and kept.any():
+        say = np.where(kept, found.say, 0.0)
+        if len(client.rows.heard(keys, say, one, always=True)) == len(rows):
+            return found.where(kept)
+        few = np.where(kept, (say != 0).sum(axis=0), len(rows) + 1)
+        kept[few.argmin()] = False
+    client.rows.heard(keys[:0], np.zeros((0, 1)), one[:0], always=True)
+    return None
 
 
 def _ballot(found: Gain, tolerance: float) -> Ballot:
-    total = _sums(np.stack([found.utility, found.utility**2], axis=1))
+    utility = found.utility.mean(axis=1)
+    total = _sums(np.stack([utility, utility**2], axis=1))
     ballot = Ballot(len(found), total, _sums(found.accuracy), _sums(found.cost), 0)
     worse = len(found) >= LEAST_JUDGED and ballot.interval(SURE)[1] < -tolerance
     return replace(ballot, objection=1 + secrets.randbelow(OBJECTIONS - 1)) if worse else ballot
@@ -202,8 +211,8 @@ VERB = Verb(
     answer=answer,
     disclosure=MinimumSizes(
         ("cell", "say"),
-        "the sums have enough different queries, and so has their difference from any sent before; no query has more "
-        "than 1/5 of the say in any combination of them, also under masks",
+        "the sums have enough different queries, and so has their difference from those of any vote before; at no "
+        "value of λ has a query more than 1/5 of the say in any combination of them, also under masks",
         eased_by_masks=False,
     ),
     differential_privacy=NoNoiseNeeded(
