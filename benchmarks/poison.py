@@ -171,6 +171,8 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "No check can detect a client whose false values are within the range that the others support. A reply with "
         "NaN is refused when it is unpacked, so it costs the client's contribution with and without a defense.",
         "",
+        "Under secure sums, where robust aggregation cannot look, the clients vote on the router: [vote.md](vote.md).",
+        "",
         f"{len(found)} runs, {spent:.0f} seconds of two processes, {seconds:.0f} seconds in all.",
         "",
     ]

@@ -177,6 +177,23 @@ def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
     assert not shown.any()
 
 
+def test_no_vote_leaves_out_single_queries():
+    """Two candidates of which one makes the client leave out a query would differ by that query in the rest."""
+    victim = log(queries=60)
+    router = learned()
+    whole = Client("client-0", victim, in_service=lambda: router)
+    for candidate in (router, *crafted(victim, 3, 0, 1), poisoned()):
+        assert whole.answer("vote", VoteRequest.of(candidate)).count in (0, victim.queries)
+
+
+def test_votes_do_not_limit_what_learning_may_send():
+    voters = clients()
+    learn_kmeans(LocalFederation(voters), POOL, SETTINGS, 0)
+    ask_vote(LocalFederation(voters), poisoned())
+    again = learn_kmeans(LocalFederation(voters), POOL, SETTINGS, 0)
+    assert all(np.array_equal(again.arrays()[name], array) for name, array in learned().arrays().items())
+
+
 def test_a_client_with_differential_privacy_abstains():
     pytest.importorskip("opendp")
     noisy = Client("one", log(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0)))
