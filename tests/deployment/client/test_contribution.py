@@ -7,6 +7,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from cli import command
 from conftest import drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.deployment.client import contribution as module
@@ -78,3 +79,11 @@ def test_a_client_that_is_not_in_the_router_is_told(directory, bundle):
     directory.write_config(replace(directory.config(), name="omega"))
     with pytest.raises(BadInput, match="omega is not a client of this router, which has alpha, b, c, d"):
         contribution(directory, bundle)
+
+
+def test_the_command_shows_both_sides(directory, bundle):
+    said = command.run("federation", "contribution", directory.path, "--bundle", bundle).stdout
+    assert "What you got" in said
+    assert "What you gave" in said
+    assert said.count("for 1,000 queries") == 8
+    assert command.answer("federation", "contribution", directory.path, "--bundle", bundle)["queries"] == 120

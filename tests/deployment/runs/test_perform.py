@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cli import command
 from conftest import drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.deployment.runs import job as jobs
-from fedrouter.deployment.runs.acceptance import acceptance_of
+from fedrouter.deployment.runs.acceptance import acceptance_of, decide
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog, Tail
@@ -22,6 +23,7 @@ from fedrouter.federation.middleware.quorum import QuorumLost
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
+from fedrouter.store.store import Store
 
 VOTE = [["masked"], ["unmask"]]
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
@@ -443,3 +445,16 @@ def test_without_a_vote_the_bundle_stays_a_candidate(tmp_path):
     assert result["vote"]["status"] == acceptance_of(tmp_path).status == "candidate"
     assert result["vote"]["why"].startswith("no vote: ")
     assert load(tmp_path / "bundle").router.family == "kmeans"
+
+
+def test_a_rejected_bundle_is_put_into_service_by_force_only(tmp_path):
+    done(KMEANS, federation(), tmp_path / "run")
+    Store.open(f"sqlite:///{tmp_path}/store.db").close()
+    use = ("bundle", "use", tmp_path / "run/bundle", "--store", f"sqlite:///{tmp_path}/store.db")
+    decide(tmp_path / "run", "rejected", "worse off")
+    refused = command.run(*use)
+    assert refused.returncode != 0
+    assert "rejected (worse off)" in " ".join(refused.stderr.split())
+    assert command.run(*use, "--force").returncode == 0
+    decide(tmp_path / "run", "accepted", "")
+    assert command.run(*use).returncode == 0

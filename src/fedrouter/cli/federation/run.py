@@ -149,7 +149,7 @@ def _perform(
     voice.say(f"\n{result['family']} router for {len(result['models'])} models, version {result['version']}")
     voice.say(f"Evaluations behind it: {_counted(result)}{f' ({before[0]} had {before[1]:,})' if before else ''}")
     voice.say(f"[bold]Bundle:[/] {made}")
-    vote = result["vote"]
+    vote = result.get("vote") or {"status": "candidate", "why": "no vote: made by an older version"}
     voice.say(f"[bold]Vote:[/] {vote['status']}: {plain(vote['why'])}")
     decide = [f"fedrouter federation accept {directory.path} {name}"] if vote["status"] == "candidate" else []
     voice.next(f"fedrouter evaluate {made} --data FILE", f'fedrouter route {made} "your question" --explain', *decide)
