@@ -68,7 +68,7 @@ bench-claims: $(READY) ## every claim of the paper on four real data sets; some 
 bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes
 	$(BIN)/python benchmarks/poison.py
 
-bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others; two minutes
+bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others
 	$(BIN)/python benchmarks/vote.py
 
 bench-privacy: $(READY) ## attacks with and without minimum group sizes; what privacy costs

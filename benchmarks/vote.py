@@ -10,7 +10,6 @@ import os
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 import sys
-import time
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -114,9 +113,9 @@ def measure(name: str, seed: int) -> dict[tuple[str, str], Vote]:
     return found
 
 
-def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]], seconds: float) -> str:
+def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]]) -> str:
     def row(name: str, attack: str, against: str) -> str:
-        votes = [found[name, seed][attack, against] for seed in SEEDS]
+        votes = [votes[attack, against] for (of, _), votes in found.items() if of == name]
         change = f"{np.mean([vote.change for vote in votes]):+.4f}"
         middle = f"{np.mean([(vote.low + vote.high) / 2 for vote in votes]):+.3f}"
         half = f"{np.mean([(vote.high - vote.low) / 2 for vote in votes]):.3f}"
@@ -124,14 +123,17 @@ def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]], seconds: flo
         told = [_counted([getattr(vote, kind) for vote in votes]) for kind in ("truthful", "praised")]
         return f"| {name} | {attack} | {change} | {middle} ± {half} | {objections} | {' | '.join(told)} |"
 
+    splits = {name: sum(of == name for of, _ in found) for name in SETS}
+    measured = [name for name, count in splits.items() if count]
     lines = [
         "# The vote against a poisoned client",
         "",
-        f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {len(SEEDS)} splits, `{FAMILY}` at "
+        f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), `{FAMILY}` at "
         "its defaults, default privacy: secure sums, so nobody can look at what one client sends. One client is "
         "poisoned, as in [poison.md](poison.md); which one differs by split. All ten then vote on the router, with the "
         "default tolerance. The poisoned client either votes truthfully on its real rows, or *praises*: it claims that "
-        "each of its queries gains a whole right answer, and does not object.",
+        "each of its queries gains a whole right answer, and does not object. Splits measured: "
+        f"{', '.join(f'{count} of {len(SEEDS)} of {name}' for name, count in splits.items())}.",
         "",
         "    make bench-vote",
         "",
@@ -147,9 +149,9 @@ def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]], seconds: flo
             "",
             "| set | attack | change of aiq | estimate | objections | verdicts, truthful | verdicts, praised |",
             "|---|---|---|---|---|---|---|",
-            *(row(name, attack, against) for name in SETS for attack in (HONEST, *ATTACKS)),
+            *(row(name, attack, against) for name in measured for attack in (HONEST, *ATTACKS)),
         ]
-    lines += ["", f"{seconds:.0f} seconds in all, one process.", ""]
+    lines.append("")
     return "\n".join(lines)
 
 
@@ -158,9 +160,8 @@ def _counted(outcomes: list[str]) -> str:
 
 
 def main() -> None:
-    start = time.perf_counter()
     found = {(name, seed): measure(name, seed) for name in SETS for seed in SEEDS}
-    text = page(found, time.perf_counter() - start)
+    text = page(found)
     (PROJECT / "docs" / "results" / "vote.md").write_text(text)
     print(text)
 
