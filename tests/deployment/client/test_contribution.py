@@ -17,7 +17,8 @@ from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.state.delivered import set_current
-from fedrouter.deployment.state.directories import create_client, create_coordinator
+from fedrouter.deployment.state.directories import create_client, create_coordinator, open_coordinator
+from fedrouter.deployment.state.question_signature import question_signer
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
@@ -49,11 +50,14 @@ def bundle(directory, tmp_path):
     others = [Client(name, drawn_evaluations(queries=120, seed=ord(name)), encoder="one") for name in "bcd"]
     folder = tmp_path / "run"
     folder.mkdir()
-    perform(KMEANS, LocalFederation([client_of(directory.path), *others]), folder, ProgressLog(folder))
+    sign = question_signer(open_coordinator(tmp_path / "coordinator").authority_key)
+    members = LocalFederation([client_of(directory.path), *others])
+    result = perform(KMEANS, members, folder, ProgressLog(folder), sign=sign)
+    assert result["vote"]["evidence"]["queries"] > 0  # the client of the state directory derived the vote, too
     return folder / "bundle"
 
 
-def test_the_client_subtracts_exactly_itsown_sums_and_records_nothing(directory, bundle):
+def test_the_client_subtracts_exactly_its_own_sums_and_records_nothing(directory, bundle):
     before = directory.journal.read_bytes()
     router = load(bundle).router
     with module.own_sums(directory) as federation:
