@@ -137,6 +137,10 @@ def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]]) -> str:
         "",
         "    make bench-vote",
         "",
+        "Two rules were set after one split had been looked at, split 0 of `routerbench_subset`: that single models "
+        "are chosen on the other half of the queries, and that an objection takes three standard errors "
+        "instead of 1.96.",
+        "",
         "*Change of aiq*: on the clients' joint test set, relative to the router that the candidate would replace (for "
         "a first bundle, to the query-blind router); mean over splits. *Estimate*: the mean change of utility and its "
         "95% interval, as voted, on the rows that the router was learned from; mean over splits. *Objections*: clients "
