@@ -102,6 +102,7 @@ class Deployment:
         from fedrouter.deployment.runs import job as jobs
         from fedrouter.deployment.runs.perform import perform
         from fedrouter.deployment.runs.progress import ProgressLog
+        from fedrouter.deployment.state.credentials import read_public_key
         from fedrouter.deployment.state.question_signature import question_signer
         from fedrouter.engines.local import LocalFederation
 
@@ -114,6 +115,7 @@ class Deployment:
             folder,
             ProgressLog(folder),
             sign=question_signer(self.coordinator / "ca.key"),
+            keys={name: read_public_key(self.root / "mirror" / name / "client.pub") for name in self.names},
         )
         return files(folder / "bundle") == files(self.coordinator / "runs" / run / "bundle")
 

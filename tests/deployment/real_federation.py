@@ -135,8 +135,11 @@ class RealFederation:
         """The bundle's files of the same run in this process."""
         folder.mkdir(parents=True)
         sign = question_signer(self.coordinator.authority_key)
-        perform(job, change(LocalFederation(clients)), folder, ProgressLog(folder), sign=sign)
+        perform(job, change(LocalFederation(clients)), folder, ProgressLog(folder), sign=sign, keys=self.keys())
         return files(folder / "bundle")
+
+    def keys(self):
+        return {name: client.public_key for name, client in self.coordinator.config().roster.items()}
 
     @staticmethod
     def until(holds, what, within=120):

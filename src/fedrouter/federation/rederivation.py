@@ -45,8 +45,9 @@ Verifier = Callable[[bytes, bytes], bool]
 class Rederivation:
     """The run that a client follows, one at a time; ``name`` is the client's.
 
-    With an ``identity`` it knows the keys of the other clients, and accepts only centroids that they have signed. With
-    ``verify`` it knows the coordinator's, and answers only what the coordinator has signed as a question of the run.
+    With an ``identity`` it knows the keys of the other clients, or pins those that the coordinator states first, and
+    accepts only centroids that they have signed. With ``verify`` it knows the coordinator's, and answers only what the
+    coordinator has signed as a question of the run.
     """
 
     def __init__(self, name: str, identity: Identity | None = None, verify: Verifier | None = None) -> None:
@@ -59,6 +60,8 @@ class Rederivation:
         """Take in what is shown of a run; returns the number of its exchanges that are known now."""
         if self._run is None or self._run.name != request.run:
             self.close()
+            if self._verify and not self._verify(request.statement(), _bytes(request.signature)):
+                raise Refused("follow: a question that the coordinator did not sign", "question")
             self._run = _FollowedRun(request.run, request.job, self._name, self._identity, self._verify)
         return self._run.show(request)
 
@@ -91,11 +94,12 @@ class _FollowedRun:
             family = FAMILIES[stated["family"]]
             settings = family.settings.from_json(stated["settings"])
             pool, seed, clients = ModelPool.from_json(stated["pool"]), int(stated["seed"]), tuple(stated["clients"])
-        except (KeyError, TypeError, ValueError, FedrouterError):
+            keys = {str(member): str(key) for member, key in stated["keys"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError, FedrouterError):
             raise BadMessage("follow: a job that no coordinator states") from None
         if client not in clients:
             raise Refused(f"client {client}: is shown a run that it does not take part in", "secure_sum")
-        self._replies = _Replies(tuple(sorted(clients)), identity)
+        self._replies = _Replies(tuple(sorted(clients)), identity.meeting(keys) if identity else None)
         work = threading.Thread(
             target=self._replies.perform, args=(family.learn, pool, settings, seed), name="rederivation", daemon=True
         )

@@ -16,6 +16,7 @@ from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.state.credentials import make_client_key
 from fedrouter.deployment.state.delivered import set_current
 from fedrouter.deployment.state.directories import create_client, create_coordinator, open_coordinator
 from fedrouter.deployment.state.question_signature import question_signer
@@ -23,6 +24,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import remove_clients
+from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.secagg.identity import Identity
+from fedrouter.federation.secagg.pinned_keys import PinnedKeys
 
 pytest.importorskip("cryptography")
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3)
@@ -47,12 +51,23 @@ def directory(tmp_path):
 @pytest.fixture
 def bundle(directory, tmp_path):
     """A router of four clients under secure sums, one of them the one of the state directory."""
-    others = [Client(name, drawn_evaluations(queries=120, seed=ord(name)), encoder="one") for name in "bcd"]
+    made = {name: make_client_key() for name in "bcd"}
+    keys = {name: key.public.decode().strip() for name, key in made.items()}
+    keys["alpha"] = directory.public_key.read_text().strip()
+    others = [
+        Client(
+            name,
+            drawn_evaluations(queries=120, seed=ord(name)),
+            encoder="one",
+            identity=replace(Identity.read(key.private, {}), pins=PinnedKeys(ShortMemory(), name, keys[name])),
+        )
+        for name, key in made.items()
+    ]
     folder = tmp_path / "run"
     folder.mkdir()
     sign = question_signer(open_coordinator(tmp_path / "coordinator").authority_key)
     members = LocalFederation([client_of(directory.path), *others])
-    result = perform(KMEANS, members, folder, ProgressLog(folder), sign=sign)
+    result = perform(KMEANS, members, folder, ProgressLog(folder), sign=sign, keys=keys)
     assert result["vote"]["evidence"]["queries"] > 0  # the client of the state directory derived the vote, too
     return folder / "bundle"
 

@@ -5,6 +5,7 @@ import pytest
 from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.deployment.state.peers import identity_of, read_peers
 from fedrouter.errors import BadInput
+from fedrouter.federation.privacy.memory import ShortMemory
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def given(directory, folder):
     from dataclasses import replace
 
     directory.write_config(replace(directory.config(), peers=read_peers(folder)))
-    return identity_of(directory)
+    return identity_of(directory, ShortMemory())
 
 
 def test_clients_know_each_other_by_the_keys_they_exchanged(directories, tmp_path):
@@ -34,8 +35,13 @@ def test_clients_know_each_other_by_the_keys_they_exchanged(directories, tmp_pat
     assert not clinic.signed("school", signature, "keys", "session")
 
 
-def test_without_peers_there_is_no_identity(directories):
-    assert identity_of(directories["bank"]) is None
+def test_without_peers_a_client_signs_and_pins_what_the_coordinator_states(directories):
+    bank = identity_of(directories["bank"], ShortMemory())
+    assert not bank.exchanged
+    stated = {name: directory.public_key.read_text().strip() for name, directory in directories.items()}
+    clinic = identity_of(directories["clinic"], ShortMemory())
+    assert not bank.signed("clinic", clinic.sign("x"), "x")
+    assert bank.meeting(stated).signed("clinic", clinic.sign("x"), "x")
 
 
 def test_a_roster_without_oneself_is_refused(directories, tmp_path):

@@ -19,6 +19,7 @@ from fedrouter.deployment.state.rekey import rekey_client, rekey_coordinator
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
+from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 
@@ -47,7 +48,8 @@ def test_a_client_with_a_new_key_keeps_its_journal_and_what_it_spent(pair):
     assert Client("north", drawn_evaluations(), noise, Journal(north.journal)).accountant.spent() == spent
     assert north.config().peers == {"north": north.public_key.read_text().strip(), "south": "other"}
     north.write_config(replace(north.config(), peers={"north": new}))
-    assert identity_of(north).signed("north", identity_of(north).sign("x"), "x")
+    identity = identity_of(north, ShortMemory())
+    assert identity.signed("north", identity.sign("x"), "x")
     with pytest.raises(BadInput, match="--new-key replaces its key"):
         enroll(coordinator, "north", new)
     with pytest.raises(BadInput, match="not on the roster"):

@@ -36,7 +36,7 @@ class Counted(Middleware):
 def run(tmp_path):
     def ask(names, seed, questions=(CLUSTER,), fresh=False, encoder="one"):
         federation, reported = Counted(names, seed), []
-        kept = KeptCentroids(federation, tmp_path / "kept", fresh, reported.extend, encoder)
+        kept = KeptCentroids(federation, tmp_path / "kept", fresh, reported.extend, encoder=encoder)
         return kept.ask_all(questions), federation.verbs, reported
 
     return ask

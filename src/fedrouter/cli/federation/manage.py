@@ -11,6 +11,7 @@ from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
+from fedrouter.cli.federation.roster import roster
 from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.status import DirectoryPath, status
 from fedrouter.cli.federation.work import client, coordinator
@@ -147,6 +148,7 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
 app.command()(coordinator)
 app.command()(client)
 app.command()(run)
+app.command()(roster)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)

@@ -40,7 +40,8 @@ def rekey(
     name, key = directory.config().name, fingerprint(read_public_key(directory.public_key))
     voice.say(f"New key of {name}: {key}\nJournal and privacy budget are as before.")
     voice.say(
-        f"Send {directory.public_key} to the owner of the coordinator, and to all that have it among their --peers."
+        f"Send {directory.public_key} to the owner of the coordinator, and to all that have it among their --peers. "
+        "The old key has signed it, so the other members accept it."
     )
     voice.next(
         f"fedrouter federation enroll COORDINATOR_DIR {name} {path / 'client.pub'} --new-key",

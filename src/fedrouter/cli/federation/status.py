@@ -98,6 +98,10 @@ def _client_status(voice: Voice, directory: ClientDirectory) -> None:
     voice.say(f"The client {config.name} {f'is running (process {pid})' if pid else 'is not running'}")
     voice.say(f"Evaluations: {evaluations or 'not set yet'}")
     voice.say(f"Coordinator: {problem or f'{config.coordinator} answers'}")
+    members = _members(directory)
+    if members:
+        voice.say(f"Members: {members['count']}, the last one new since {shown_time(members['newest'])}")
+        voice.say(f"Fingerprint of their keys: {members['fingerprint']}")
     noted = RefusalLog(directory.refusals).last(MOST_NOTED)
     if noted:
         voice.say(f"\nRefused or not used lately (all of it is in {directory.refusals.name}):")
@@ -116,5 +120,25 @@ def _client_status(voice: Voice, directory: ClientDirectory) -> None:
             "log": config.log,
             "store": config.store,
             "refusals": noted,
+            "members": members,
         }
     )
+
+
+def _members(directory: ClientDirectory) -> dict[str, Any] | None:
+    """What the client knows of the keys of all members; None if it has not been told yet."""
+    from contextlib import closing
+
+    from fedrouter.deployment.state.peers import pinned_keys
+    from fedrouter.federation.privacy.journal import Journal
+    from fedrouter.federation.secagg.pinned_keys import roster_fingerprint
+
+    if not directory.journal.exists():
+        return None
+    with closing(Journal(directory.journal, reading=True)) as journal:
+        pins = pinned_keys(directory, journal)
+        known, stated = pins.known(), pins.stated()
+    if not known:
+        return None
+    newest = max(pin.since for pin in known.values())
+    return {"count": len(stated), "newest": newest, "fingerprint": roster_fingerprint(stated)}

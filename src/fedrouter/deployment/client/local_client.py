@@ -98,13 +98,14 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
     config = directory.config()
     evaluations, encoder = evaluations_of(config)
     privacy = privacy_of(config)
-    identity, verify = identity_of(directory), question_verifier(directory.authority)
+    journal = journal or Journal(directory.journal)
+    identity, verify = identity_of(directory, journal), question_verifier(directory.authority)
     return RecordingClient(
         RefusalLog(directory.refusals),
         config.name,
         evaluations,
         privacy,
-        journal or Journal(directory.journal),
+        journal,
         encoder=encoder.name,
         normalised=encoder.normalised,
         identity=identity,

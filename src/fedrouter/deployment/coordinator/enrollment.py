@@ -11,6 +11,7 @@ from fedrouter.deployment.state.directories import CoordinatorDirectory
 from fedrouter.deployment.state.process_lock import running
 from fedrouter.engines.flower.control import ControlClient, Node
 from fedrouter.errors import BadInput
+from fedrouter.federation.secagg.pinned_keys import same_key
 
 START_TIMEOUT = 60.0
 """Seconds that a SuperLink gets to answer for the first time."""
@@ -44,7 +45,7 @@ def enroll(directory: CoordinatorDirectory, name: str, public_key: str, new_key:
             )
         if before is None and new_key:
             raise BadInput(f"client {name!r}: not on the roster, so there is no key to replace; enroll it")
-        same = [other for other, client in config.roster.items() if client.public_key == public_key]
+        same = [other for other, client in config.roster.items() if same_key(client.public_key, public_key)]
         if same:
             raise BadInput(f"client {name!r}: its key is already on the roster, as {same[0]!r}")
         node = None

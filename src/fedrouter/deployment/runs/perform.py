@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from fedrouter.errors import BadInput, BadMessage, FedrouterError
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
-from fedrouter.federation.middleware.kept_centroids import KeptCentroids
+from fedrouter.federation.middleware.kept_centroids import KeptCentroids, Signed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost, require_quorum
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
+from fedrouter.federation.verbs.cluster import is_signed
 from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
@@ -40,12 +41,13 @@ def perform(
     rejected: Report | None = None,
     centroids: Path | None = None,
     sign: Callable[[bytes], bytes] | None = None,
+    keys: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``.
 
     ``rejected`` is called with every answer that was received and is not used; by default it is logged.
     ``centroids`` is the folder where centroids are kept from run to run; None if every run asks for them. ``sign``
-    signs what clients are shown of the run.
+    signs what clients are shown of the run; ``keys`` are the public keys of all members, which clients sign with.
     """
     rejected = rejected or log.dropped
     if (folder / RESULT).exists():
@@ -54,7 +56,7 @@ def perform(
     checked: Federation = Quorum(Checked(federation, rejected), job.quorum)
     reused = None
     if centroids and job.operation == "learn":
-        checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids)
+        checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids, _signatures(keys))
     kept = Checkpointed(_protected(job, checked, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
     handshake = shake_hands(kept, rejected, base.encoder if base else None)
@@ -69,7 +71,7 @@ def perform(
     _require_budgets(job, handshake, settings)
     log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
     if job.operation == "learn":
-        transcript.begin(job.family, settings.to_json(), job.seed, pool, tally.clients())
+        transcript.begin(job.family, settings.to_json(), job.seed, pool, tally.clients(), keys)
     if reused:
         encoder = handshake.encoder
         reused.encoder = f"{encoder.name}/{encoder.dimension}/{encoder.weights or ''}"
@@ -99,6 +101,16 @@ def perform(
     shutil.rmtree(folder / CHECKPOINT)
     log.write("done", bundle=result["bundle"], digest=result["digest"])
     return result
+
+
+def _signatures(keys: Mapping[str, str] | None) -> Signed | None:
+    """Whether a reply about centroids has the signature of its client; None if nobody signs."""
+    if not keys:
+        return None
+    from fedrouter.federation.secagg.identity import Roster
+
+    roster = Roster.read(keys)
+    return lambda request, reply, name: is_signed(request, reply, name, roster)
 
 
 def _protected(job: Job, validated: Federation, transcript: Transcript) -> Federation:

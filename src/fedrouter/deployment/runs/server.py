@@ -54,7 +54,8 @@ def perform_run(
                 try:
                     present = Subset(everyone, gather(members, job, link, log.dropped))
                     sign = question_signer(directory.authority_key)
-                    return perform(job, present, folder, log, notices.rejected, directory.centroids, sign)
+                    keys = {name: client.public_key for name, client in directory.config().roster.items()}
+                    return perform(job, present, folder, log, notices.rejected, directory.centroids, sign, keys)
                 finally:
                     notices.send()
             except (Disconnected, RunLost):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,8 @@ LIFETIME = timedelta(days=3650)
 SKEW = timedelta(hours=1)
 """A certificate is valid from shortly before it was issued, for machines whose clocks are behind."""
 MAX_FILE_BYTES = 10_000
+SUCCESSION = re.compile(r"[A-Za-z0-9+/=]{100,300}:[A-Za-z0-9+/=]{80,200}(,[A-Za-z0-9+/=:]{200,500}){0,7}")
+"""In the place of a comment: earlier keys of the client, each with its signature of the next."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,11 @@ def make_client_key() -> KeyPair:
 
 
 def read_public_key(path: Path) -> str:
-    """Read a client's public key as one line ``ecdsa-sha2-nistp384 …``, without a comment."""
+    """Read a client's public key as one line ``ecdsa-sha2-nistp384 …``.
+
+    A comment is dropped, unless it tells which keys this one takes the place of
+    (:func:`fedrouter.federation.secagg.pinned_keys.succession`).
+    """
     content = _read(path)
     if b"PRIVATE KEY" in content:
         raise BadInput(f"{path}: holds a private key, which must not leave its client: expected the file client.pub")
@@ -102,7 +109,9 @@ def read_public_key(path: Path) -> str:
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
         raise BadInput(f"{path}: expected a client's public key (ECDSA P-384, one line 'ecdsa-sha2-nistp384 …')")
-    return " ".join(content.decode().split()[:2])
+    algorithm, public, *comment = content.decode(errors="replace").split()
+    told = [comment[0]] if comment and SUCCESSION.fullmatch(comment[0]) else []
+    return " ".join([algorithm, public, *told])
 
 
 def public_key_pem(line: str) -> bytes:

@@ -12,17 +12,24 @@ from fedrouter.deployment.state.config import check_host
 from fedrouter.deployment.state.credentials import KeyPair, make_client_key, make_server_certificate
 from fedrouter.deployment.state.directories import ClientDirectory, CoordinatorDirectory
 from fedrouter.deployment.state.process_lock import require_free
+from fedrouter.federation.secagg.identity import Identity
+from fedrouter.federation.secagg.pinned_keys import succession
 from fedrouter.files import PUBLIC, replace_file
 
 
 def rekey_client(directory: ClientDirectory) -> None:
-    """Give a client that does not run a new key; the old one is no longer needed once the new one is enrolled."""
+    """Give a client that does not run a new key; the old one is no longer needed once the new one is enrolled.
+
+    The old key signs the new one, in its ``client.pub``, so that other clients, which know the old one, accept it.
+    """
     require_free(directory.pid_file)
     config, key = directory.config(), make_client_key()
+    old = Identity.read(directory.key.read_bytes(), {})
+    line = succession(config.name, old, directory.public_key.read_text(), key.public.decode())
     replace_file(directory.key, key.private)
-    replace_file(directory.public_key, key.public, PUBLIC)
+    replace_file(directory.public_key, f"{line}\n".encode(), PUBLIC)
     if config.name in config.peers:
-        own = {config.name: key.public.decode().strip()}
+        own = {config.name: line}
         directory.write_config(replace(config, peers={**config.peers, **own}))
 
 

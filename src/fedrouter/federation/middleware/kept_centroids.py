@@ -17,6 +17,8 @@ from fedrouter.federation.middleware.checkpoint import ENDING, pack_replies, rea
 from fedrouter.files import make_private_folder, replace_file
 
 VERB = "cluster"
+Signed = Callable[[Any, Any, str], bool]
+"""Whether the reply to a request has the signature of the client of this name."""
 
 
 @dataclass
@@ -32,6 +34,8 @@ class KeptCentroids(Middleware):
     folder : where replies are kept
     fresh : ask the clients whatever was answered before; their replies are kept
     report : called with the names of the clients whose earlier replies are used
+    signed : whether a reply has its client's signature; other clients accept it only then. One that has not, since the
+        client has another key now, is asked for again, or left out if its client is not there
     encoder : whose embeddings the centroids are among; nothing is kept before it is set
     """
 
@@ -39,6 +43,7 @@ class KeptCentroids(Middleware):
     folder: Path
     fresh: bool
     report: Callable[[Sequence[str]], None]
+    signed: Signed | None = None
     encoder: str = ""
 
     def clients(self) -> Sequence[str]:
@@ -59,10 +64,27 @@ class KeptCentroids(Middleware):
             return None
         replies = read_replies(self._path(question), VERB, self._digest(question))
         recipients = question.to or to or self.clients()
+        if replies is not None and self.signed:
+            replies = self._signed_now(question, replies, recipients)
         if replies is None or 2 * sum(name in replies for name in recipients) <= len(recipients):
             return None
         self.report(list(replies))
         return replies
+
+    def _signed_now(
+        self, question: Question[Any], replies: Mapping[str, Any], recipients: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """The replies with signatures that are valid now."""
+        assert self.signed
+        stale = [name for name, reply in replies.items() if not self.signed(question.request, reply, name)]
+        there = tuple(name for name in stale if name in recipients)
+        if not stale:
+            return replies
+        fresh = self.federation.ask(VERB, question.request, there) if there else {}
+        # In the same order: centres depend on it, and around other ones clients would withhold rows.
+        valid = {name: fresh.get(name, reply) for name, reply in replies.items() if name in fresh or name not in stale}
+        self._keep(question, valid)
+        return valid
 
     def _keep(self, question: Question[Any], replies: Mapping[str, Any]) -> None:
         if replies and self._concerns(question):

@@ -34,10 +34,23 @@ class Transcript:
     sign: Callable[[bytes], bytes] | None = None
 
     def begin(
-        self, family: str, settings: Mapping[str, Any], seed: int, pool: ModelPool, clients: Sequence[str]
+        self,
+        family: str,
+        settings: Mapping[str, Any],
+        seed: int,
+        pool: ModelPool,
+        clients: Sequence[str],
+        keys: Mapping[str, str] | None = None,
     ) -> None:
-        """State the job; nothing is shown before."""
-        job = {"family": family, "settings": settings, "seed": seed, "pool": pool.to_json(), "clients": list(clients)}
+        """State the job, with the public keys of all members; nothing is shown before."""
+        job = {
+            "family": family,
+            "settings": settings,
+            "seed": seed,
+            "pool": pool.to_json(),
+            "clients": list(clients),
+            "keys": dict(keys or {}),
+        }
         self.job = json.dumps(job, sort_keys=True)
         self.links = [first_link(self.run, self.job)]
 

@@ -101,8 +101,9 @@ class SecureAggregationClient:
 
     @classmethod
     def of(cls, client: ClientView) -> SecureAggregationClient:
-        """The secure aggregation of the client that answers."""
-        return cls(client.name, client.answer_hidden, client.memory, client.identity, client.admit_cohort)
+        """The secure aggregation of the client that answers; keys are signed where clients have exchanged theirs."""
+        identity = client.identity if client.identity and client.identity.exchanged else None
+        return cls(client.name, client.answer_hidden, client.memory, identity, client.admit_cohort)
 
     def keys(self, request: KeysRequest) -> PublicKeys:
         """Step 1: make new keys; the public keys are signed if this client has an identity."""

@@ -32,7 +32,7 @@ from fedrouter.federation.verbs.verb import (
 from fedrouter.routers.kmeans import nearest_centre
 
 if TYPE_CHECKING:
-    from fedrouter.federation.secagg.identity import Identity
+    from fedrouter.federation.secagg.identity import Identity, Roster
 
 MOST_CENTRES = 256
 """A reply may always have this many centres: centroids sent before are sent again, even if fewer are asked for."""
@@ -75,9 +75,9 @@ def signed(request: Request[Any], reply: Centroids, name: str, identity: Identit
     return replace(reply, signature=np.frombuffer(signature, np.uint8))
 
 
-def is_signed(request: Request[Any], reply: Centroids, name: str, identity: Identity) -> bool:
-    """Whether the client ``name``, whose key ``identity`` must know, has signed this reply to this request."""
-    return identity.signed(name, reply.signature.tobytes(), *_statement(request, reply, name))
+def is_signed(request: Request[Any], reply: Centroids, name: str, roster: Identity | Roster) -> bool:
+    """Whether the client ``name``, whose key must be on the ``roster``, has signed this reply to this request."""
+    return roster.signed(name, reply.signature.tobytes(), *_statement(request, reply, name))
 
 
 def _statement(request: Request[Any], reply: Centroids, name: str) -> tuple[str, ...]:

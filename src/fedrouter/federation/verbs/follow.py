@@ -33,7 +33,7 @@ class FollowRequest(Request["Followed"]):
     """
 
     run: Annotated[str, "identifies the run"]
-    job: Annotated[str, "family, settings, seed, models and clients, as JSON"]
+    job: Annotated[str, "family, settings, seed, models, clients, and the public keys of all members, as JSON"]
     start: Annotated[int, "number of exchanges before the first one shown"]
     exchanges: Annotated[
         tuple[str, ...], "of each exchange, the verbs and the scalars of each reply by client, as JSON"
