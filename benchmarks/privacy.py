@@ -40,7 +40,8 @@ from fedrouter.testing.attacks import (
     vectors_sent,
     within,
 )
-from fedrouter.testing.hostile import CRAFTED, FORGED, STOPPED, UnderMasks
+from fedrouter.testing.forged import FORGED
+from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))

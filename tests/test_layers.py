@@ -118,7 +118,7 @@ ORDERS = {
     ),
     "testing": (
         ("attacks", "delay_proxy", "hostile", "poison", "samples", "sensitivity"),
-        ("engines", "families"),
+        ("engines", "families", "forged"),
         ("verbs",),
     ),
 }

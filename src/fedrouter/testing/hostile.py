@@ -7,9 +7,8 @@ all rows: protection must not depend on the coordinator not knowing them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +17,13 @@ from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Federation, NothingToLearn
 from fedrouter.federation.message import Request
-from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
+from fedrouter.federation.middleware.transcript import Transcript
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import FOLDS
 from fedrouter.federation.rederivation import Rederivation
-from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest, signed
+from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.score import ScoreRequest
@@ -36,7 +33,7 @@ from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
 from fedrouter.routers.blend import pack_routers
-from fedrouter.routers.features import Landmarks, Projection, feature_map
+from fedrouter.routers.features import Landmarks, Projection
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, KMeansRouter
 from fedrouter.routers.linear import symmetric
 from fedrouter.routers.mlp import PROJECTION, CostScale
@@ -49,8 +46,6 @@ ROWS = 60
 NEAR = 1e-6
 Rate = tuple[int, int]
 """Tries and successes."""
-Sign = Callable[[Any, Centroids, str], Centroids]
-"""Signs the reply to a request in the name of a client."""
 MEMBERS = ("one", "three", "two")
 """Clients of an attack; the first is the victim."""
 
@@ -331,144 +326,6 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -
     return bool(cosine.max() > 0.99)
 
 
-# --- What remains possible under secure sums ------------------------------------------------------------------------
-
-
-class _Forging(Federation):
-    """A coordinator that asks what follows from the run, but shows centroids of other clients that are not theirs.
-
-    ``sign`` signs them with the keys that the coordinator has, for each of the ``forgers``.
-    """
-
-    def __init__(self, victim: Victim, target: Any, sign: Sign, forgers: Sequence[str]) -> None:
-        self._victim, self._target, self._sign, self._forgers = victim, target, sign, forgers
-        self.moments: list[tuple[Any, Any]] = []
-
-    def clients(self) -> tuple[str, ...]:
-        return MEMBERS
-
-    def ask(self, verb: str, payload: Request[Any], to: Any = None) -> dict[str, Any]:
-        reply = self._victim.answer(verb, payload)
-        if verb == "cluster":
-            near = self._target + 1e-4 * np.random.default_rng(0).normal(size=(100, len(self._target)))
-            forged = Centroids(near.astype(np.float32), np.full(100, 10**6))
-            return {"one": reply, **{name: self._sign(payload, forged, name) for name in self._forgers}}
-        if verb == "moments":
-            self.moments.append((payload, reply))
-        return {"everyone": reply} if isinstance(verb_named(verb).secure_sum, SecureSum) else {"one": reply}
-
-
-@dataclass(frozen=True)
-class _Members:
-    """Keys by member, and the lines of their public parts."""
-
-    identities: Mapping[str, Identity]
-    lines: Mapping[str, str]
-
-    @classmethod
-    def draw(cls, *more: str) -> _Members:
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-        from fedrouter.federation.secagg.identity import CURVE, Identity
-
-        keys = {name: ec.generate_private_key(CURVE) for name in (*MEMBERS, *more)}
-        roster = {name: key.public_key() for name, key in keys.items()}
-        lines = {n: k.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() for n, k in roster.items()}
-        return cls({name: Identity(key, roster) for name, key in keys.items()}, lines)
-
-    def sign(self, request: Any, reply: Centroids, name: str) -> Centroids:
-        return signed(request, reply, name, self.identities[name])
-
-    def pinned(self, confirmed: bool = False) -> Identity:
-        """The victim's identity after a run in which it was told these keys."""
-        from fedrouter.federation.secagg.pinned_keys import PinnedKeys, roster_fingerprint
-
-        pins = PinnedKeys(ShortMemory(), "one", self.lines["one"])
-        stated = {name: self.lines[name] for name in MEMBERS}
-        pins.admit(stated)
-        if confirmed:
-            pins.confirm(roster_fingerprint(stated))
-        return replace(self.identities["one"], roster={}, pins=pins)
-
-
-def unsigned_centroids(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Landmarks around one query, from centroids that no client has, make a feature that is 1 at it and 0 elsewhere.
-
-    The coordinator asks only what follows from what it shows; what it shows is not true. The victim checks no
-    signatures.
-    """
-    return _forged(privacy, trials, None, {}, lambda request, reply, name: reply)
-
-
-def forged_centroids(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where the victim has taken part in an honest run and so knows the keys of the others.
-
-    The coordinator signs with keys of its own, and states the members' keys, or its own.
-    """
-    members, coordinator = _Members.draw(), _Members.draw()
-    own = {**coordinator.lines, "one": members.lines["one"]}
-    won = [_forged(privacy, trials, members.pinned(), keys, coordinator.sign)[1] for keys in (members.lines, own)]
-    return trials, max(won)
-
-
-def forged_from_the_first_run(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where the coordinator has stated its own keys as those of the others from the first run on."""
-    coordinator = _Members.draw()
-    return _forged(privacy, trials, coordinator.pinned(), coordinator.lines, coordinator.sign)
-
-
-def forged_by_newcomer(privacy: PrivacyPolicy, trials: int = 10, confirmed: bool = False) -> Rate:
-    """The same, where the coordinator invents a member that nobody knows yet, whose centroids it signs."""
-    members = _Members.draw("four")
-    return _forged(privacy, trials, members.pinned(confirmed), members.lines, members.sign, ("four",))
-
-
-def forged_by_newcomer_after_comparison(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where members had compared and confirmed the fingerprint of the roster before."""
-    return forged_by_newcomer(privacy, trials, confirmed=True)
-
-
-def forged_with_keys(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where clients have exchanged keys: the coordinator signs with a key of its own."""
-    members, coordinator = _Members.draw(), _Members.draw()
-    return _forged(privacy, trials, members.identities["one"], coordinator.lines, coordinator.sign)
-
-
-def forged_by_members(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where clients have exchanged keys, and the other members sign what the coordinator wants."""
-    members = _Members.draw()
-    return _forged(privacy, trials, members.identities["one"], members.lines, members.sign)
-
-
-def _forged(
-    privacy: PrivacyPolicy,
-    trials: int,
-    identity: Identity | None,
-    keys: Mapping[str, str],
-    sign: Sign,
-    forgers: Sequence[str] = MEMBERS[1:],
-) -> Rate:
-    won = 0
-    for seed in range(trials):
-        rows = evaluations(seed)
-        victim, transcript = Victim(rows, privacy, identity=identity), Transcript()
-        transcript.begin("kernel", {}, 0, rows.pool, MEMBERS, keys)
-        forging = _Forging(victim, rows.embeddings[0].astype(float), sign, forgers)
-        with suppress(NothingToLearn):
-            FAMILIES["kernel"].learn(
-                Recorded(Shown(forging, transcript), transcript), rows.pool, FAMILIES["kernel"].settings(), 0
-            )
-        for request, reply in forging.moments:
-            features = feature_map(request.features)(rows.embeddings)
-            weights = np.linalg.lstsq(features, (np.arange(rows.queries) == 0).astype(float), rcond=None)[0]
-            own = rows.query == 0
-            won += bool(
-                reply.count.all() and np.abs(reply.accuracy.totals() @ weights - rows.accuracy[own]).max() < 0.01
-            )
-    return trials, won
-
-
 Attack = Callable[..., Rate]
 STOPPED: Mapping[str, Attack] = {
     "centres moved past one query": moved_centres,
@@ -487,13 +344,3 @@ CRAFTED: Mapping[str, Attack] = {
     "weights under which one query trains": crafted_weights,
 }
 """Attacks with crafted requests, which minimum group sizes do not stop; differential privacy does."""
-FORGED: Mapping[str, Attack] = {
-    "landmarks from forged centroids, signatures not checked": unsigned_centroids,
-    "the same, after an honest run": forged_centroids,
-    "the same, the coordinator forged keys from the first run on": forged_from_the_first_run,
-    "the same, by a member that the coordinator invents": forged_by_newcomer,
-    "the same, after members confirmed the roster": forged_by_newcomer_after_comparison,
-    "the same, clients have exchanged keys": forged_with_keys,
-    "the same, and the other members sign the forgery": forged_by_members,
-}
-"""Attacks by a coordinator that also forges what it shows of a run; docs/security.md says what they can do."""

@@ -33,11 +33,7 @@ from fedrouter.testing.attacks import (
     one_model_each,
     vectors_sent,
 )
-from fedrouter.testing.hostile import (
-    CRAFTED,
-    STOPPED,
-    UnderMasks,
-    evaluations,
+from fedrouter.testing.forged import (
     forged_by_members,
     forged_by_newcomer,
     forged_by_newcomer_after_comparison,
@@ -46,6 +42,7 @@ from fedrouter.testing.hostile import (
     forged_with_keys,
     unsigned_centroids,
 )
+from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks, evaluations
 
 FLOORS = PrivacyPolicy()
 SMALL = {

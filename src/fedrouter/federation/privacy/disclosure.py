@@ -21,6 +21,9 @@ from fedrouter.routers.kmeans import nearest_centre
 
 Keys = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
+MASKED_SAY = 0.5
+"""The most say that one query of a client may have in what masks hide, of questions so narrow that small clients can
+meet this: predictions to be scored. Whatever they were learned from, they cannot be made to differ at one query."""
 MOST_TOGETHER = 0.5
 """The most say that one row may have in any combination of all sums by group that were ever sent. More than in a single
 question: cells of five rows, of which cross-validation leaves out some, would otherwise end after one training."""
@@ -227,13 +230,17 @@ class DisclosureControl:
         found = [queries[once & (label == index)].mean(axis=0, dtype=np.float64) for index in alive]
         return np.asarray(found, np.float32), np.bincount(label, minlength=len(centres))[alive]
 
-    def heard(self, columns: Floats, query: Keys, group: Integers) -> Integers:
-        """Rows ``(m,)``, sorted, in whose group ``(n,)`` no query has too much say in any combination of columns."""
+    def heard(self, columns: Floats, query: Keys, group: Integers, least: float = 0.0) -> Integers:
+        """Rows ``(m,)``, sorted, in whose group ``(n,)`` no query has too much say in any combination of columns.
+
+        A query may have at ``least`` this much of it.
+        """
         self.applied.add("say")
-        if self.sizes.say >= 1:
+        most = max(self.sizes.say, least)
+        if most >= 1:
             return np.arange(len(columns))
         parts = [np.flatnonzero(group == one) for one in np.unique(group)]
-        kept = [part[heard_evenly(columns[part], query[part], self.sizes.say)] for part in parts]
+        kept = [part[heard_evenly(columns[part], query[part], most)] for part in parts]
         return np.sort(np.concatenate([np.zeros(0, np.int64), *kept]))
 
     def enough(self, rows: Evaluations) -> bool:

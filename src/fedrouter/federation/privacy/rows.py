@@ -130,19 +130,25 @@ class PrivateRows:
         allowed = self.control.may_send(row_keys(rows), one, 1, evaluation_keys(rows), kind=kind)
         return rows if allowed[0] else rows.take(one[:0])
 
-    def heard(self, keys: Keys, columns: Floats, group: Integers, always: bool = False) -> Integers:
+    def heard(self, keys: Keys, columns: Floats, group: Integers, under_masks: float = 1.0) -> Integers:
         """Indices ``(m,)`` of the rows, by their ``keys`` ``(n,)``, in whose group no query has too much say.
 
-        ``columns`` ``(n, k)`` are the weights that the question gives the rows. Every row is heard where secure
-        aggregation hides the answer: small clients could not take part otherwise, and there the question itself is
-        checked. With ``always`` the rule holds there, too.
+        ``columns`` ``(n, k)`` are the weights that the question gives the rows. ``under_masks`` is the say that a query
+        may have at least where secure aggregation hides the answer; by default every row is heard there: small clients
+        could not take part otherwise, and the question itself is checked.
         """
         if not self.control:
             return np.arange(len(keys))
-        if self.relaxed and not always:
-            self.control.applied.add("say")
-            return np.arange(len(keys))
-        return self.control.heard(columns, keys, group)
+        return self.control.heard(columns, keys, group, under_masks if self.relaxed else 0.0)
+
+    def prediction_columns(self, predicted: Floats, accuracy: Floats) -> Floats:
+        """What a question for squared errors of predictions ``(n, k)`` weighs the rows by, for :meth:`heard`.
+
+        The constant, because errors of other predictions may be subtracted. Accuracy itself only in the clear: under
+        masks the limit is so close to what an attacker can reach that leaving out rows by it would show it.
+        """
+        columns = [np.ones(len(predicted)), predicted, *([] if self.relaxed else [accuracy])]
+        return np.column_stack(columns)
 
     def may_multiply(self, keys: Keys, group: Integers, size: int, width: int, kind: str) -> Mask:
         """Which groups ``(size,)`` of rows may have products of ``width`` features summed and sent.

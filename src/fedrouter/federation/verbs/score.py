@@ -16,7 +16,7 @@ from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.dp.sums import nearest_gram, whole_counts
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY, is_gram, whole_number
-from fedrouter.federation.privacy.disclosure import row_keys
+from fedrouter.federation.privacy.disclosure import MASKED_SAY, row_keys
 from fedrouter.federation.robust.caps import replaced, scale_counted
 from fedrouter.federation.robust.sums import SQUARED_ERROR, Winsorized
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
@@ -70,8 +70,8 @@ class Scores(Message):
 def answer(client: ClientView, request: ScoreRequest) -> Scores:
     rows = client.rows.of_models(request, request.models, in_fold=True)
     predicted = _predicted(rows, request)
-    columns = np.column_stack([predicted, rows.accuracy])
-    kept = client.rows.heard(row_keys(rows), columns, np.zeros(len(rows), np.int64))
+    columns = client.rows.prediction_columns(predicted, rows.accuracy)
+    kept = client.rows.heard(row_keys(rows), columns, np.zeros(len(rows), np.int64), MASKED_SAY)
     rows = client.rows.sendable_together(rows.take(kept))
     errors = predicted[kept[: len(rows)]] - rows.accuracy[:, None]
     return Scores(len(rows), ExactSums.products(errors, errors))
@@ -165,7 +165,7 @@ VERB = Verb(
     disclosure=MinimumSizes(
         ("cell", "say"),
         "the sums have enough different queries, and so has their difference from any sent before; no query has more "
-        "than 1/5 of the say in any combination of the routers' predictions",
+        "than 1/5 of the say in any combination of the routers' predictions, and under masks than half",
     ),
     differential_privacy=NoisySums(
         "1 for the count; for the products of the errors of J routers, J (l2) or J(J+1)/2 (l1)",

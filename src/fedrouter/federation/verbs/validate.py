@@ -16,7 +16,7 @@ from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.dp.sums import by_group, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, TOO_MANY, whole_number
-from fedrouter.federation.privacy.disclosure import row_keys
+from fedrouter.federation.privacy.disclosure import MASKED_SAY, row_keys
 from fedrouter.federation.robust.caps import fewer, replaced, scaled
 from fedrouter.federation.robust.sums import SQUARED_ERROR, Winsorized, stacked
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
@@ -70,8 +70,8 @@ def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
     chosen = rows.take(np.flatnonzero(client.rows.validation(rows, request.held_out)))
     router = MLPRouter(rows.pool, request.weights, request.scale)
     predicted = router.estimate(chosen.embeddings).accuracy[chosen.query, chosen.model]
-    columns = np.column_stack([predicted, chosen.accuracy])
-    kept = client.rows.heard(row_keys(chosen), columns, np.zeros(len(chosen), np.int64))
+    columns = client.rows.prediction_columns(predicted[:, None], chosen.accuracy)
+    kept = client.rows.heard(row_keys(chosen), columns, np.zeros(len(chosen), np.int64), MASKED_SAY)
     rows = client.rows.sendable_together(chosen.take(kept))
     errors = (predicted[kept[: len(rows)]] - rows.accuracy) ** 2
     return HeldOutErrors(len(rows), ExactSums.of(errors, np.zeros(len(rows), np.int64), 1))
@@ -142,7 +142,7 @@ VERB = Verb(
     disclosure=MinimumSizes(
         ("cell", "say"),
         "the sum has enough different queries, and so has its difference from any sent before; no query has more than "
-        "1/5 of the say in the predictions",
+        "1/5 of the say in the predictions, and under masks than half",
     ),
     differential_privacy=NoisySums(
         "1 for each part: the count, and the squared error, scaled to [-1, 1]", noisy_parts, noisy_reply

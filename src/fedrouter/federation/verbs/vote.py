@@ -135,11 +135,11 @@ def _heard(client: ClientView, rows: Evaluations, found: Gain | None) -> Gain | 
     kept = np.ones(0 if found is None else found.say.shape[1], np.bool_)
     while found is not None and kept.any():
         say = np.where(kept, found.say, 0.0)
-        if len(client.rows.heard(keys, say, one, always=True)) == len(rows):
+        if len(client.rows.heard(keys, say, one, under_masks=0.0)) == len(rows):
             return found.where(kept)
         few = np.where(kept, (say != 0).sum(axis=0), len(rows) + 1)
         kept[few.argmin()] = False
-    client.rows.heard(keys[:0], np.zeros((0, 1)), one[:0], always=True)
+    client.rows.heard(keys[:0], np.zeros((0, 1)), one[:0], under_masks=0.0)
     return None
 
 
