@@ -54,6 +54,9 @@ class FollowsRuns(Protocol):
     @property
     def open(self) -> bool: ...
 
+    @property
+    def trusted(self) -> bool: ...
+
     def follow(self, request: Any) -> int: ...
 
     def derives(self, verb: str, request: Request[Any]) -> bool: ...
@@ -138,12 +141,12 @@ class Client:
         run, asked = self._rederivation, verb_named(verb)
 
         def follows() -> bool:
-            # Of a run that is not shown, such as one that extends a router, questions are checked by themselves, as in
-            # the clear.
+            # Of a run that is not shown, or that extends a router that this client did not derive, questions are
+            # checked by themselves, as in the clear.
             checked = isinstance(asked.disclosure, MinimumSizes)
             if run and not (run.derives(verb, request) if run.open else checked):
                 raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run", "question")
-            return run is None or run.open
+            return run is None or run.trusted
 
         return self._recorded(asked, request, True, follows)
 

@@ -2,8 +2,11 @@
 
 Learning is deterministic and reaches clients through ``ask`` alone, and so is the vote after it. So a client that is
 shown the job of a run and the replies so far (totals, under secure aggregation) runs the same algorithm against them.
-What it asks next is what the coordinator must ask. The algorithm runs in a thread of its own, which waits wherever it
-asks something, so that a client does the coordinator's work once, and no earlier than needed.
+What it asks next is what the coordinator must ask. A run that extends a router starts from that router, which is shown,
+too; a client trusts it if it derived it itself, in the run that made it.
+
+The algorithm runs in a thread of its own, which waits wherever it asks something, so that a client does the
+coordinator's work once, and no earlier than needed.
 """
 
 from __future__ import annotations
@@ -20,14 +23,19 @@ import numpy as np
 
 from fedrouter.errors import BadMessage, FedrouterError, Refused
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Middleware, Question
-from fedrouter.federation.message import Message, Request
+from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.gain import TRADEOFFS
+from fedrouter.federation.message import Message, Named, Request
+from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.verbs.cluster import Centroids, is_signed
 from fedrouter.federation.verbs.follow import FollowRequest, first_link, next_link, question_digest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import SecureSum
+from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.federation.vote import ask_vote
 from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+from fedrouter.routers.blend import unpack_routers
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
@@ -47,10 +55,17 @@ class Rederivation:
 
     With an ``identity`` it knows the keys of the other clients, or pins those that the coordinator states first, and
     accepts only centroids that they have signed. With ``verify`` it knows the coordinator's, and answers only what the
-    coordinator has signed as a question of the run.
+    coordinator has signed as a question of the run. ``memory`` keeps which routers it derived.
     """
 
-    def __init__(self, name: str, identity: Identity | None = None, verify: Verifier | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        identity: Identity | None = None,
+        verify: Verifier | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self._memory = memory or ShortMemory()
         self._name = name
         self._identity = identity
         self._verify = verify
@@ -62,12 +77,21 @@ class Rederivation:
             self.close()
             if self._verify and not self._verify(request.statement(), _bytes(request.signature)):
                 raise Refused("follow: a question that the coordinator did not sign", "question")
-            self._run = _FollowedRun(request.run, request.job, self._name, self._identity, self._verify)
+            self._run = _FollowedRun(request, self._name, self._identity, self._verify, self._memory)
         return self._run.show(request)
 
     def derives(self, verb: str, request: Request[Any]) -> bool:
         """Whether an honest coordinator asks this now, in the run that is followed."""
-        return self._run is not None and self._run.asks(verb, request)
+        if self._run is None or not self._run.asks(verb, request):
+            return False
+        if verb == "vote" and self._run.trusted:  # the router that was learned, to the bit as it is asked about
+            self._memory.remember(_derived(question_digest(verb, request)), {"seen": np.zeros(0)})
+        return True
+
+    @property
+    def trusted(self) -> bool:
+        """Whether everything in the run that is followed follows from what clients sent, as far as it can be known."""
+        return self._run is not None and self._run.trusted
 
     @property
     def open(self) -> bool:
@@ -81,29 +105,35 @@ class Rederivation:
             self._run = None
 
 
+def _derived(digest: str) -> str:
+    """The key under which it is remembered that a router was derived."""
+    return f"derived router/{digest}"
+
+
 class _FollowedRun:
-    def __init__(self, name: str, job: str, client: str, identity: Identity | None, verify: Verifier | None) -> None:
-        self.name = name
-        self._job = job
+    def __init__(
+        self, request: FollowRequest, client: str, identity: Identity | None, verify: Verifier | None, memory: Memory
+    ) -> None:
+        self.name = request.run
+        self._job = request.job
         self._verify = verify
-        self._links = [first_link(name, job)]
+        self._links = [first_link(request.run, request.job)]
         self._stated: dict[int, set[str]] = {}
         self._now: frozenset[str] = frozenset()
         try:
-            stated = json.loads(job)
-            family = FAMILIES[stated["family"]]
-            settings = family.settings.from_json(stated["settings"])
-            pool, seed, clients = ModelPool.from_json(stated["pool"]), int(stated["seed"]), tuple(stated["clients"])
+            stated = json.loads(request.job)
+            clients, voters = tuple(stated["clients"]), tuple(stated["voters"])
             keys = {str(member): str(key) for member, key in stated["keys"].items()}
+            base = stated["base"]["digest"] if stated["base"] else None
+            algorithm = _algorithm(stated, request.base)
         except (KeyError, TypeError, ValueError, AttributeError, FedrouterError):
             raise BadMessage("follow: a job that no coordinator states") from None
-        if client not in clients:
+        if client not in (*clients, *voters):
             raise Refused(f"client {client}: is shown a run that it does not take part in", "secure_sum")
         self._replies = _Replies(tuple(sorted(clients)), identity.meeting(keys) if identity else None)
-        work = threading.Thread(
-            target=self._replies.perform, args=(family.learn, pool, settings, seed), name="rederivation", daemon=True
-        )
-        work.start()
+        self._only_votes = client not in clients
+        self.trusted = base is None or memory.recall(_derived(base)) is not None
+        threading.Thread(target=self._replies.perform, args=(algorithm,), name="rederivation", daemon=True).start()
 
     def show(self, request: FollowRequest) -> int:
         if request.job != self._job:
@@ -132,6 +162,8 @@ class _FollowedRun:
         return len(self._links) - 1
 
     def asks(self, verb: str, request: Request[Any]) -> bool:
+        if self._only_votes and verb != "vote":
+            return False
         if self._verify and question_digest(verb, request) not in self._now:
             return False
         return any(
@@ -140,6 +172,25 @@ class _FollowedRun:
 
     def close(self) -> None:
         self._replies.close()
+
+
+def _algorithm(stated: Mapping[str, Any], arrays: Named) -> Callable[[Federation], Router]:
+    """What the coordinator computes in a run with this job, from the router of these ``arrays`` if it extends one."""
+    family, seed = FAMILIES[stated["family"]], int(stated["seed"])
+    settings, pool = family.settings.from_json(stated["settings"]), ModelPool.from_json(stated["pool"])
+    if stated["operation"] == "learn":
+        return lambda federation: family.learn(federation, pool, settings, seed)
+    base = stated["base"]
+    before = ModelPool.from_json(base["pool"])
+    shown = VoteRequest(before.names, base["family"], arrays, TRADEOFFS)
+    if question_digest("vote", shown) != base["digest"]:
+        raise BadMessage("follow: another router than the job states")
+    (router,) = unpack_routers(before, [base["family"]], arrays, composite=("auto",))
+    if stated["operation"] == "add_models":
+        return lambda federation: family.add_models(router, federation, pool, settings, seed)
+    if stated["operation"] == "add_clients":
+        return lambda federation: family.add_clients(router, federation, settings, seed)
+    raise BadMessage("follow: an operation that is not shown to clients")
 
 
 class _Closed(BaseException):
@@ -161,10 +212,10 @@ class _Replies(Middleware):
         self._given: SimpleQueue[list[Mapping[str, Message]] | None] = SimpleQueue()
         self._now: _Asked | None = None
 
-    def perform(self, learn: Any, pool: ModelPool, settings: Any, seed: int) -> None:
+    def perform(self, algorithm: Callable[[Federation], Router]) -> None:
         # After an error, as after the end, nothing more is asked: the replies shown cannot be learned from.
         with contextlib.suppress(Exception, _Closed):
-            ask_vote(self, learn(self, pool, settings, seed))
+            ask_vote(self, algorithm(self))
         self._asked.put(_Asked(()))
 
     def clients(self) -> Sequence[str]:

@@ -273,7 +273,7 @@ class _Step:
     cut: float
     width: float
 
-    def forge(self, verb: str, request: Any, reply: Any) -> Message:
+    def forge(self, verb: str, request: Any, reply: Message) -> Message:
         if isinstance(reply, CellStatistics) and len(reply.cell):
             nothing = ExactSums.zeros(reply.accuracy.shape)
             return replace(reply, count=reply.count * 10**4, accuracy=nothing, accuracy_squares=nothing)
@@ -306,8 +306,8 @@ def forged_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
     The gradient must be so small that Adam passes it on in proportion, and its size is not known: several are tried.
     """
-    rate = {"learning_rate": 0.1, "weight_decay": 0.0, "clip_norm": 100.0}
-    settings = MFSettings(rounds=2, factors=8, participation=1.0, validation_fraction=0.0, shared_step=False, **rate)
+    settings = MFSettings(rounds=2, factors=8, participation=1.0, validation_fraction=0.0, shared_step=False)
+    settings = replace(settings, learning_rate=0.1, weight_decay=0.0, clip_norm=100.0)
     won = 0
     for seed in range(trials):
         rows = evaluations(seed, models=1)

@@ -20,9 +20,12 @@ from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.validate import ValidateRequest
 from fedrouter.frontier import sweep
+from fedrouter.routers.mlp import CostScale
 from fedrouter.testing.attacks import (
     MEMBERSHIP,
     SIZES,
@@ -38,7 +41,10 @@ from fedrouter.testing.forged import (
     forged_by_newcomer,
     forged_by_newcomer_after_comparison,
     forged_centroids,
+    forged_directions,
     forged_from_the_first_run,
+    forged_routers,
+    forged_weights,
     forged_with_keys,
     unsigned_centroids,
 )
@@ -232,3 +238,47 @@ def test_forged_centroids_are_refused_by_clients_that_know_each_others_keys(atta
 def test_what_remains_of_forged_centroids(attack):
     """Said in docs/security.md; should it ever be stopped, say so there."""
     assert attack(UnderMasks(), 2) == (2, 2)
+
+
+def test_routers_learned_from_forged_totals_cannot_be_made_to_differ_at_one_query():
+    """Without the limit on the say under masks, this succeeded every time."""
+    assert forged_routers(OPEN, 3) == (3, 3)
+    assert forged_routers(FLOORS, 3) == (3, 0)
+    assert forged_routers(UnderMasks()) == (10, 0)
+
+
+def test_what_remains_of_forged_totals():
+    """Said in docs/security.md; should it ever be stopped, say so there."""
+    assert forged_directions(FLOORS, 3) == (3, 0)
+    assert forged_directions(UnderMasks(), 3) == (3, 3)
+    assert forged_routers(UnderMasks(), 3, apart=2) == (3, 3)
+
+
+def test_weights_from_forged_updates_are_not_trained_on():
+    pytest.importorskip("torch")
+    assert forged_weights(OPEN, 1) == (1, 1)
+    assert forged_weights(UnderMasks(), 3) == (3, 0)
+
+
+def test_validation_under_masks_leaves_out_a_query_that_alone_is_predicted_otherwise():
+    """Errors of two rounds whose predictions differ at one query would be that query's accuracy."""
+    rows = evaluations(0, queries=200, models=1)
+    weights = {
+        "projection.weight": np.eye(8, dtype=np.float32),
+        "accuracy.weight": np.zeros((1, 8), np.float32),
+        "accuracy.bias": np.zeros(1, np.float32),
+        "cost.weight": np.zeros((1, 8), np.float32),
+        "cost.bias": np.zeros(1, np.float32),
+    }
+    scale = CostScale(np.ones(1, np.int64), np.zeros(1), np.ones(1), np.ones(1))
+
+    def rows_in(weights):
+        request = ValidateRequest(rows.pool.names, weights, scale, 0.1)
+        return Client("one", rows).answer("validate", request, hidden=True).rows
+
+    everything = rows_in(weights)
+    held = np.random.default_rng(derive(0, "held out", "one")).permutation(200)[:20]
+    target = rows.embeddings[held[0]]
+    cut_off = {"accuracy.weight": 90 * target[None], "accuracy.bias": np.array([-80], np.float32)}
+    assert everything == 20
+    assert rows_in({**weights, **cut_off}) < 20

@@ -110,7 +110,7 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
         normalised=encoder.normalised,
         identity=identity,
         weights=encoder.weights,
-        rederivation=Rederivation(config.name, identity, verify) if privacy.rederive else None,
+        rederivation=Rederivation(config.name, identity, verify, journal) if privacy.rederive else None,
         in_service=partial(served_router, directory),
         tolerance=config.tolerance,
     )

@@ -60,27 +60,42 @@ def perform(
     kept = Checkpointed(_protected(job, checked, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
     handshake = shake_hands(kept, rejected, base.encoder if base else None)
+    everyone = tuple(handshake.federation.clients())
+    # Who joins a router is alone asked for sums; the others vote on it.
+    asked = tuple(job.clients) if job.operation == "add_clients" and job.clients else tuple(kept.clients())
+    clients = tuple(name for name in everyone if name in asked)
     tally = Tally(handshake.federation)
-    require_quorum(len(tally.clients()), len(kept.clients()), "clients can take part", job.quorum)
-    _require_crowd(job, tally.clients())
+    require_quorum(len(clients), len(asked), "clients can take part", job.quorum)
+    _require_crowd(job, clients)
     if job.operation == "remove_clients" and base:
         require_members(base, job.clients)
         _require_everyone(job, tally)
     pool = _pool(job, handshake, base, log)
     settings = _settings(job, base)
     _require_budgets(job, handshake, settings)
-    log.write("start", clients=list(tally.clients()), models=list(pool.names), encoder=handshake.encoder.name)
-    if job.operation == "learn":
-        transcript.begin(job.family, settings.to_json(), job.seed, pool, tally.clients(), keys)
+    log.write("start", clients=list(clients), models=list(pool.names), encoder=handshake.encoder.name)
+    voters = tuple(name for name in everyone if name in clients or (base and name in base.clients))
+    if job.operation != "remove_clients":
+        transcript.begin(
+            job.family,
+            settings.to_json(),
+            job.seed,
+            job.models() if job.operation == "add_models" else pool,
+            clients,
+            keys,
+            job.operation,
+            base.router if base else None,
+            [name for name in voters if name not in clients],
+        )
     if reused:
         encoder = handshake.encoder
         reused.encoder = f"{encoder.name}/{encoder.dimension}/{encoder.weights or ''}"
     recorded = Recorded(tally, transcript)
-    router = _learn(job, recorded, pool, settings, base, log)
+    router = _learn(job, Subset(recorded, clients), pool, settings, base, log)
     rows = sum(tally.rows.values())
     if not (folder / BUNDLE).exists():  # it does if an earlier attempt was killed after saving it
-        save(folder / BUNDLE, router, handshake.encoder, _provenance(job, tally, settings, base))
-    present = tuple(name for name in tally.clients() if name not in tally.silent)
+        save(folder / BUNDLE, router, handshake.encoder, _provenance(job, clients, tally, settings, base))
+    present = tuple(name for name in voters if name not in tally.silent)
     vote = _vote(job, Subset(recorded, present), router)
     log.write("vote", status=vote["status"], why=vote["why"])
     written = load(folder / BUNDLE)
@@ -212,8 +227,8 @@ def _learn(
 def _vote(job: Job, federation: Federation, router: Router) -> dict[str, Any]:
     """What the members say to the new router; a vote that fails leaves it a candidate, and the operator decides."""
     verdicts = {BETTER: ACCEPTED, WORSE: REJECTED, UNDECIDED: CANDIDATE}
-    found, why = None, f"no vote: not all members take part in {job.operation}"
-    if job.operation == "learn":
+    found, why = None, "no vote: what a client takes with it when it leaves is not up to the others"
+    if job.operation != "remove_clients":
         try:
             found, why = ask_vote(federation, router), "no vote: no client answered"
         except _failures(job) as error:
@@ -232,16 +247,16 @@ def _failures(job: Job) -> tuple[type[FedrouterError], ...]:
     return BadInput, BadMessage, QuorumLost, TooFewLeft
 
 
-def _provenance(job: Job, tally: Tally, settings: Any, base: Bundle | None) -> Provenance:
+def _provenance(job: Job, clients: Sequence[str], tally: Tally, settings: Any, base: Bundle | None) -> Provenance:
     """The clients and their row counts. The data itself has no name or digest here: it never left the clients."""
     # Secure aggregation shows only the total.
-    rows = {name: tally.rows[name] for name in tally.clients() if tally.rows.get(name)}
+    rows = {name: tally.rows[name] for name in clients if tally.rows.get(name)}
     if job.secure is not None:
-        rows = dict.fromkeys(tally.clients(), 0)
+        rows = dict.fromkeys(clients, 0)
     if base is None:
         return Provenance.of_run("federation", "", job.seed, rows, settings)
     if job.operation == "add_models":
         return base.with_models(job.models(), rows, job.seed)
     if job.operation == "remove_clients":
-        return base.without_clients(tally.clients())
+        return base.without_clients(clients)
     return base.with_clients(rows, job.seed)

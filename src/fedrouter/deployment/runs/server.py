@@ -48,11 +48,12 @@ def perform_run(
         with locked(folder / LOCK, timeout=LOCK_TIMEOUT):
             log = ProgressLog(folder, on_event)
             try:
-                members = invited(directory, job)
-                everyone = Watched(FlowerFederation(link, members, job.timeout, log.dropped), log)
-                notices = Notices(FlowerFederation(link, members, NOTICE_TIMEOUT, ignore), log.dropped)
+                members, nodes = invited(directory, job), directory.config().nodes()
+                everyone = Watched(FlowerFederation(link, nodes, job.timeout, log.dropped), log)
+                notices = Notices(FlowerFederation(link, nodes, NOTICE_TIMEOUT, ignore), log.dropped)
                 try:
-                    present = Subset(everyone, gather(members, job, link, log.dropped))
+                    there = gather(members, job, link, log.dropped)
+                    present = Subset(everyone, (*there, *voters(directory, job, link)))
                     sign = question_signer(directory.authority_key)
                     keys = {name: client.public_key for name, client in directory.config().roster.items()}
                     return perform(job, present, folder, log, notices.rejected, directory.centroids, sign, keys)
@@ -81,6 +82,15 @@ def invited(directory: CoordinatorDirectory, job: Job) -> Mapping[str, int]:
     if len(chosen) < job.quorum:
         raise BadInput(f"--quorum {job.quorum}: only {len(chosen)} clients are enrolled")
     return chosen
+
+
+def voters(directory: CoordinatorDirectory, job: Job, link: Nodes) -> tuple[str, ...]:
+    """Names of the clients that are connected and vote on a router that others join; they are not waited for."""
+    if job.operation != "add_clients":
+        return ()
+    connected = link.connected_nodes()
+    nodes = directory.config().nodes()
+    return tuple(sorted(name for name, node in nodes.items() if name not in job.clients and node in connected))
 
 
 def gather(members: Mapping[str, int], job: Job, link: Nodes, report: Report) -> tuple[str, ...]:

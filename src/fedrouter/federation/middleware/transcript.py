@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.message import Named
 from fedrouter.federation.verbs.follow import Exchange, FollowRequest, first_link, next_link, question_digest
+from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
 
 
 @dataclass
@@ -22,7 +25,7 @@ class Transcript:
     """What has been asked and answered in a run; ``known`` counts the exchanges that each client has been shown.
 
     ``asked`` holds the digests of the questions of each exchange and ``links`` the digests of the run before each;
-    ``sign`` signs with the coordinator's key.
+    ``sign`` signs with the coordinator's key; ``base`` holds the arrays of the router that the run extends.
     """
 
     run: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -32,6 +35,7 @@ class Transcript:
     asked: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     sign: Callable[[bytes], bytes] | None = None
+    base: Named = field(default_factory=dict)
 
     def begin(
         self,
@@ -41,8 +45,15 @@ class Transcript:
         pool: ModelPool,
         clients: Sequence[str],
         keys: Mapping[str, str] | None = None,
+        operation: str = "learn",
+        base: Router | None = None,
+        voters: Sequence[str] = (),
     ) -> None:
-        """State the job, with the public keys of all members; nothing is shown before."""
+        """State the job, with the public keys of all members; nothing is shown before.
+
+        The ``operation`` is a method of the family, on the router ``base`` unless it learns a new one; ``voters`` are
+        clients that only vote.
+        """
         job = {
             "family": family,
             "settings": settings,
@@ -50,7 +61,14 @@ class Transcript:
             "pool": pool.to_json(),
             "clients": list(clients),
             "keys": dict(keys or {}),
+            "operation": operation,
+            "voters": list(voters),
+            "base": None,
         }
+        if base is not None:
+            shown = VoteRequest.of(base)
+            job["base"] = {"family": base.family, "pool": base.pool.to_json(), "digest": question_digest("vote", shown)}
+            self.base = shown.arrays
         self.job = json.dumps(job, sort_keys=True)
         self.links = [first_link(self.run, self.job)]
 
@@ -67,6 +85,8 @@ class Transcript:
         start = min((self.known.get(name, 0) for name in to), default=0)
         asked = [*self.asked[start:], _digests(asking)]
         shown = FollowRequest.of(self.run, self.job, start, self.exchanges[start:], asked, self.links[-1])
+        if start == 0:
+            shown = replace(shown, base=self.base)
         if self.sign:
             shown = replace(shown, signature=self.sign(shown.statement()).hex())
         return Question("follow", shown)

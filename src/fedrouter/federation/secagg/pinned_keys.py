@@ -58,7 +58,7 @@ class PinnedKeys:
     def admit(self, stated: Mapping[str, str]) -> dict[str, str]:
         """The keys that count in a run, by client; new ones are pinned. Raises Refused if one was replaced."""
         known, _ = self._read()
-        if len(known | stated) > MOST_MEMBERS:
+        if len({*known, *stated}) > MOST_MEMBERS:
             raise Refused(f"follow: keys of more than {MOST_MEMBERS:,} clients", "signature")
         if not same_key(stated.get(self._name, ""), self._own):
             raise Refused(f"follow: the coordinator states another key of this client, {self._name}", "signature")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy.typing as npt
@@ -33,7 +33,7 @@ class FollowRequest(Request["Followed"]):
     """
 
     run: Annotated[str, "identifies the run"]
-    job: Annotated[str, "family, settings, seed, models, clients, and the public keys of all members, as JSON"]
+    job: Annotated[str, "operation, family, settings, seed, models, clients, and the members' public keys, as JSON"]
     start: Annotated[int, "number of exchanges before the first one shown"]
     exchanges: Annotated[
         tuple[str, ...], "of each exchange, the verbs and the scalars of each reply by client, as JSON"
@@ -42,6 +42,9 @@ class FollowRequest(Request["Followed"]):
     asked: Annotated[tuple[str, ...], "of each exchange and of this one, the digests of its questions, with spaces"]
     before: Annotated[str, "digest of the run, its job, and all questions and replies before this exchange"]
     signature: Annotated[str, "the coordinator's signature, in hexadecimal; empty if it has no key"]
+    base: Annotated[Named, "arrays of the router that the run extends, if any; shown with the first exchange"] = field(
+        default_factory=dict
+    )
 
     def check(self) -> None:
         self.require(self.run and self.job, "needs a run and its job")
@@ -79,7 +82,7 @@ class FollowRequest(Request["Followed"]):
 
     def proof(self) -> FollowRequest:
         """The request without the replies, of which ``before`` is a digest: enough to verify the signature."""
-        return replace(self, start=self.step, exchanges=(), arrays={}, asked=self.asked[-1:])
+        return replace(self, start=self.step, exchanges=(), arrays={}, asked=self.asked[-1:], base={})
 
     def shown(self) -> list[Exchange]:
         """The exchanges; raises BadMessage if they are not in the format that :meth:`of` writes."""
