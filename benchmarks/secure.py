@@ -144,8 +144,9 @@ Flower's own messages, averaged over the clients.
 |---|---|---|---|---|---|---|
 {chr(10).join(real)}
 
-Set-up travels with questions that need no masks; then each sum takes two exchanges, whatever number of questions it
-answers. Where clients have exchanged public keys, each sum takes one more.
+The vote is the last of the exchanges. Set-up travels with questions that need no masks; then each sum takes two
+exchanges, or one if it is [joint](../security.md#secure-sums), whatever number of questions it answers. Where clients
+have exchanged public keys, each sum that is not joint takes one more.
 
 ## A thousand simulated clients
 

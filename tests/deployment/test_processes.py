@@ -88,7 +88,7 @@ def test_a_secure_run_over_the_wire_makes_the_same_router_from_totals_alone(fede
     bundle, _ = federation.run("secure", job)
     assert bundle == federation.in_process(federation.root / "local" / "secure", job, mirror)
     sent = {name: journal_verbs(directory) for name, directory in federation.clients.items()}
-    steps = ["hello", "keys", "cluster", "shares", "deliver", *["masked", "unmask"] * 2]
+    steps = ["hello", "keys", "cluster", "shares", "deliver", *["masked"] * 2]
     asked = {name: [verb for verb in verbs if verb != "follow"] for name, verbs in sent.items()}
     assert {name: verbs[-len(steps) :] for name, verbs in asked.items()} == dict.fromkeys(sent, steps)
 

@@ -16,7 +16,7 @@ from fedrouter.errors import BadMessage
 from fedrouter.exact import ExactSums
 from fedrouter.routers.mlp import CostScale, Weights
 
-WIRE_FORMAT = 3
+WIRE_FORMAT = 4
 """Version of what travels between coordinator and clients; raised whenever a message changes its form or meaning."""
 Packed = tuple[dict[str, npt.NDArray[Any]], str]
 """A message as it is sent: named arrays, and its scalars as JSON. Read it, never change it."""

@@ -1,5 +1,6 @@
 """The client's loop: polls often right after a question, refuses foreign runs, and survives what it cannot read."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,14 +19,15 @@ QUESTION = encode([Part("hello", HelloRequest().pack())])
 class Link:
     """Messages in order, each a run and its content, an error, or None for no message."""
 
-    def __init__(self, *messages, trusted=(1,)):
+    def __init__(self, *messages, trusted=(1,), seconds=60.0):
         self.messages, self.trusted, self.sent, self.refused = list(messages), trusted, [], []
+        self.seconds = seconds
 
     def receive(self):
         message = self.messages.pop(0)
         if isinstance(message, Exception):
             raise message
-        return message and SimpleNamespace(run=message[0], content=message[1])
+        return message and SimpleNamespace(run=message[0], content=message[1], deadline=time.time() + self.seconds)
 
     def trusts(self, run):
         return run in self.trusted
@@ -64,6 +66,12 @@ def test_what_cannot_be_read_or_has_ended_does_not_end_the_loop(broken):
     link = Link(broken, (1, QUESTION))
     assert answered(link)[-1] == "request: hello"
     assert len(link.sent) == 1
+
+
+def test_an_answer_that_nobody_waits_for_is_not_sent():
+    link = Link((1, QUESTION), (1, QUESTION), seconds=-1.0)
+    assert answered(link) == ["request: hello", "not sent: the answer took longer than the coordinator waits"] * 2
+    assert link.sent == []
 
 
 def test_an_unknown_verb_is_an_error_of_that_question_only():

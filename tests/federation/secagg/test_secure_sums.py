@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 import numpy as np
@@ -61,6 +61,8 @@ CENTRES = drawn_evaluations(queries=4, seed=99).embeddings
 STATISTICS = StatisticsRequest(CENTRES, POOL.names)
 NAMES = [f"client-{seed}" for seed in range(6)]
 THRESHOLD = 5  # of six, more than two thirds
+Recoverable = partial(Secure, joint=False)
+"""Without joint sums, which ``test_joint_sums.py`` is about: every sum is one that clients may drop out of."""
 STEPS = ("keys", "shares", "deliver", "masked", "unmask")
 SMALL = {"mlp": {"rounds": 2, "hidden": (16,), "participation": 0.7}, "mf": {"rounds": 2, "factors": 4}}
 
@@ -202,7 +204,7 @@ def test_every_message_may_be_answered_by_a_client_that_knows_only_its_journal(t
                 journal.close()
             return replies
 
-    secure = Secure(Reborn(clients())).ask("statistics", STATISTICS)
+    secure = Recoverable(Reborn(clients())).ask("statistics", STATISTICS)
     assert table(secure) == table(LocalFederation(clients()).ask("statistics", STATISTICS))
     journal = Journal(tmp_path / NAMES[0])
     assert [entry.verb for entry in journal.entries()] == list(STEPS)
@@ -215,7 +217,7 @@ def test_every_message_may_be_answered_by_a_client_that_knows_only_its_journal(t
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("lost", ["client-0", "client-3", "client-5"])
 def test_who_drops_out_is_missing_from_the_total_and_nothing_else_is(step, lost):
-    secure = Secure(Wire(clients(), step, [lost]))
+    secure = Recoverable(Wire(clients(), step, [lost]))
     total = secure.ask("statistics", STATISTICS)
     # Whoever is lost after its vector arrived is part of the total.
     left = [name for name in NAMES if name != lost or step in ("deliver", "unmask")]
@@ -225,7 +227,7 @@ def test_who_drops_out_is_missing_from_the_total_and_nothing_else_is(step, lost)
 
 @pytest.mark.parametrize("step", ["keys", "shares", "masked", "unmask"])
 def test_below_the_threshold_the_question_ends_with_an_error_that_says_where(step):
-    secure = Secure(Wire(clients(), step, NAMES[:2]))
+    secure = Recoverable(Wire(clients(), step, NAMES[:2]))
     with pytest.raises(TooFewLeft, match=rf"4 .* were left at the step '{step}'.* needs 5"):
         secure.ask("statistics", STATISTICS)
 
@@ -237,7 +239,7 @@ def test_clients_lost_at_different_steps_add_up():
             return {n: r for n, r in super().ask(verb, payload, to).items() if n != lost.get(verb)}
 
     many = [Client(f"client-{s}", drawn_evaluations(seed=s), OPEN) for s in range(13)]
-    secure = Secure(Unlucky(many))
+    secure = Recoverable(Unlucky(many))
     total = secure.ask("statistics", STATISTICS)
     left = [client.name for client in many if client.name not in ("client-7", "client-8", "client-9")]
     assert table(total) == table(LocalFederation(many).ask("statistics", STATISTICS, to=left))
@@ -252,7 +254,7 @@ def test_a_vector_of_another_length_counts_as_lost():
                 replies["client-2"] = MaskedVector(vector[:-1], np.array([length - 1]))
             return replies
 
-    secure = Secure(Shortened(clients()))
+    secure = Recoverable(Shortened(clients()))
     total = secure.ask("statistics", STATISTICS)
     assert "client-2" not in secure.answered
     left = [name for name in NAMES if name != "client-2"]
@@ -268,7 +270,7 @@ def test_a_total_that_no_evaluations_have_is_refused():
             return replies
 
     with pytest.raises(BadMessage):
-        Secure(Poisoned(clients())).ask("statistics", STATISTICS)
+        Recoverable(Poisoned(clients())).ask("statistics", STATISTICS)
 
 
 @pytest.mark.parametrize("kind", ["seeds", "keys"])
@@ -285,17 +287,17 @@ def test_a_wrong_share_is_noticed(kind):
             return replies
 
     with pytest.raises(BadMessage, match=r"do not combine"):
-        Secure(Lying(clients(), "masked", ["client-0"])).ask("statistics", STATISTICS)
+        Recoverable(Lying(clients(), "masked", ["client-0"])).ask("statistics", STATISTICS)
 
 
 def test_too_few_clients_for_a_total_are_not_asked():
     with pytest.raises(BadInput, match=r"at least 3 clients, 2 would be asked"):
-        Secure(LocalFederation(clients())).ask("statistics", STATISTICS, to=NAMES[:2])
+        Recoverable(LocalFederation(clients())).ask("statistics", STATISTICS, to=NAMES[:2])
 
 
 def test_a_threshold_that_clients_would_refuse_is_refused_at_once():
     with pytest.raises(BadInput, match=r"from 2/3 to below 1"):
-        Secure(LocalFederation(clients()), 0.5)
+        Recoverable(LocalFederation(clients()), 0.5)
 
 
 # --- Sessions -------------------------------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ class Counting(Present):
 def test_setting_up_travels_with_questions_that_need_no_masks():
     """`hello` and `cluster` come first in every run; then a sum costs two exchanges, however many questions it has."""
     federation = Counting(clients())
-    secure = Secure(federation)
+    secure = Recoverable(federation)
     secure.ask("hello", HelloRequest())
     secure.ask("cluster", ClusterRequest(2, 1, 5, seed=0))
     sums = [Question("statistics", STATISTICS), Question("cost_scale", CostScaleRequest(POOL.names))]
@@ -337,16 +339,16 @@ def test_questions_of_one_exchange_have_the_totals_that_they_have_alone():
         Question("second_moment", SecondMomentRequest()),
         Question("cost_scale", CostScaleRequest(POOL.names)),
     ]
-    together = Secure(LocalFederation(clients())).ask_all(questions)
+    together = Recoverable(LocalFederation(clients())).ask_all(questions)
     assert list(together[1]) == NAMES
     for question, replies in zip(questions, together, strict=True):
-        alone = Secure(LocalFederation(clients())).ask(question.verb, question.request)
+        alone = Recoverable(LocalFederation(clients())).ask(question.verb, question.request)
         assert [content(reply) for reply in replies.values()] == [content(reply) for reply in alone.values()]
 
 
 def test_a_session_that_is_used_up_is_followed_by_a_new_one():
     federation = Counting(clients())
-    secure = Secure(federation, prepared=2)
+    secure = Recoverable(federation, prepared=2)
     totals = [table(secure.ask("statistics", STATISTICS)) for _ in range(5)]
     assert all(total == totals[0] for total in totals)
     assert [verbs for verbs in federation.exchanges if verbs == ["keys"]] == [["keys"]] * 3
@@ -354,7 +356,7 @@ def test_a_session_that_is_used_up_is_followed_by_a_new_one():
 
 def test_who_drops_out_of_one_sum_takes_part_in_the_next():
     wire = Wire(clients(), "masked", ["client-2"])
-    secure = Secure(wire)
+    secure = Recoverable(wire)
     secure.ask("statistics", STATISTICS)
     assert "client-2" not in secure.answered
     wire.lost = ()
@@ -366,7 +368,7 @@ def test_who_drops_out_of_one_sum_takes_part_in_the_next():
 def test_some_of_the_clients_can_be_asked_within_one_session():
     """As in a round of training, in which only some take part; the others hold their shares."""
     federation = Counting(clients())
-    secure = Secure(federation)
+    secure = Recoverable(federation)
     for some in (NAMES, NAMES[:3], NAMES[2:], NAMES[1:4]):
         total = secure.ask("statistics", STATISTICS, to=some)
         assert secure.answered == tuple(some)
@@ -376,7 +378,7 @@ def test_some_of_the_clients_can_be_asked_within_one_session():
 
 def test_clients_that_the_session_does_not_know_get_a_new_one():
     federation = Counting(clients())
-    secure = Secure(federation)
+    secure = Recoverable(federation)
     secure.ask("statistics", STATISTICS, to=NAMES[:4])
     total = secure.ask("statistics", STATISTICS)
     assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS))
@@ -386,7 +388,7 @@ def test_clients_that_the_session_does_not_know_get_a_new_one():
 def test_what_is_revealed_for_one_sum_says_nothing_about_another():
     """A client that dropped out of the second sum has its masking key revealed; the first one's stays hidden."""
     wire = Wire(clients())
-    secure = Secure(wire)
+    secure = Recoverable(wire)
     secure.ask("statistics", STATISTICS)
     first = wire.sent["masked"]["client-2"].vector
     seeds = [reply.seeds["client-2"].tobytes() for reply in wire.sent["unmask"].values()]
@@ -396,7 +398,7 @@ def test_what_is_revealed_for_one_sum_says_nothing_about_another():
     keys = [reply.keys["client-2"].tobytes() for reply in wire.sent["unmask"].values()]
     key = combine(keys[:THRESHOLD])
     assert public_key(key) == told.masking["client-2"][1].tobytes()
-    context = transcript(told.session, told.sealing, told.masking)
+    context = transcript(told.session, told.sealing, told.masking, told.joint)
     digest = sum_digest(asked.index, asked.company, question_digests(asked.questions()))
     bare = first - self_mask(combine(seeds[:THRESHOLD]), context, digest, len(first))
     for peer in NAMES:
@@ -413,7 +415,7 @@ def test_a_client_learns_with_whom_and_what_it_is_about_to_be_summed():
     for client in group:
         client._cohorts.admit = lambda digests, names, last: told.append((tuple(digests), tuple(names), last))
     request = SecondMomentRequest()
-    Secure(Wire(group, "masked", ["client-5"])).ask("second_moment", request)
+    Recoverable(Wire(group, "masked", ["client-5"])).ask("second_moment", request)
     digests = tuple(question_digests([("second_moment", request.pack())]))
     assert told == [(digests, tuple(NAMES), False)] * 6 + [(digests, tuple(NAMES[:5]), True)] * 5
 
@@ -431,7 +433,7 @@ def crowd():
 def test_on_a_sparse_graph_who_drops_out_is_missing_from_the_total_and_nothing_else_is(crowd, step):
     lost = ("client-03", "client-20")
     wire = Wire(crowd, step, lost)
-    secure = Secure(wire)
+    secure = Recoverable(wire)
     total = secure.ask("statistics", STATISTICS)
     assert all(len(reply.holders) == peers(24 - (step == "keys") * 2) + 1 for reply in wire.sent["shares"].values())
     names = [client.name for client in crowd]
@@ -460,7 +462,7 @@ def test_on_a_sparse_graph_a_client_refuses_a_company_with_few_of_its_holders(cr
 
 
 def seen(wire):
-    Secure(wire).ask("statistics", STATISTICS)
+    Recoverable(wire).ask("statistics", STATISTICS)
     return {name: reply.vector for name, reply in wire.sent["masked"].items()}
 
 
@@ -473,7 +475,7 @@ def test_masked_vectors_look_uniform():
     """Of each byte value there are as many as of any other, although most of what is hidden is zeros."""
     request = replace(STATISTICS, centres=drawn_evaluations(queries=200, seed=5).embeddings)
     wire = Wire(clients())
-    Secure(wire).ask("statistics", request)
+    Recoverable(wire).ask("statistics", request)
     for reply in wire.sent["masked"].values():
         counts = np.bincount(reply.vector.view(np.uint8), minlength=256)
         expected = counts.sum() / 256
@@ -503,7 +505,7 @@ def test_taking_off_what_was_revealed_unmasks_the_total_alone():
     wire, plain = Wire(clients()), own_vectors()
     masked = seen(wire)
     told = wire.asked["shares"]
-    context = transcript(told.session, told.sealing, told.masking)
+    context = transcript(told.session, told.sealing, told.masking, told.joint)
     asked = sum_digest(wire.asked["masked"].index, NAMES, question_digests([("statistics", STATISTICS.pack())]))
     revealed = list(wire.sent["unmask"].values())
     bare = {}
@@ -528,7 +530,7 @@ def test_clients_asked_different_questions_do_not_add_up():
             return {**super().ask(verb, payload, ["client-0"]), **super().ask(verb, other, others)}
 
     with pytest.raises(BadMessage):
-        Secure(Twisted(clients())).ask("statistics", STATISTICS)
+        Recoverable(Twisted(clients())).ask("statistics", STATISTICS)
 
 
 def test_masks_of_a_pair_cancel_and_depend_on_the_whole_secret():
@@ -554,12 +556,14 @@ def test_masks_of_a_pair_cancel_and_depend_on_the_whole_secret():
 def begun(group=None, sums=2):
     """A group that has made its keys, and what it is to be asked next."""
     group = group or clients()
-    keys = {client.name: client.answer("keys", KeysRequest("session", sums)) for client in group}
+    keys = {client.name: client.answer("keys", KeysRequest("session", sums, joint=True)) for client in group}
     return group, SharesRequest("session", *parts_of(keys))
 
 
 def parts_of(keys):
-    return [{name: getattr(r, part) for name, r in keys.items()} for part in ("sealing", "masking", "signature")]
+    return [
+        {name: getattr(r, part) for name, r in keys.items()} for part in ("sealing", "masking", "joint", "signature")
+    ]
 
 
 def parcels(sealed):
@@ -719,11 +723,12 @@ def test_secrets_are_forgotten_as_soon_as_they_have_served():
     """What the journal held before a step, and no longer holds after it, cannot be found on the disk later."""
     group, request = begun()
     memory = group[0]._memory = ShortMemory()
-    keys = group[0].answer("keys", KeysRequest("session", 2))
+    keys = group[0].answer("keys", KeysRequest("session", 2, joint=True))
     request = replace(
         request,
         sealing={**request.sealing, "client-0": keys.sealing},
         masking={**request.masking, "client-0": keys.masking},
+        joint={**request.joint, "client-0": keys.joint},
     )
     sealed = {client.name: client.answer("shares", request) for client in group}
     known = json.loads(memory.recall(OPEN_SESSION)["session"].tobytes())
@@ -737,10 +742,9 @@ def test_secrets_are_forgotten_as_soon_as_they_have_served():
     first, second = shares[: 2 * BOTH], shares[2 * BOTH :]
     assert known["sealing"] not in remembered()
     group[0].answer("masked", masked_request())
-    assert known["masking"][0] not in remembered()
-    assert known["seeds"][0] not in remembered()
-    assert known["masking"][1] in remembered()
-    assert known["seeds"][1] in remembered()
+    for secret in ("masking", "joint", "seeds"):
+        assert known[secret][0] not in remembered()
+        assert known[secret][1] in remembered()
     assert first in remembered()
     group[0].answer("unmask", unmask_request())
     assert first not in remembered()
@@ -753,7 +757,7 @@ def test_a_client_may_insist_on_secure_aggregation(verb):
     request = {"statistics": STATISTICS, "cost_scale": CostScaleRequest(POOL.names)}[verb]
     with pytest.raises(Refused, match=rf"{verb}: .* under secure aggregation only"):
         LocalFederation(clients(insisting)).ask(verb, request)
-    assert Secure(LocalFederation(clients(insisting))).ask(verb, request)
+    assert Recoverable(LocalFederation(clients(insisting))).ask(verb, request)
 
 
 # --- Long-term keys -------------------------------------------------------------------------------------------------
@@ -786,7 +790,7 @@ def known_clients(credentials, **exchanged):
 @pytest.mark.parametrize("step", ["none", "keys", "shares", "masked", "agree", "unmask"])
 def test_clients_that_know_each_other_make_the_same_total(credentials, step):
     wire = Wire(known_clients(credentials), step, ["client-4"])
-    secure = Secure(wire)
+    secure = Recoverable(wire)
     total = secure.ask("statistics", STATISTICS)
     assert "agree" in wire.sent
     assert table(total) == table(LocalFederation(clients()).ask("statistics", STATISTICS, to=secure.answered))
@@ -794,13 +798,13 @@ def test_clients_that_know_each_other_make_the_same_total(credentials, step):
 
 def test_keys_signed_by_an_impostor_are_refused(credentials):
     with pytest.raises(Refused, match=r"the keys of 'client-3' are not signed by a client of that name"):
-        Secure(LocalFederation(known_clients(credentials, client_3="impostor"))).ask("statistics", STATISTICS)
+        Recoverable(LocalFederation(known_clients(credentials, client_3="impostor"))).ask("statistics", STATISTICS)
 
 
 def test_a_peer_that_is_not_on_the_roster_is_refused(credentials):
     group = [*known_clients(credentials), Client("client-6", drawn_evaluations(), OPEN)]
     with pytest.raises(Refused, match=r"the keys of 'client-6' are not signed"):
-        Secure(LocalFederation(group)).ask("statistics", STATISTICS)
+        Recoverable(LocalFederation(group)).ask("statistics", STATISTICS)
 
 
 def test_a_signature_of_another_session_is_worth_nothing(credentials):
@@ -820,7 +824,7 @@ def test_nothing_is_revealed_where_clients_were_told_different_survivors(credent
             return {**super().ask(verb, payload, NAMES[:3]), **super().ask(verb, other, NAMES[3:])}
 
     with pytest.raises(Refused, match=r"too few have signed"):
-        Secure(TwoFaced(known_clients(credentials))).ask("statistics", STATISTICS)
+        Recoverable(TwoFaced(known_clients(credentials))).ask("statistics", STATISTICS)
 
 
 def test_a_client_with_a_roster_reveals_nothing_without_the_agreement(credentials):

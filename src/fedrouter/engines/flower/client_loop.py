@@ -50,6 +50,11 @@ def answer_one(link: NodeLink, client_for: Callable[[int], Client], on_message: 
         link.refuse(incoming, untrusted=False)
         raise
     on_message(f"request: {', '.join(dict.fromkeys(verbs))}")
+    if time.time() > incoming.deadline:
+        # The others have gone on without this client. Its vector of a joint sum would complete a total from which
+        # theirs, without it, can be subtracted.
+        on_message("not sent: the answer took longer than the coordinator waits")
+        return True
     link.send(incoming, content, time.monotonic() - began)
     return True
 

@@ -57,11 +57,12 @@ class RunOver(FedrouterError):
 
 @dataclass(frozen=True)
 class Incoming:
-    """A message from the server: its run, and the bytes of its questions."""
+    """A message from the server: its run, the bytes of its questions, and when (Unix time) nobody waits any longer."""
 
     message: Message
     run: int
     content: bytes
+    deadline: float
 
 
 class NodeLink:
@@ -141,7 +142,8 @@ class NodeLink:
         )
         # Not waited for: if it is lost, the SuperLink forgets the message when the run ends.
         self._pool.submit(self._client.ConfirmMessageReceived, request)
-        return Incoming(message, metadata.run_id, from_records(message.content))
+        deadline = metadata.created_at + metadata.ttl
+        return Incoming(message, metadata.run_id, from_records(message.content), deadline)
 
     def trusts(self, run: int) -> bool:
         """Whether a run names the app that this installation would build itself."""

@@ -24,6 +24,14 @@ The rules, whatever the coordinator sends:
 - The list of clients, their keys, the list of those asked and the questions enter every mask. If clients receive
   different ones, their masks do not cancel.
 
+**Joint sums** save the exchange that unmasks. Their masks are between neighbors only, made with keys of which nobody
+holds a share, and everyone is a neighbor of everyone. So the masks cancel if and only if the vectors of all clients
+asked are added; no secret is revealed, and of a joint sum there is one list of clients for which a total exists.
+If one does not answer, the vectors are useless, and the clients that did are asked again, for a sum that can be
+unmasked. A coordinator that pretends so, or gets the missing vector late, has the totals of two lists then. Therefore
+a client answers in a joint sum only what it would say without masks (:attr:`MinimumSizes.eased_by_masks` is False);
+for everything else it must know, before the total can be read, which one list it is the total of.
+
 With an identity (:mod:`~fedrouter.federation.secagg.identity`) the peers' keys must be signed with long-term keys on
 the client's roster, and before anything is revealed, more than two thirds of all clients must have signed the same list
 of survivors. Each client signs once for each sum, so no two lists can be signed unless a third of the clients collude.
@@ -45,7 +53,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.privacy.cohorts import TooClose
 from fedrouter.federation.privacy.memory import Memory
-from fedrouter.federation.secagg.byte_arrays import BOTH
+from fedrouter.federation.secagg.byte_arrays import BOTH, KEY
 from fedrouter.federation.secagg.crypto import (
     SEED_BYTES,
     all_different,
@@ -108,14 +116,20 @@ class SecureAggregationClient:
     def keys(self, request: KeysRequest) -> PublicKeys:
         """Step 1: make new keys; the public keys are signed if this client has an identity."""
         sealing, sealing_public = new_key()
-        masking, public = zip(*(new_key() for _ in range(request.sums)), strict=True)
-        masking_public = b"".join(public)
+        masking = [new_key() for _ in range(request.sums)]
+        joint = [new_key() for _ in range(request.joint * request.sums)]
+        masking_public, joint_public = (b"".join(public for _, public in each) for each in (masking, joint))
         signature = b""
         if self._identity:
-            signature = self._identity.sign(*_signed_keys(request.session, self._name, sealing_public, masking_public))
-        Session(request.session, KEYS, sealing.hex(), [key.hex() for key in masking]).keep(self._memory)
+            keys = (sealing_public, masking_public, joint_public)
+            signature = self._identity.sign(*_signed_keys(request.session, self._name, *keys))
+        private = ([key.hex() for key, _ in each] for each in (masking, joint))
+        Session(request.session, KEYS, sealing.hex(), *private).keep(self._memory)
         return PublicKeys(
-            as_bytes(sealing_public), as_bytes(masking_public).reshape(request.sums, -1), as_bytes(signature)
+            as_bytes(sealing_public),
+            as_bytes(masking_public).reshape(-1, KEY),
+            as_bytes(joint_public).reshape(-1, KEY),
+            as_bytes(signature),
         )
 
     def shares(self, request: SharesRequest) -> SealedShares:
@@ -123,11 +137,11 @@ class SecureAggregationClient:
         session = self._take(request.session, KEYS)
         self._check_keys(request, session)
         session.step, session.names = SHARED, sorted(request.sealing)
-        context = transcript(request.session, request.sealing, request.masking)
+        context = transcript(request.session, request.sealing, request.masking, request.joint)
         session.context, session.holders = context.hex(), pick_holders(self._name, session.names)
         session.seeds = [secrets.token_bytes(SEED_BYTES).hex() for _ in session.masking]
         session.public = {
-            name: [request.sealing[name].tobytes().hex(), *(key.tobytes().hex() for key in request.masking[name])]
+            name: [key.tobytes().hex() for key in (request.sealing[name], *request.masking[name], *request.joint[name])]
             for name in session.names
         }
         count = len(session.holders)
@@ -151,19 +165,19 @@ class SecureAggregationClient:
     def _check_keys(self, request: SharesRequest, session: Session) -> None:
         """Refuse a group of clients in which this client's sums would not be hidden."""
         self._check_size(request.sealing)
-        own = [session.sealing, *session.masking]
+        own = [session.sealing, *session.masking, *session.joint]
         if self._name not in request.sealing:
             raise self._refuse("its own keys are not among those sent")
-        given = [request.sealing[self._name], *request.masking[self._name]]
+        given = [request.sealing[self._name], *request.masking[self._name], *request.joint[self._name]]
         if [key.tobytes() for key in given] != [public_key(bytes.fromhex(key)) for key in own]:
             raise self._refuse("its own keys are not among those sent")
-        if not all_different(request.sealing, request.masking):
+        if not all_different(request.sealing, request.masking, request.joint):
             raise self._refuse("a key is there twice")
         if not self._identity:
             return
         for name, signature in request.signatures.items():
-            pair = (request.sealing[name].tobytes(), request.masking[name].tobytes())
-            if not self._identity.signed(name, signature.tobytes(), *_signed_keys(request.session, name, *pair)):
+            keys = [part[name].tobytes() for part in (request.sealing, request.masking, request.joint)]
+            if not self._identity.signed(name, signature.tobytes(), *_signed_keys(request.session, name, *keys)):
                 raise self._refuse(f"the keys of {name!r} are not signed by a client of that name on the roster")
 
     def deliver(self, request: DeliverRequest) -> Kept:
@@ -185,15 +199,17 @@ class SecureAggregationClient:
         return Kept(len(session.held))
 
     def masked(self, request: MaskedRequest) -> MaskedVector:
-        """Step 4: send the own sums, of all questions together, under masks."""
+        """Step 4: send the own sums, of all questions together, under masks; for a joint sum it is the last step."""
         session = self._take(request.session, READY, MASKED, AGREED)
         if not session.index + (session.step != READY) <= request.index < len(session.masking):
             raise self._refuse("this sum was asked for before, or was not prepared")
         self._check_company(session, request.company)
         context, digests = bytes.fromhex(session.context), question_digests(request.questions())
-        eased = [digest for verb, digest in zip(request.verbs, digests, strict=True) if _eased(verb)]
+        eased = [digest for verb, digest in zip(request.verbs, digests, strict=True) if eased_by_masks(verb)]
+        if request.joint and (eased or not session.complete or not session.joint):
+            raise self._refuse("a total that nobody confirms is only for what needs no masks, among all neighbors")
         session.begin(request.index, sorted(request.company), eased)
-        masking, seed = session.use_secrets()
+        masking, seed = session.use_secrets(request.joint)
         try:
             if self._admit:
                 self._admit(eased, request.company, False)
@@ -209,11 +225,14 @@ class SecureAggregationClient:
             raise
         vector = np.concatenate(parts)
         digest = sum_digest(request.index, request.company, digests)
-        vector += self_mask(seed, context, digest, len(vector))
+        if not request.joint:
+            vector += self_mask(seed, context, digest, len(vector))
         own = private_key(masking)
         for peer in neighbors(self._name, session.holders, session.held, request.company):
-            secret = shared_secret(own, bytes.fromhex(session.public[peer][1 + request.index]))
+            secret = shared_secret(own, session.public_key(peer, request.joint))
             vector += pair_mask(self._name, peer, secret, context, digest, len(vector))
+        if request.joint:  # nothing is left to confirm, and the shares held for this sum are deleted
+            session.finish()
         session.keep(self._memory)
         return MaskedVector(vector, np.array([len(part) for part in parts], np.int64))
 
@@ -298,14 +317,14 @@ class SecureAggregationClient:
         return Refused(f"client {self._name} refuses to take part in secure aggregation: {why}", "secure_sum")
 
 
-def _eased(verb: str) -> bool:
+def eased_by_masks(verb: str) -> bool:
     """Whether masks ease what a verb's answer requires, so that a total must not give away a single client's."""
     disclosure = verb_named(verb).disclosure
     return not isinstance(disclosure, MinimumSizes) or disclosure.eased_by_masks
 
 
-def _signed_keys(session: str, name: str, sealing: bytes, masking: bytes) -> tuple[str, ...]:
-    return ("keys", session, name, sealing.hex(), masking.hex())
+def _signed_keys(session: str, name: str, *keys: bytes) -> tuple[str, ...]:
+    return ("keys", session, name, *(key.hex() for key in keys))
 
 
 def _signed_survivors(session: Session, request: AgreeRequest | UnmaskRequest) -> tuple[str, ...]:

@@ -62,14 +62,14 @@ def shared_secret(private: X25519PrivateKey, public: bytes) -> bytes:
         raise BadMessage("a public key that is not one of X25519") from None
 
 
-def transcript(session: str, sealing: Named, masking: Named) -> bytes:
+def transcript(session: str, *keys: Named) -> bytes:
     """Digest of what all clients of a session must have received alike: who takes part, with which keys.
 
     It enters every derived key. If the coordinator sends clients different lists, their masks do not cancel and their
     shares cannot be decrypted, so it learns nothing by doing so.
     """
-    keys = [[name, sealing[name].tobytes().hex(), masking[name].tobytes().hex()] for name in sorted(sealing)]
-    return hashlib.sha256(json.dumps([session, keys]).encode()).digest()
+    listed = [[name, *(group[name].tobytes().hex() for group in keys)] for name in sorted(keys[0])]
+    return hashlib.sha256(json.dumps([session, listed]).encode()).digest()
 
 
 def question_digests(questions: Iterable[tuple[str, Packed]]) -> list[bytes]:

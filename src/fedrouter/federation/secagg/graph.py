@@ -59,6 +59,11 @@ def peers(clients: int) -> int:
     return clients - 1
 
 
+def is_complete(clients: int) -> bool:
+    """Whether so few take part that everyone shares a mask with everyone."""
+    return peers(clients) == clients - 1
+
+
 def cut_off(clients: int, picked: int) -> float:
     """Bound on the probability that some set of a quarter of the clients or less is cut off from the others."""
     terms = []

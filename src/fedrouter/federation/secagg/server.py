@@ -2,9 +2,10 @@
 
 The rules that clients enforce are in :mod:`~fedrouter.federation.secagg.client`. Setting up a session takes two
 exchanges (``keys``, ``shares``), which travel along with questions that need no masks, such as ``hello`` and
-``cluster``. Each sum then takes two (``masked``, ``unmask``; three if clients sign the list of survivors), however many
-questions it answers: questions that are asked together make one vector. Clients may drop out at each step as long as
-more than two thirds remain.
+``cluster``. A sum then takes two (``masked``, ``unmask``; three if clients sign the list of survivors), however many
+questions it answers: questions that are asked together make one vector. A joint sum, of what clients would also say
+without masks, takes one (``masked``), and two more only if not everyone answers. Clients may drop out at each step as
+long as more than two thirds remain.
 
 The protocol is implemented here because Flower's (SecAgg+) rounds values and trusts the coordinator's list of keys and
 its choice of the graph, and we know of no maintained package that adds integers exactly modulo 2^64.
@@ -28,7 +29,7 @@ from fedrouter.federation.verbs.verb import SecureSum
 
 EVERYONE = "everyone"
 PREPARED = 8
-"""Sums that one session prepares; `auto` needs three."""
+"""Sums that one session prepares; `auto` needs three, and the vote one, or two if a client is missing from it."""
 MANY = 100
 """Above this many clients a session prepares one sum: every client gets everyone's keys of all prepared sums."""
 
@@ -40,15 +41,18 @@ class Secure(Middleware):
     raised. Clients refuse two thirds or less. A question that they withhold, because they answered it in a cohort that
     differs by too few clients, has no reply at all; the others of the same exchange do. Requests for anything but sums,
     such as centroids, are passed on as they are. ``answered`` holds the names of the clients whose sums are in the last
-    total.
+    total. ``joint`` is False to ask for no joint sums, as where somebody is always missing.
     """
 
-    def __init__(self, federation: Federation, threshold: float = 2 / 3, prepared: int = PREPARED) -> None:
+    def __init__(
+        self, federation: Federation, threshold: float = 2 / 3, prepared: int = PREPARED, joint: bool = True
+    ) -> None:
         if not 2 / 3 <= threshold < 1:
             raise BadInput(f"threshold: expected a fraction from 2/3 to below 1, got {threshold}")
         self._federation = federation
         self._fraction = threshold
         self._prepared = prepared
+        self._joint = joint
         self._session: ServerSession | None = None
         self.answered: tuple[str, ...] = ()
 
@@ -144,7 +148,7 @@ class Secure(Middleware):
         """The open session if it can serve these clients, otherwise a new one."""
         if self._session is None or not self._session.serves(asked):
             prepared = self._prepared if len(asked) <= MANY else 1
-            self._session = ServerSession(asked, prepared, self._fraction)
+            self._session = ServerSession(asked, prepared, self._fraction, self._joint)
         return self._session
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from fedrouter.errors import BadMessage, FedrouterError
 from fedrouter.federation.federation import Question
-from fedrouter.federation.message import Named
-from fedrouter.federation.secagg.client import LEAST_CLIENTS
+from fedrouter.federation.message import Named, Packed
+from fedrouter.federation.secagg.client import LEAST_CLIENTS, eased_by_masks
 from fedrouter.federation.secagg.crypto import (
     pair_mask,
     private_key,
@@ -24,7 +24,7 @@ from fedrouter.federation.secagg.crypto import (
     transcript,
 )
 from fedrouter.federation.secagg.encoding import Vector
-from fedrouter.federation.secagg.graph import edges, threshold
+from fedrouter.federation.secagg.graph import edges, is_complete, threshold
 from fedrouter.federation.secagg.secret_sharing import combine, holder
 from fedrouter.federation.verbs.agree import AgreeRequest
 from fedrouter.federation.verbs.deliver import DeliverRequest
@@ -59,14 +59,16 @@ class Withheld(FedrouterError):
 class ServerSession:
     """A session with the clients ``asked``, which prepares a number of sums.
 
-    More than ``fraction`` of the clients asked must be there at each step.
+    More than ``fraction`` of the clients asked must be there at each step. ``joint`` allows sums that need every client
+    and nobody to unmask them, where clients allow them, too.
     """
 
-    def __init__(self, asked: tuple[str, ...], sums: int, fraction: float) -> None:
+    def __init__(self, asked: tuple[str, ...], sums: int, fraction: float, joint: bool = True) -> None:
         self._id = secrets.token_hex(16)
         self._asked = asked
         self._sums = sums
         self._fraction = fraction
+        self._joint = joint and is_complete(len(asked))
         self._keys: dict[str, PublicKeys] = {}
         self._names: tuple[str, ...] = ()  # of those that have all keys, in the order that shares refer to
         self._shares: dict[str, SealedShares] = {}
@@ -91,7 +93,7 @@ class ServerSession:
     def step(self, exchange: Exchange, asked: tuple[str, ...]) -> None:
         """Take the next step of the set-up: ask for keys, then for shares."""
         if not self._keys:
-            (keys,) = exchange([Question("keys", KeysRequest(self._id, self._sums))])
+            (keys,) = exchange([Question("keys", KeysRequest(self._id, self._sums, self._joint))])
             self._require("keys", keys, asked)
             self._keys = dict(keys)
             return
@@ -102,23 +104,50 @@ class ServerSession:
         self._require("shares", shares, asked)
         self._names, self._shares = names, dict(shares)
         request = self._shares_request()
-        self._context = transcript(self._id, request.sealing, request.masking)
+        self._context = transcript(self._id, request.sealing, request.masking, request.joint)
 
     def total(
         self, exchange: Exchange, questions: Sequence[Question[Any]], asked: tuple[str, ...]
     ) -> tuple[list[Vector], tuple[str, ...]]:
-        """For each question the sum of the vectors of the clients that completed the request; and their names."""
-        index, self._next = self._next, self._next + 1
+        """For each question the sum of the vectors of the clients that completed the request; and their names.
+
+        One exchange if the questions allow a joint sum and everyone answers; otherwise two, or three with signatures.
+        """
         company = tuple(sorted(set(asked) & set(self._shares)))
         self._require("masked", company, asked)
         plain = [(question.verb, question.request.pack()) for question in questions]
-        request = MaskedRequest.of(self._id, index, company, plain)
+        if self._may_be_joint(questions):
+            lengths, vectors = _of_one_shape(self._masked(exchange, plain, company, joint=True)[1])
+            if len(vectors) == len(company):
+                return _parts(_sum(vectors), lengths), company
+            company = tuple(sorted(vectors))
+            self._require("masked", company, asked)
+        return self._unmasked_total(exchange, plain, company, asked)
+
+    def _may_be_joint(self, questions: Sequence[Question[Any]]) -> bool:
+        """Whether clients accept a joint sum; and one more sum is prepared, for the case that somebody is missing."""
+        prepared = self._joint and self._next + 1 < self._sums and self._complete
+        return prepared and not any(eased_by_masks(question.verb) for question in questions)
+
+    def _masked(
+        self, exchange: Exchange, plain: Sequence[tuple[str, Packed]], company: tuple[str, ...], joint: bool
+    ) -> tuple[int, Mapping[str, MaskedVector]]:
+        """The number of the next sum, and the clients' vectors; shares are delivered on the way."""
+        index, self._next = self._next, self._next + 1
+        request = MaskedRequest.of(self._id, index, company, plain, joint)
         # Shares also go to members that are not asked for this sum: they help to unmask it.
         parcels = [
             Question("deliver", DeliverRequest(self._id, parcel), (name,)) for name, parcel in self._parcels().items()
         ]
         *kept, masked = exchange([*parcels, Question("masked", request, company)])
         self._delivered |= {name for replies in kept for name in replies}
+        return index, masked
+
+    def _unmasked_total(
+        self, exchange: Exchange, plain: Sequence[tuple[str, Packed]], company: tuple[str, ...], asked: tuple[str, ...]
+    ) -> tuple[list[Vector], tuple[str, ...]]:
+        """The same for a sum from which clients may drop out until it is unmasked."""
+        index, masked = self._masked(exchange, plain, company, joint=False)
         lengths, vectors = _of_one_shape({name: reply for name, reply in masked.items() if not reply.withholds})
         withheld = {number for reply in masked.values() for number in reply.withholds}
         if withheld and len(vectors) < self._needed(asked):
@@ -142,7 +171,7 @@ class ServerSession:
         except TooFewLeft as error:
             error.survivors = survivors
             raise
-        return np.split(total, np.cumsum(lengths)[:-1]), survivors
+        return _parts(total, lengths), survivors
 
     def _unmasked(
         self,
@@ -153,7 +182,7 @@ class ServerSession:
         asked: bytes,
     ) -> Vector:
         """The total without the masks of those that are in it, and of those that dropped out."""
-        total: Vector = np.sum(list(vectors.values()), axis=0, dtype=np.uint64)
+        total = _sum(vectors)
         for name in vectors:
             seed = self._recovered(name, {holder: reply.seeds for holder, reply in revealed.items()})
             total -= self_mask(seed, self._context, asked, len(total))
@@ -204,6 +233,7 @@ class ServerSession:
             self._id,
             {name: keys.sealing for name, keys in self._keys.items()},
             {name: keys.masking for name, keys in self._keys.items()},
+            {name: keys.joint for name, keys in self._keys.items()},
             {name: keys.signature for name, keys in self._keys.items()},
         )
 
@@ -229,3 +259,12 @@ def _of_one_shape(replies: Mapping[str, MaskedVector]) -> tuple[tuple[int, ...],
     common = Counter(shapes.values()).most_common(1)
     lengths = common[0][0] if common else ()
     return lengths, {name: reply.vector for name, reply in replies.items() if shapes[name] == lengths}
+
+
+def _sum(vectors: Mapping[str, Vector]) -> Vector:
+    return np.asarray(np.sum(list(vectors.values()), axis=0, dtype=np.uint64))
+
+
+def _parts(total: Vector, lengths: Sequence[int]) -> list[Vector]:
+    """The total of each question."""
+    return np.split(total, np.cumsum(lengths)[:-1])

@@ -27,11 +27,13 @@ class Session:
     step : the last step that was taken
     sealing : private key to open shares with
     masking : private masking key of each sum that is still to come
+    joint : the same for joint sums, of which nobody ever holds a share; empty if there are none
     seeds : seed of the own mask of each sum that is still to come
     context : digest of the clients and their keys
     names : all clients
     holders : those that hold the shares of this client's secrets
-    public : public keys by client, the sealing key first; after the shares are delivered, of neighbors only
+    public : public keys by client: for sealing, for each sum, for each joint sum; after the shares are delivered, of
+        neighbors only
     held : shares that this client holds, by the client whose secrets they are; both shares of each sum
     index : the current sum, or the next one
     company : clients that were asked for the current sum
@@ -42,6 +44,7 @@ class Session:
     step: str
     sealing: str = ""
     masking: list[str] = field(default_factory=list)
+    joint: list[str] = field(default_factory=list)
     seeds: list[str] = field(default_factory=list)
     context: str = ""
     names: list[str] = field(default_factory=list)
@@ -62,11 +65,15 @@ class Session:
         self._forget_before(index)
         self.step, self.company, self.questions = MASKED, company, [each.hex() for each in questions]
 
-    def use_secrets(self) -> tuple[bytes, bytes]:
-        """Masking key and seed of the current sum, which are forgotten: they serve once."""
-        found = bytes.fromhex(self.masking[self.index]), bytes.fromhex(self.seeds[self.index])
-        self.masking[self.index] = self.seeds[self.index] = ""
-        return found
+    def use_secrets(self, joint: bool) -> tuple[bytes, bytes]:
+        """Masking key and seed of the current sum, which are forgotten: they serve once, for one kind of sum."""
+        found = (self.joint if joint else self.masking)[self.index], self.seeds[self.index]
+        self._forget(self.index)
+        return bytes.fromhex(found[0]), bytes.fromhex(found[1])
+
+    def public_key(self, name: str, joint: bool) -> bytes:
+        """The key of ``name`` with which to agree on a mask of the current sum."""
+        return bytes.fromhex(self.public[name][1 + joint * len(self.masking) + self.index])
 
     def share(self, name: str, of_key: bool) -> bytes:
         """The share that this client holds of a secret of ``name`` for the current sum."""
@@ -80,10 +87,15 @@ class Session:
 
     def _forget_before(self, index: int) -> None:
         for past in range(self.index, min(index, len(self.masking))):
-            self.masking[past] = self.seeds[past] = ""
+            self._forget(past)
         nothing = "00" * BOTH * index
         self.held = {name: nothing + shares[len(nothing) :] for name, shares in self.held.items()}
         self.index = index
+
+    def _forget(self, index: int) -> None:
+        self.masking[index] = self.seeds[index] = ""
+        if self.joint:
+            self.joint[index] = ""
 
     def keep(self, memory: Memory) -> None:
         memory.remember(OPEN_SESSION, {"session": as_bytes(json.dumps(vars(self)).encode())})

@@ -24,9 +24,10 @@ class KeysRequest(Request["PublicKeys"]):
 
     session: Annotated[str, "identifies this secure aggregation"]
     sums: Annotated[int, "number of sums to prepare"]
+    joint: Annotated[bool, "whether each of them may also be a joint one, which needs every client"] = False
 
     def check(self) -> None:
-        self.require(self.session, "needs a session")
+        self.require(self.session and type(self.joint) is bool, "needs a session, joint or not")
         self.require(type(self.sums) is int and 1 <= self.sums <= MOST_SUMS, f"prepares 1 to {MOST_SUMS} sums")
 
 
@@ -36,11 +37,13 @@ class PublicKeys(Message):
 
     sealing: Annotated[Bytes, "(32,) uint8: public key to seal shares for this client"]
     masking: Annotated[Bytes, "(s, 32) uint8: for each sum, the public key to agree on masks with it"]
+    joint: Annotated[Bytes, "(s or 0, 32) uint8: for each sum, the public key to agree on masks if it is a joint one"]
     signature: Annotated[Bytes, "(n,) uint8: signature of all of them by its long-term key, empty if it has none"]
 
     def check(self) -> None:
         self.require_array("sealing", np.uint8, (KEY,))
         self.require_array("masking", np.uint8, (None, KEY))
+        self.require_array("joint", np.uint8, (None, KEY))
         self.require_array("signature", np.uint8, (None,))
         self.require(len(self.signature) <= MOST_SIGNATURE, "signature is too long")
 
@@ -52,12 +55,13 @@ def answer(client: ClientView, request: KeysRequest) -> PublicKeys:
 
 
 def faults(request: KeysRequest, reply: PublicKeys) -> str | None:
-    return None if len(reply.masking) == request.sums else SHAPE
+    fits = len(reply.masking) == request.sums and len(reply.joint) == request.joint * request.sums
+    return None if fits else SHAPE
 
 
 def most_bytes(request: KeysRequest) -> int:
-    """288 bytes, and 32 for each sum."""
-    return KEY * (1 + request.sums) + MOST_SIGNATURE
+    """288 bytes, and 32 for each sum, 64 if it may be a joint one."""
+    return KEY * (1 + (1 + request.joint) * request.sums) + MOST_SIGNATURE
 
 
 VERB = Verb(

@@ -39,8 +39,12 @@ class MaskedRequest(Request["MaskedVector"]):
     verbs: Annotated[tuple[str, ...], "the verbs whose replies are summed"]
     arrays: Annotated[Named, "arrays of those verbs' requests, as NUMBER/NAME"]
     scalars: Annotated[tuple[str, ...], "scalars of those requests, each as JSON"]
+    joint: Annotated[bool, "whether the total needs the vector of every client; if not, dropouts can be unmasked"] = (
+        False
+    )
 
     def check(self) -> None:
+        self.require(type(self.joint) is bool, "joint must be true or false")
         self.require(type(self.index) is int and 0 <= self.index < MOST_SUMS, "no such sum")
         self.require(len(set(self.company)) == len(self.company), "clients must be named once")
         self.require(self.verbs and len(self.verbs) == len(self.scalars), "needs a verb for each request")
@@ -49,7 +53,12 @@ class MaskedRequest(Request["MaskedVector"]):
 
     @classmethod
     def of(
-        cls, session: str, index: int, company: tuple[str, ...], questions: Sequence[tuple[str, Packed]]
+        cls,
+        session: str,
+        index: int,
+        company: tuple[str, ...],
+        questions: Sequence[tuple[str, Packed]],
+        joint: bool = False,
     ) -> MaskedRequest:
         """The request that asks these questions, each a verb and a packed request."""
         arrays = {
@@ -58,7 +67,7 @@ class MaskedRequest(Request["MaskedVector"]):
             for name, array in parts.items()
         }
         verbs, scalars = tuple(verb for verb, _ in questions), tuple(packed[1] for _, packed in questions)
-        return cls(session, index, company, verbs, arrays, scalars)
+        return cls(session, index, company, verbs, arrays, scalars, joint)
 
     def questions(self) -> list[tuple[str, Packed]]:
         """The verb and the packed request of each question."""

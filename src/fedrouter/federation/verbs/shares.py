@@ -25,13 +25,17 @@ class SharesRequest(Request["SealedShares"]):
     session: Annotated[str, "identifies this secure aggregation"]
     sealing: Annotated[Named, "(32,) uint8 arrays by client: public keys to seal shares with"]
     masking: Annotated[Named, "(s, 32) uint8 arrays by client: public keys to agree on masks with, one for each sum"]
+    joint: Annotated[Named, "(s or 0, 32) uint8 arrays by client: the same for joint sums"]
     signatures: Annotated[Named, "uint8 arrays by client: signatures of these keys"]
 
     def check(self) -> None:
         self.require(self.sealing, "needs clients")
-        self.require(set(self.sealing) == set(self.masking) == set(self.signatures), "needs all keys of every client")
+        parts = (self.masking, self.joint, self.signatures)
+        self.require(all(set(part) == set(self.sealing) for part in parts), "needs all keys of every client")
         self.require(are_bytes(self.sealing, (KEY,)) and are_bytes(self.signatures, (None,)), "keys must be bytes")
         self.require(are_bytes(self.masking, (self.sums, KEY)), "each client needs one masking key for each sum")
+        prepared = any(are_bytes(self.joint, (number, KEY)) for number in (0, self.sums))
+        self.require(prepared, "each client needs one key for each joint sum, or none does")
 
     @property
     def sums(self) -> int:
