@@ -24,6 +24,7 @@ from fedrouter.federation.verbs.verb import (
     UpdateSteps,
     Verb,
     Winsorize,
+    Withheld,
 )
 
 TARGET = Path(__file__).parents[1] / "docs" / "messages.md"
@@ -46,6 +47,9 @@ How to read an entry:
   noise is calibrated to it, and each answer is charged to the client's privacy budget.
 - **Secure sums** hide a client's reply in the total of at least three clients. A client can refuse to send such a reply
   in any other way.
+- **Withheld** is what a reply with nothing in it travels as: some 50 bytes, among them the rule by which that is so
+  (`cell`, `say`, `step`; `rows` from a client without minimum group sizes; `noise`). It does not tell few rows from
+  none. Under secure sums, zeros travel under masks, so that nobody sees that a client sends nothing.
 - **Largest reply** is the most that a server accepts, in bytes of arrays, besides up to {SCALAR_BYTES:,} bytes of
   scalars. K is the number of centres, M of models, d the width of embeddings, r the number of features, J the number of
   routers, n the number of clients.
@@ -86,6 +90,7 @@ def entry(verb: Verb[Any, Any]) -> list[str]:
         f"- **Minimum group sizes**: {disclosure(verb)}",
         f"- **Differential privacy**: {noise(verb)}",
         f"- **Secure sums**: {secure_sum(verb)}",
+        f"- **Withheld**: {withheld(verb)}",
         f"- **Largest reply**: {largest(verb)}",
         f"- **Compared between clients**: {embeddings(verb)}",
         f"- **Robust aggregation**: {robust(verb)}",
@@ -137,6 +142,12 @@ def secure_sum(verb: Verb[Any, Any]) -> str:
     if isinstance(verb.secure_sum, SecureSum):
         return "yes; only the total of all clients is visible."
     return f"no: {verb.secure_sum.reason}."
+
+
+def withheld(verb: Verb[Any, Any]) -> str:
+    if isinstance(verb.withheld, Withheld):
+        return "its scalars, and which rule leaves nothing to send."
+    return f"never: {verb.withheld.reason}."
 
 
 def largest(verb: Verb[Any, Any]) -> str:

@@ -38,7 +38,7 @@ class LocalFederation(Federation):
         request = asked.request.unpack(payload.pack())
         names = sorted(self.clients() if to is None else to)
         packed = {name: self._clients[name].answer(verb, request).pack() for name in names}
-        return {name: cast(Reply, asked.reply.unpack(reply)) for name, reply in packed.items()}
+        return {name: cast(Reply, asked.read(request, reply)) for name, reply in packed.items()}
 
 
 def single_owner(name: str, rows: Evaluations) -> LocalFederation:

@@ -28,6 +28,8 @@ from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
+    NO_ROWS,
+    NOISE,
     MinimumSizes,
     NoisyMechanism,
     NoisySums,
@@ -185,8 +187,9 @@ class Client:
         try:
             if self.privacy.differential_privacy and self.accountant:
                 reply = self._noisy_reply(asked, request, self.privacy.differential_privacy, self.accountant)
+                rule = NOISE
             else:
-                reply = self._exact_reply(asked, request, hidden, relaxed)
+                reply, rule = self._exact_reply(asked, request, hidden, relaxed)
         except OverflowError:
             raise BadInput(
                 f"client {self.name}: embeddings with values this large cannot be summed exactly; normalize them to "
@@ -197,6 +200,7 @@ class Client:
         if isinstance(reply, Centroids) and self._identity:
             reply = signed(request, reply, self.name, self._identity)
         if not hidden:
+            reply = asked.as_sent(reply, rule)
             self._memory.sent(verb, reply, self.accountant.report() if self.accountant else "")
         return reply
 
@@ -209,10 +213,13 @@ class Client:
         sizes = self.privacy.minimum_sizes
         return DisclosureControl(sizes, self._memory) if sizes and not self.privacy.differential_privacy else None
 
-    def _exact_reply(self, verb: Verb[Any, Any], request: Message, hidden: bool, relaxed: bool) -> Message:
-        """The answer without noise; it must have applied the minimum group sizes that its verb states."""
+    def _exact_reply(self, verb: Verb[Any, Any], request: Message, hidden: bool, relaxed: bool) -> tuple[Message, str]:
+        """The answer without noise, and the rule that applies if there is nothing in it.
+
+        It must have applied the minimum group sizes that its verb states.
+        """
         if isinstance(verb.disclosure, NoRows):
-            return self._answer_without_rows(verb, request)
+            return self._answer_without_rows(verb, request), NO_ROWS
         assert isinstance(verb.disclosure, MinimumSizes)
         control = self._control()
         rows = PrivateRows(self.name, self._evaluations, control, relaxed, masked=hidden)
@@ -220,7 +227,7 @@ class Client:
         forgotten = [size for size in verb.disclosure.sizes if control and size not in control.applied]
         if forgotten:
             raise Refused(f"{verb.name}: its answer did not apply the minimum group size it states: {forgotten[0]}")
-        return reply
+        return reply, control.emptied_by if control else NO_ROWS
 
     def _noisy_reply(
         self, verb: Verb[Any, Any], request: Message, noise: DifferentialPrivacy, accountant: PrivacyAccountant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, Generic, Self, TypeVar, get_type_hints
 
@@ -18,6 +18,8 @@ from fedrouter.routers.mlp import CostScale, Weights
 
 WIRE_FORMAT = 4
 """Version of what travels between coordinator and clients; raised whenever a message changes its form or meaning."""
+WITHHELD = "withheld"
+"""The scalar that a reply without its arrays has instead: the rule by which there is nothing to send."""
 Packed = tuple[dict[str, npt.NDArray[Any]], str]
 """A message as it is sent: named arrays, and its scalars as JSON. Read it, never change it."""
 Named = Mapping[str, npt.NDArray[Any]]
@@ -86,6 +88,17 @@ class Message:
         message.__dict__["_packed"] = packed  # as it came: packing it again would give the same
         return message
 
+    def withhold(self, rule: str) -> Self:
+        """The same message, which travels without its arrays: there is nothing in them, and the receiver knows them."""
+        copy = replace(self)
+        copy.__dict__["_packed"] = ({}, json.dumps({**json.loads(self.pack()[1]), WITHHELD: rule}))
+        return copy
+
+    @property
+    def withheld_by(self) -> str:
+        """The rule by which there is nothing in this message; empty if there is something."""
+        return withheld_by(self.pack())
+
     @property
     def size(self) -> int:
         """Number of bytes in arrays and scalars."""
@@ -113,6 +126,17 @@ class Message:
     def require_weights(self, weights: Weights) -> None:
         fits = all(array.dtype == np.float32 and np.isfinite(array).all() for array in weights.values())
         self.require(weights and fits, "weights must be finite float32 arrays")
+
+
+def withheld_by(packed: Packed) -> str:
+    """The rule by which a message travels without its arrays; empty if it does not."""
+    if WITHHELD not in packed[1]:
+        return ""
+    try:
+        rule = json.loads(packed[1]).get(WITHHELD, "")
+    except (AttributeError, ValueError):
+        return ""
+    return rule if isinstance(rule, str) else ""
 
 
 Reply = TypeVar("Reply", bound=Message)

@@ -20,6 +20,7 @@ from fedrouter.federation.verbs.verb import (
     RobustTreatment,
     SecureSum,
     Verb,
+    Withheld,
     Without,
 )
 
@@ -80,6 +81,9 @@ VERB = Verb(
         lambda request: len(request.models),
         lambda request, reply, clients: flatten(reply.count),
         lambda request, vector, clients: Use(*unflatten(vector, (len(request.models),))),
+    ),
+    withheld=Withheld(
+        lambda reply: not reply.count.any(), lambda request: Use(np.zeros(len(request.models), np.int64))
     ),
     faults=faults,
     most_bytes=most_bytes,

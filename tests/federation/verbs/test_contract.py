@@ -56,7 +56,7 @@ def session():
             return replies
 
     members = Recorder(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(4))
-    Secure(Checked(members)).ask("cost_scale", REQUESTS["cost_scale"])
+    Secure(Checked(members), joint=False).ask("cost_scale", REQUESTS["cost_scale"])
     seen["agree"] = (AgreeRequest("a session", 0, ("a", "b"), ("a", "b")), {"a": Agreement(np.ones(96, np.uint8))})
     return seen
 

@@ -164,8 +164,11 @@ def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:
     import numpy as np
 
     from fedrouter.exact import ExactSums
+    from fedrouter.federation.message import withheld_by
     from fedrouter.federation.verbs.registry import verb_named
 
+    if withheld_by(packed):  # there was nothing in its arrays, and they were not sent
+        return
     message = verb_named(verb).reply.unpack(packed)
     for part in fields(message):
         value = getattr(message, part.name)

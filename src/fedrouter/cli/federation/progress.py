@@ -44,6 +44,8 @@ class ShownProgress:
             self.voice.warn(f"Left out, because only one client has evaluations of it: {named}; --models includes it")
         elif line["event"] == "dropped":
             self.voice.warn(f"{plain(line['client'])} is left out of {plain(line['verb'])}: {plain(line['reason'])}")
+        elif line["event"] == "withheld":
+            self.voice.say(f"{plain(line['client'])} withholds {plain(line['verb'])}: {plain(line['reason'])}")
         elif line["event"] == "connection":
             self.voice.warn(f"the coordinator {'is back' if line['connected'] else 'does not answer; waiting for it'}")
         elif line["event"] == "exchange":

@@ -53,7 +53,7 @@ def perform(
     if (folder / RESULT).exists():
         return dict(json.loads((folder / RESULT).read_bytes()))
     transcript = Transcript(sign=sign)
-    checked: Federation = Quorum(Checked(federation, rejected), job.quorum)
+    checked: Federation = Quorum(Checked(federation, rejected, log.withheld), job.quorum)
     reused = None
     if centroids and job.operation == "learn":
         checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids, _signatures(keys))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.federation.federation import Progress
+from fedrouter.federation.verbs.verb import RULES
 from fedrouter.files import append_to
 
 FILE = "progress.jsonl"
@@ -30,6 +31,7 @@ class ProgressLog:
         self._written = {(line["stage"], line["step"]) for line in Tail(folder).lines() if line["event"] == "step"}
         self._missing: dict[str, dict[str, str]] = {}
         self._reused = False
+        self._withheld: set[tuple[str, str, str]] = set()
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
@@ -42,6 +44,12 @@ class ProgressLog:
         """Record a client whose reply is missing or invalid, at once and with the step that it belongs to."""
         self._missing.setdefault(client, {})[verb] = reason
         self.write("dropped", client=client, verb=verb, reason=reason)
+
+    def withheld(self, client: str, verb: str, rule: str) -> None:
+        """Record, once, that a client's replies have nothing in them, and the rule that it names for that."""
+        if (client, verb, rule) not in self._withheld:
+            self._withheld.add((client, verb, rule))
+            self.write("withheld", client=client, verb=verb, rule=rule, reason=RULES.get(rule, rule))
 
     def kept_centroids(self, clients: Sequence[str]) -> None:
         """Record, once, that the centroids of an earlier run are used, and whose they are."""

@@ -126,7 +126,7 @@ class FlowerFederation(Middleware):
                 self._drop(name, [question], refusal(part.error))
                 continue
             try:
-                found[name] = verb_named(question.verb).reply.unpack(part.packed)
+                found[name] = verb_named(question.verb).read(question.request, part.packed)
             except BadMessage as error:
                 self._drop(name, [question], str(error))
             except Exception as error:

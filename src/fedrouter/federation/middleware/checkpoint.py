@@ -71,7 +71,7 @@ class Checkpointed(Middleware):
         """The replies that are recorded for the question of this number; None if there are none."""
         path = self._path(index, question.verb)
         self._refuse_other(path)
-        return read_replies(path, question.verb, _digest(question, to))
+        return read_replies(path, question, _digest(question, to))
 
     def _path(self, index: int, verb: str) -> Path:
         return self._folder / f"{index:05}-{verb}{ENDING}"
@@ -118,8 +118,8 @@ def pack_replies(verb: str, wanted: str, replies: Mapping[str, Message]) -> byte
     return save(arrays, {"verb": verb, "request": wanted, "replies": json.dumps(scalars)})
 
 
-def read_replies(path: Path, verb: str, wanted: str) -> dict[str, Message] | None:
-    """The recorded replies to a request; None if there are none, or if the file cannot be read."""
+def read_replies(path: Path, question: Question[Any], wanted: str) -> dict[str, Message] | None:
+    """The recorded replies to a question; None if there are none, or if the file cannot be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -136,7 +136,7 @@ def read_replies(path: Path, verb: str, wanted: str) -> dict[str, Message] | Non
     for index, (name, text) in enumerate(scalars.items()):
         mine = {key.partition("/")[2]: array for key, array in arrays.items() if key.partition("/")[0] == str(index)}
         try:
-            replies[name] = verb_named(verb).reply.unpack((mine, text))
+            replies[name] = verb_named(question.verb).read(question.request, (mine, text))
         except BadMessage:
             return None
     return replies

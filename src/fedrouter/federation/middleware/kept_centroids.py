@@ -62,7 +62,7 @@ class KeptCentroids(Middleware):
     def _kept(self, question: Question[Any], to: Sequence[str] | None) -> Mapping[str, Any] | None:
         if self.fresh or not self._concerns(question):
             return None
-        replies: Mapping[str, Any] | None = read_replies(self._path(question), VERB, self._digest(question))
+        replies: Mapping[str, Any] | None = read_replies(self._path(question), question, self._digest(question))
         recipients = question.to or to or self.clients()
         if replies is not None and self.signed:
             replies = self._signed_now(question, replies, recipients)

@@ -21,7 +21,7 @@ from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import ShowsEmbeddings
 
 Report = Callable[[str, str, str], None]
-"""Called with each reply that is dropped: client, verb, reason."""
+"""Called with each reply that is dropped, or withheld: client, verb, reason."""
 SCALAR_BYTES = 4096
 """Bytes allowed for a reply's scalars, besides its arrays."""
 UNIT = 1.001
@@ -81,10 +81,14 @@ def odd_ones_out(verb: str, replies: Mapping[str, Message]) -> dict[str, str]:
 
 @dataclass
 class Checked(Middleware):
-    """A federation that passes on only valid replies; ``dropped`` counts the others by client, verb and reason."""
+    """A federation that passes on only valid replies; ``dropped`` counts the others by client, verb and reason.
+
+    ``withheld`` is called with each valid reply that has nothing in it, and with the rule that the client names.
+    """
 
     federation: Federation
     report: Report = ignore
+    withheld: Report = ignore
     dropped: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def clients(self) -> Sequence[str]:
@@ -98,6 +102,9 @@ class Checked(Middleware):
         verb, replies = question.verb, dict(answered)
         self._drop(verb, replies, {name: fault(verb, question.request, reply) for name, reply in replies.items()})
         self._drop(verb, replies, odd_ones_out(verb, replies))
+        for name, reply in replies.items():
+            if reply.withheld_by:
+                self.withheld(name, verb, reply.withheld_by)
         return replies
 
     def _drop(self, verb: str, replies: dict[str, Message], reasons: Mapping[str, str | None]) -> None:

@@ -33,12 +33,14 @@ class DisclosureControl:
     """Decides what may leave, given the minimum group ``sizes`` and, from ``memory``, what has left before.
 
     ``applied`` collects which of the sizes (``cluster``, ``cell``, ``say``) were applied: a client compares them with
-    those that its verb states.
+    those that its verb states. ``emptied_by`` is the size by which there is nothing left to send, if there is: the
+    minimum size of a cell, unless there were enough queries for that. So it does not tell few rows from none.
     """
 
     def __init__(self, sizes: MinimumGroupSizes, memory: Memory) -> None:
         self.sizes = sizes
         self.applied: set[str] = set()
+        self.emptied_by = "cell"
         self._memory = memory
 
     def admitted(self, rows: Evaluations) -> Evaluations:
@@ -97,6 +99,8 @@ class DisclosureControl:
             allowed &= self._apart(keys, group, held, allowed, least, earlier)
         if jointly and self.sizes.say < 1:
             allowed &= self._jointly(keys, group, held, allowed, before)
+        if kind != "sums" and not allowed.any():
+            self._emptied_by_say(keys)
         sent = allowed[group]
         now = {"keys": keys[sent], "group": group[sent], "content": held[sent]}
         name = f"{kind}/{hashlib.sha256(b''.join(part.tobytes() for part in now.values())).hexdigest()}"
@@ -241,7 +245,13 @@ class DisclosureControl:
             return np.arange(len(columns))
         parts = [np.flatnonzero(group == one) for one in np.unique(group)]
         kept = [part[heard_evenly(columns[part], query[part], most)] for part in parts]
+        if not any(map(len, kept)):
+            self._emptied_by_say(query)
         return np.sort(np.concatenate([np.zeros(0, np.int64), *kept]))
+
+    def _emptied_by_say(self, keys: Keys) -> None:
+        if len(np.unique(keys)) >= self.sizes.cell:
+            self.emptied_by = "say"
 
     def enough(self, rows: Evaluations) -> bool:
         """Whether these rows together have enough queries."""

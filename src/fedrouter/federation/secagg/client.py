@@ -123,8 +123,8 @@ class SecureAggregationClient:
         if self._identity:
             keys = (sealing_public, masking_public, joint_public)
             signature = self._identity.sign(*_signed_keys(request.session, self._name, *keys))
-        private = ([key.hex() for key, _ in each] for each in (masking, joint))
-        Session(request.session, KEYS, sealing.hex(), *private).keep(self._memory)
+        own, own_joint = ([key.hex() for key, _ in each] for each in (masking, joint))
+        Session(request.session, KEYS, sealing.hex(), own, own_joint).keep(self._memory)
         return PublicKeys(
             as_bytes(sealing_public),
             as_bytes(masking_public).reshape(-1, KEY),

@@ -11,7 +11,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
-from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,7 @@ VERB = Verb(
     disclosure=NoRows("signs names that the server sent"),
     differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
+    withheld=AlwaysSent("says nothing about rows"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("a signature only"),

@@ -20,6 +20,7 @@ from fedrouter.federation.robust.caps import fewer
 from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
+    AlwaysSent,
     Cap,
     MinimumSizes,
     NoisyMechanism,
@@ -176,6 +177,7 @@ VERB = Verb(
         noisy_answer,
     ),
     secure_sum=NotASum("centroids of different clients are different points, not parts of a sum"),
+    withheld=AlwaysSent("no centroids are a few bytes, and clients sign them"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=ShowsEmbeddings(_width, _length),

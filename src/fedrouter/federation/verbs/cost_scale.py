@@ -29,6 +29,7 @@ from fedrouter.federation.verbs.verb import (
     ShowsEmbeddings,
     Verb,
     Winsorize,
+    Withheld,
     Without,
 )
 from fedrouter.routers.mlp import log_cost
@@ -109,6 +110,10 @@ def from_vector(request: CostScaleRequest, vector: Vector, clients: int) -> LogC
     return LogCostSums(count, exact_sums(total), exact_sums(squares), width)
 
 
+def nothing(request: CostScaleRequest) -> LogCostSums:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: CostScaleRequest, reply: LogCostSums) -> str | None:
     if len(reply.count) != len(request.models) or not whole_number(reply.dimension, 1, MOST_WIDTH):
         return SHAPE
@@ -161,6 +166,7 @@ VERB = Verb(
         "1 for each part, by model: the count; log cost and its square, scaled to [-1, 1]", noisy_parts, noisy_reply
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.count.any(), nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=ShowsEmbeddings(_width, _no_length),

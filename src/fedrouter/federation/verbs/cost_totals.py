@@ -30,6 +30,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     Verb,
     Winsorize,
+    Withheld,
     Without,
 )
 from fedrouter.routers.mlp import CostScale, MLPRouter, Weights
@@ -104,6 +105,10 @@ def from_vector(request: CostTotalsRequest, vector: Vector, clients: int) -> Cos
     return CostTotals(*map(exact_sums, unflatten(vector, *[(len(request.models), 2)] * 2)))
 
 
+def nothing(request: CostTotalsRequest) -> CostTotals:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: CostTotalsRequest, reply: CostTotals) -> str | None:
     if not reply.observed.shape == reply.predicted.shape == (len(request.models),):
         return SHAPE
@@ -162,6 +167,7 @@ VERB = Verb(
         noisy_reply,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.predicted.limbs.any(), nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums of dollars"),

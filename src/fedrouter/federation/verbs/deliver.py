@@ -9,7 +9,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import are_bytes
-from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,7 @@ VERB = Verb(
     disclosure=NoRows("keeps what other clients encrypted for it"),
     differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
+    withheld=AlwaysSent("says nothing about rows"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("a number of clients only"),

@@ -11,7 +11,15 @@ from fedrouter.errors import Refused
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import WIRE_FORMAT, Message, Request
 from fedrouter.federation.plausibility import MOST_MODELS, MOST_NAME, MOST_WIDTH, SHAPE, fits_name, whole_number
-from fedrouter.federation.verbs.verb import HidesEmbeddings, MinimumSizes, NoNoiseNeeded, NoRobust, NotASum, Verb
+from fedrouter.federation.verbs.verb import (
+    AlwaysSent,
+    HidesEmbeddings,
+    MinimumSizes,
+    NoNoiseNeeded,
+    NoRobust,
+    NotASum,
+    Verb,
+)
 
 MOST_WORDS = 65_536
 """Maximum number of bytes in the names of a reply."""
@@ -104,6 +112,7 @@ VERB = Verb(
     disclosure=MinimumSizes(("cell",), "a model is named only if enough different queries were asked of it"),
     differential_privacy=NoNoiseNeeded("the models are those that the client declares, not those in its rows"),
     secure_sum=NotASum("names do not add up"),
+    withheld=AlwaysSent("says who the client is"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("who may take part is decided from the stated width before anything is learned"),

@@ -16,6 +16,7 @@ from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import MOST_SUMS
 from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.federation.verbs.verb import (
+    AlwaysSent,
     HidesEmbeddings,
     NoNoiseNeeded,
     NoRobust,
@@ -150,6 +151,7 @@ VERB = Verb(
     ),
     differential_privacy=NoNoiseNeeded("the verb inside adds its own noise before the masks"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
+    withheld=AlwaysSent("a reply under masks must not tell whether there is anything in it"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("masked numbers only"),

@@ -30,6 +30,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     Verb,
     Winsorize,
+    Withheld,
     Without,
 )
 from fedrouter.routers.features import feature_map
@@ -144,6 +145,10 @@ def from_vector(request: MomentsRequest, vector: Vector, clients: int) -> ModelM
     return ModelMoments(count, *map(exact_sums, limbs))
 
 
+def nothing(request: MomentsRequest) -> ModelMoments:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: MomentsRequest, reply: ModelMoments) -> str | None:
     """Features together with accuracy or cost have a Gram matrix, and no Gram matrix has an eigenvalue below zero."""
     models, width = len(request.models), feature_map(request.features).width
@@ -226,6 +231,7 @@ VERB = Verb(
         noisy_reply,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.count.any(), nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("the number of features is the request's"),

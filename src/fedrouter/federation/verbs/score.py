@@ -29,6 +29,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     Verb,
     Winsorize,
+    Withheld,
     Without,
 )
 from fedrouter.routers.blend import unpack_routers
@@ -118,6 +119,10 @@ def from_vector(request: ScoreRequest, vector: Vector, clients: int) -> Scores:
     return Scores(int(count[0]), exact_sums(gram))
 
 
+def nothing(request: ScoreRequest) -> Scores:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: ScoreRequest, reply: Scores) -> str | None:
     size = len(request.families)
     if reply.gram.shape != (size, size):
@@ -173,6 +178,7 @@ VERB = Verb(
         noisy_reply,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.count, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums of errors"),

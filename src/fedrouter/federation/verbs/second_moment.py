@@ -26,6 +26,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     ShowsEmbeddings,
     Verb,
+    Withheld,
     Without,
 )
 from fedrouter.routers.linear import symmetric
@@ -55,7 +56,7 @@ class SecondMoment(Message):
 
     @property
     def withheld(self) -> bool:
-        """Whether the client has too few queries to send anything: it says so, instead of megabytes of zeros."""
+        """Whether there is nothing in it: the request does not name d, so the sums have no length then."""
         return not self.total.shape[0]
 
 
@@ -98,6 +99,10 @@ def to_vector(request: SecondMomentRequest, reply: SecondMoment, clients: int) -
 def from_vector(request: SecondMomentRequest, vector: Vector, clients: int) -> SecondMoment:
     count, total = unflatten(vector, (1,), (len(vector) // 2, 2))
     return SecondMoment(int(count[0]), exact_sums(total))
+
+
+def nothing(request: SecondMomentRequest) -> SecondMoment:
+    return SecondMoment(0, ExactSums.zeros((0,)))
 
 
 def faults(request: SecondMomentRequest, reply: SecondMoment) -> str | None:
@@ -160,6 +165,7 @@ VERB = Verb(
         noisy_reply,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: reply.withheld, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=ShowsEmbeddings(_width, _length),

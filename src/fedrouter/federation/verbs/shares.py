@@ -12,7 +12,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import BOTH, KEY, OVERHEAD, Bytes, are_bytes
-from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 LEAST_HOLDERS = 3
 """Minimum number of holders of a secret: with fewer, one or two clients could withhold everyone's total."""
@@ -83,6 +83,7 @@ VERB = Verb(
     disclosure=NoRows("secrets are random"),
     differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
+    withheld=AlwaysSent("says nothing about rows"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("encrypted shares only"),

@@ -28,6 +28,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     Verb,
     Winsorize,
+    Withheld,
     Without,
 )
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, nearest_centre
@@ -157,6 +158,10 @@ def from_vector(request: StatisticsRequest, vector: Vector, clients: int) -> Cel
     return CellStatistics.of(CellSums(count, *map(exact_sums, limbs)))
 
 
+def nothing(request: StatisticsRequest) -> CellStatistics:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: StatisticsRequest, reply: CellStatistics) -> str | None:
     if len(reply.cell) and reply.cell[-1] >= request.shape[0] * request.shape[1]:
         return SHAPE
@@ -226,6 +231,7 @@ VERB = Verb(
         noisy_reply,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not len(reply.cell), nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums by cell do not depend on the width or length of embeddings"),

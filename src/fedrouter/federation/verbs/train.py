@@ -29,6 +29,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     UpdateSteps,
     Verb,
+    Withheld,
     Without,
 )
 from fedrouter.routers.mlp import HEADS, CostScale, Weights, outputs
@@ -103,7 +104,7 @@ def answer(client: ClientView, request: TrainRequest) -> Update:
     if control:
         rows = _carried(request, rows, control)
     if not len(rows):
-        return Update(request.returned_weights(), 0, 0.0)
+        return nothing(request)
     trained = _rows(request, rows, rows.cost)
     from fedrouter.federation.local_training import train  # torch
 
@@ -140,9 +141,9 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
     out.
     """
     control.applied.add("step")
-    nothing = rows.take(np.zeros(0, np.int64))
+    none = rows.take(np.zeros(0, np.int64))
     if not control.enough(rows):
-        return nothing
+        return none
     weights = with_shared(request.weights) if request.shared_step else request.weights
 
     def carriers(some: Evaluations) -> Carriers:
@@ -152,10 +153,13 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
     if (found.heads < MORE_THAN_ONE).any():
         rows = rows.take(np.flatnonzero(found.heads[rows.model] >= MORE_THAN_ONE))
         if not len(rows) or not control.enough(rows):
-            return nothing
+            return none
         found = carriers(rows)
     moved = (found.units >= MORE_THAN_ONE).all() and (found.heads >= MORE_THAN_ONE).all()
-    return rows if moved and found.whole >= control.sizes.step else nothing
+    if moved and found.whole >= control.sizes.step:
+        return rows
+    control.emptied_by = "step"
+    return none
 
 
 def noisy_answer(rows: NoisyRows, request: TrainRequest) -> Update:
@@ -191,6 +195,10 @@ def from_vector(request: TrainRequest, vector: Vector, clients: int) -> Update:
     means = [np.ldexp(part.astype(np.float64), -WEIGHT_BITS) / total for part in (*sums, loss)]
     weights = {name: mean.astype(np.float32) for name, mean in zip(like, means[:-1], strict=True)}
     return Update(weights, total, float(means[-1][0]))
+
+
+def nothing(request: TrainRequest) -> Update:
+    return Update(request.returned_weights(), 0, 0.0)
 
 
 def faults(request: TrainRequest, reply: Update) -> str | None:
@@ -238,6 +246,7 @@ VERB = Verb(
         noisy_answer,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("the first layer's shape is the request's"),

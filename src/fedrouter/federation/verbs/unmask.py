@@ -9,7 +9,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import SHARE, are_bytes
-from fedrouter.federation.verbs.verb import HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,7 @@ VERB = Verb(
     disclosure=NoRows("reveals shares of random secrets; one of two for each client and sum, once"),
     differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
+    withheld=AlwaysSent("says nothing about rows"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("shares only"),

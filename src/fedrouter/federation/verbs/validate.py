@@ -29,6 +29,7 @@ from fedrouter.federation.verbs.verb import (
     SecureSum,
     Verb,
     Winsorize,
+    Withheld,
     Without,
 )
 from fedrouter.routers.mlp import CostScale, MLPRouter, Weights
@@ -105,6 +106,10 @@ def from_vector(request: ValidateRequest, vector: Vector, clients: int) -> HeldO
     return HeldOutErrors(int(rows[0]), exact_sums(squares))
 
 
+def nothing(request: ValidateRequest) -> HeldOutErrors:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: ValidateRequest, reply: HeldOutErrors) -> str | None:
     return None if whole_number(reply.rows, 0, MOST_ROWS) else TOO_MANY
 
@@ -148,6 +153,7 @@ VERB = Verb(
         "1 for each part: the count, and the squared error, scaled to [-1, 1]", noisy_parts, noisy_reply
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("one sum of errors"),

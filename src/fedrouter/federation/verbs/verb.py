@@ -6,16 +6,17 @@ it protects the rows, whether it adds up, what makes a reply invalid and how lar
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
-from fedrouter.errors import BadInput
+from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Floats
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.mechanism import Part
 from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.message import Message, Request
+from fedrouter.federation.message import WITHHELD, Message, Packed, Request, withheld_by
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.routers.mlp import Weights
@@ -125,6 +126,40 @@ class NotASum:
     reason: str
 
 
+# --- Withheld replies -----------------------------------------------------------------------------------------------
+
+NO_ROWS, NOISE = "rows", "noise"
+RULES = {
+    "cell": "too few different queries",
+    "say": "single queries would have too much say",
+    "step": "too few queries would carry the training",
+    NO_ROWS: "no evaluations",
+    NOISE: "nothing is left after noise",
+}
+"""Why there is nothing to send: a minimum group size, or another reason, in words."""
+
+
+@dataclass(frozen=True)
+class Withheld(Generic[Asked, Answered]):
+    """A reply with nothing in it travels as its scalars and the rule that withholds the rest.
+
+    Parameters
+    ----------
+    says_nothing : whether there is nothing in a reply
+    nothing : a reply with nothing in it, from which the server gets the arrays
+    """
+
+    says_nothing: Callable[[Answered], bool]
+    nothing: Callable[[Asked], Answered]
+
+
+@dataclass(frozen=True)
+class AlwaysSent:
+    """Every reply travels as it is."""
+
+    reason: str
+
+
 # --- Comparison of clients ------------------------------------------------------------------------------------------
 
 
@@ -212,6 +247,7 @@ class Verb(Generic[Asked, Answered]):
     disclosure : the minimum group sizes that the answer applies
     differential_privacy : the answer with noise
     secure_sum : how replies flatten to vectors that secure aggregation can add
+    withheld : how a reply with nothing in it travels, where it is not under masks
     faults : what is wrong with a reply to a request, as a short phrase without anything of the reply; or None
     most_bytes : the maximum number of bytes in a reply's arrays, or text if it has none, given the request
     embeddings : what the reply shows of the client's embeddings
@@ -229,16 +265,37 @@ class Verb(Generic[Asked, Answered]):
         NoisySums[Asked, Answered] | NoisyMechanism[Asked, Answered] | NoNoiseNeeded | RefusedUnderNoise
     )
     secure_sum: SecureSum[Asked, Answered] | NotASum
+    withheld: Withheld[Asked, Answered] | AlwaysSent
     faults: Callable[[Asked, Answered], str | None]
     most_bytes: Callable[[Asked], int]
     embeddings: ShowsEmbeddings[Answered] | HidesEmbeddings
     robust: RobustTreatment[Asked, Answered] | NoRobust
+
+    def as_sent(self, reply: Answered, rule: str) -> Answered:
+        """The reply as it is sent: one with nothing in it without its arrays, with the rule that withholds them."""
+        if isinstance(self.withheld, Withheld) and self.withheld.says_nothing(reply):
+            return reply.withhold(rule)
+        return reply
+
+    def read(self, request: Asked, packed: Packed) -> Answered:
+        """The reply to a request from its packed form; raises BadMessage if it is none."""
+        rule = withheld_by(packed)
+        if not rule:
+            return self.reply.unpack(packed)
+        if packed[0] or not isinstance(self.withheld, Withheld) or rule not in RULES:
+            raise BadMessage(f"{self.reply.__name__}: withheld by no rule of this verb")
+        scalars = {name: value for name, value in json.loads(packed[1]).items() if name != WITHHELD}
+        found = self.reply.unpack((self.withheld.nothing(request).pack()[0], json.dumps(scalars)))
+        if not self.withheld.says_nothing(found):
+            raise BadMessage(f"{self.reply.__name__}: says something and is withheld")
+        return found.withhold(rule)
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
             "disclosure": (MinimumSizes, NoRows),
             "differential_privacy": (NoisySums, NoisyMechanism, NoNoiseNeeded, RefusedUnderNoise),
             "secure_sum": (SecureSum, NotASum),
+            "withheld": (Withheld, AlwaysSent),
             "embeddings": (ShowsEmbeddings, HidesEmbeddings),
             "robust": (RobustTreatment, NoRobust),
         }

@@ -31,6 +31,7 @@ from fedrouter.federation.verbs.verb import (
     RobustTreatment,
     SecureSum,
     Verb,
+    Withheld,
     Without,
 )
 from fedrouter.pool import ModelPool
@@ -175,6 +176,10 @@ def from_vector(request: VoteRequest, vector: Vector, clients: int) -> Ballot:
     return Ballot(int(count[0]), exact_sums(total), exact_sums(accuracy), exact_sums(cost), int(objection[0]))
 
 
+def nothing(request: VoteRequest) -> Ballot:
+    return from_vector(request, np.zeros(numbers(request), np.uint64), 1)
+
+
 def faults(request: VoteRequest, reply: Ballot) -> str | None:
     size = len(request.tradeoffs)
     if not reply.accuracy.shape == reply.cost.shape == (size,):
@@ -219,6 +224,7 @@ VERB = Verb(
         "the client abstains: what a query adds depends on the means of all, which no noise on the sum would cover"
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(lambda reply: not reply.count, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums of changes"),

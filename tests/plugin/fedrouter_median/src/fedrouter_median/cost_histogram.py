@@ -19,6 +19,7 @@ from fedrouter.federation.verbs.verb import (
     RefusedUnderNoise,
     SecureSum,
     Verb,
+    Withheld,
 )
 
 
@@ -107,6 +108,10 @@ VERB = Verb(
     disclosure=MinimumSizes(("cell",), "each (model, bin) cell that is sent has enough different queries"),
     differential_privacy=RefusedUnderNoise("noise on many nearly empty bins would hide every median"),
     secure_sum=SecureSum(numbers, to_vector, from_vector),
+    withheld=Withheld(
+        lambda reply: not reply.count.any(),
+        lambda request: from_vector(request, np.zeros(numbers(request), np.uint64), 1),
+    ),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("counts by cost say nothing about embeddings"),
