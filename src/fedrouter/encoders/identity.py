@@ -14,6 +14,8 @@ from fedrouter.evaluations import Embeddings
 
 OFFLINE = "all-MiniLM-L6-v2"
 """The encoder whose weights come with the [encoder] extra."""
+STATIC = "static"
+"""The encoder without a neural network; its weights come with the [serve] extra."""
 KNOWN = ("all-mpnet-base-v2", OFFLINE, "paraphrase-albert-small-v2")
 """Encoders whose embedding columns are recognized without being named; the encoder of the paper is first."""
 
