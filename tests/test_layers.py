@@ -14,7 +14,7 @@ PACKAGE = Path(fedrouter.__file__).parent
 PROJECT = Path(__file__).parents[1]
 # From docs/architecture.md: a module imports only what stands above it, or beside it in its own folder.
 LAYERS = (
-    ("errors", "exact"),
+    ("errors", "exact", "normal"),
     ("files", "registry"),
     ("pool",),
     ("evaluations",),
@@ -58,7 +58,14 @@ ORDERS = {
         ("simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
-    "encoders": (("weights", "window"), ("identity",), ("location",), ("onnx", "sentence"), ("cache",)),
+    "encoders": (
+        ("shape", "tokens", "weights", "window"),
+        ("identity",),
+        ("encoder", "location"),
+        ("onnx", "sentence", "static"),
+        ("registry",),
+        ("cache",),
+    ),
     "engines": (("flower", "local"), ("simulated",)),
     "experiments": (
         ("choice", "claims", "gradients", "paper_protocols", "protocol", "provenance", "sheet", "table"),

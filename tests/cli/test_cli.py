@@ -21,7 +21,7 @@ def table(tmp_path_factory, world):
     columns = {"prompt": list(some.text), "eval_name": list(some.task)}
     for index, name in enumerate(grid.pool.names):
         columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
-    columns["all_minilm_l6_v2_embedding"] = list(some.embeddings)
+    columns["static_embedding"] = list(some.embeddings)
     path = tmp_path_factory.mktemp("data") / "table.parquet"
     pyarrow.parquet.write_table(pa.table(columns), path)
     return path
@@ -36,7 +36,7 @@ def simulated(table, tmp_path_factory):
 def test_simulate_prints_what_the_design_fixes(simulated, table):
     _, document = simulated
     assert document["data"] == table.name
-    assert (document["encoder"], document["seed"], document["queries"]) == ("all-MiniLM-L6-v2", 0, 400)
+    assert (document["encoder"], document["seed"], document["queries"]) == ("static", 0, 400)
     assert document["privacy"] == "default"
     # Four of the twelve models have enough rows at one client only, so a real federation would not learn them, either.
     assert len(document["models"]) == 8

@@ -96,12 +96,12 @@ def check_no_text(folder, done):
 
 @pytest.mark.slow
 def test_one_command_on_a_csv_of_prompts_is_enough(tmp_path):
-    """Nothing but prompt, model, accuracy, cost: the offline encoder encodes."""
+    """Nothing but prompt, model, accuracy, cost: the default encoder encodes."""
     done = run("--data", write_csv(tmp_path / "own.csv", embedded=False), "--out", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "60 rows, 60 queries, 2 regions" in done.stdout
     document = json.loads((tmp_path / "out" / "coverage.json").read_text())
-    assert document["encoder"] == "all-MiniLM-L6-v2"
+    assert document["encoder"] == "static"
     assert sum(cell["rows"] for cell in document["cells"]) == 60
     check_no_text(tmp_path, done)
 

@@ -99,7 +99,7 @@ def test_a_split_is_the_papers_and_its_files_read_back(table, tmp_path):
     document = answer("split", "--data", table, "--clients", 3, "--alpha", 0.5, "--seed", 7, "--out", out)
     dataset = read(table)
     expected = partition(dataset.evaluations, 3, 0.5, 0.45, 7)
-    assert document["encoder"] == "all-MiniLM-L6-v2"
+    assert document["encoder"] == "static"
     assert document["models"] == list(dataset.evaluations.pool.names)
     for client, entry in zip(expected, document["clients"], strict=True):
         assert (entry["name"], entry["train"], entry["test"]) == (client.name, len(client.train), client.test.queries)

@@ -37,7 +37,7 @@ def write_table(path, evaluations):
     columns = {"prompt": list(evaluations.text), "eval_name": list(evaluations.task)}
     for index, name in enumerate(grid.pool.names):
         columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
-    columns["all_minilm_l6_v2_embedding"] = list(evaluations.embeddings)
+    columns["static_embedding"] = list(evaluations.embeddings)
     pyarrow.parquet.write_table(pa.table(columns), path)
     return path
 

@@ -30,7 +30,7 @@ def write_table(path, world, short_row=None):
     for index, name in enumerate(grid.pool.names):
         columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
     vectors = [vector.tolist() for vector in some.embeddings]
-    columns["all_minilm_l6_v2_embedding"] = vectors
+    columns["static_embedding"] = vectors
     if short_row is not None:
         index = short_row - 1
         columns["house_made_embedding"] = [*vectors[:index], vectors[index][:5], *vectors[index + 1 :]]
@@ -55,7 +55,7 @@ def test_experiments_leave_figures_numbers_and_claims_and_the_next_ones_join_the
     ]
     assert first["protocol"]["name"] == "routerbench"
     assert {claim["verdict"] for claim in first["claims"]} == {"undecided"}  # one seed
-    assert (first["data"], first["encoder"], first["rounds"]) == ("table.parquet", "all-MiniLM-L6-v2", 2)
+    assert (first["data"], first["encoder"], first["rounds"]) == ("table.parquet", "static", 2)
     assert list(first["experiments"]) == ["global", "heterogeneity"]
     assert {"global-mlp", "heterogeneity-tasks"} <= {claim["name"] for claim in first["claims"]}
     for name, sheets in (("global", ["global"]), ("heterogeneity", ["queries", "clients", "models"])):

@@ -7,6 +7,7 @@ import pytest
 
 from fedrouter.data.read import read
 from fedrouter.data.sprout import PRICES
+from fedrouter.encoders.shape import STATISTICS
 from fedrouter.errors import BadInput
 from fedrouter.pool import ModelPool
 
@@ -69,7 +70,7 @@ def test_routerbenchs_pickle_reads_with_its_turns_written_out(tmp_path):
     assert (evaluations.queries, len(evaluations), len(set(evaluations.task))) == (6, 12, 3)
     assert evaluations.text[1] == "Do this.\n\nFirst line 1\nsecond “line”\n\nWhy?"
     assert evaluations.grid().accuracy[:3, 0].tolist() == [1.0, 0.0, 0.25]
-    assert (dataset.encoder.name, dataset.encoder.dimension) == ("all-MiniLM-L6-v2", 384)
+    assert (dataset.encoder.name, dataset.encoder.dimension) == ("static", 256 + len(STATISTICS))
 
 
 @pytest.mark.parametrize(

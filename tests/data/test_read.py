@@ -9,6 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from fedrouter.data.read import read
+from fedrouter.encoders.static import static_encoder
 from fedrouter.errors import BadInput
 from fedrouter.pool import ModelPool
 
@@ -110,11 +111,22 @@ def test_a_log_may_name_its_queries_and_then_the_same_text_can_be_two(tmp_path):
     assert evaluations.text == ("one", "two", "one")
 
 
-def test_text_without_embeddings_is_encoded_once_for_each_distinct_text(tmp_path, monkeypatch):
+def test_text_without_embeddings_is_encoded_by_the_default_encoder(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDROUTER_CACHE", str(tmp_path / "cache"))
     columns = {name: values for name, values in LOG.items() if name != "embedding"}
     seen = []
     dataset = read(write(tmp_path / "log.csv", columns), watch=lambda done, total: seen.append((done, total)))
+    assert dataset.encoder == static_encoder().identity()
+    assert dataset.evaluations.embeddings.shape == (3, dataset.encoder.dimension)
+    assert seen[-1] == (4, 4)
+    assert not (tmp_path / "cache").exists()  # the table is faster than a cache
+
+
+def test_a_neural_encoder_is_chosen_by_name_and_encodes_each_text_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDROUTER_CACHE", str(tmp_path / "cache"))
+    columns = {name: values for name, values in LOG.items() if name != "embedding"}
+    path, seen = write(tmp_path / "log.csv", columns), []
+    dataset = read(path, encoder="all-MiniLM-L6-v2", watch=lambda done, total: seen.append((done, total)))
     assert dataset.encoder.name == "all-MiniLM-L6-v2"
     assert dataset.evaluations.embeddings.shape == (3, 384)
     assert seen[-1] == (3, 3)

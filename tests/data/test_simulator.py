@@ -1,6 +1,7 @@
 import numpy as np
 
-from fedrouter.data.simulator import CAST, simulated_world
+from fedrouter.data.simulator import CAST, expected_answers, simulated_world
+from fedrouter.encoders.shape import STATISTICS
 
 
 def test_the_world_has_a_dozen_tasks_a_dozen_models_and_about_four_thousand_prompts(world):
@@ -9,7 +10,8 @@ def test_the_world_has_a_dozen_tasks_a_dozen_models_and_about_four_thousand_prom
     assert len(set(evaluations.text)) == evaluations.queries
     assert len(set(evaluations.task)) == len(evaluations.pool) == 12
     assert evaluations.grid().known.all()
-    assert (world.encoder.name, world.encoder.dimension, world.encoder.normalised) == ("all-MiniLM-L6-v2", 384, True)
+    assert (world.encoder.name, world.encoder.normalised) == ("static", True)
+    assert evaluations.embeddings.shape[1] == world.encoder.dimension == 256 + len(STATISTICS)
 
 
 def test_it_says_that_it_is_simulated(world):
@@ -30,12 +32,7 @@ def test_no_model_is_best_everywhere_so_routing_can_pay(world):
 
 
 def test_harder_prompts_are_answered_worse(world):
-    from importlib.resources import as_file, files
-
-    from fedrouter.data.source import Source
-
-    with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
-        difficulty = Source(path).numbers("difficulty")
+    difficulty = expected_answers()[0].difficulty
     accuracy = world.evaluations.grid().accuracy.mean(axis=1)
     assert accuracy[difficulty < 0.3].mean() > accuracy[difficulty > 0.7].mean() + 0.2
 

@@ -50,7 +50,7 @@ def write_log(path, world, index, clients, queries=150, models=4):
     marks = [f"CANARY-{path.stem}-{query} {everything.text[query]}" for query, _ in rows]
     table = {
         "prompt": marks,
-        "all_MiniLM_L6_v2_embedding": [embeddings[query].tolist() for query, _ in rows],
+        "static_embedding": [embeddings[query].tolist() for query, _ in rows],
         "model": [everything.pool.names[model] for _, model in rows],
         "accuracy": [grid.accuracy[row] for row in rows],
         "cost": [grid.cost[row] for row in rows],

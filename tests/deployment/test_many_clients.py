@@ -24,7 +24,7 @@ def table(world, tmp_path_factory):
     columns = {
         "prompt": list(everything.text),
         "eval_name": list(everything.task),
-        "all_MiniLM_L6_v2_embedding": everything.embeddings.tolist(),
+        "static_embedding": everything.embeddings.tolist(),
     }
     for index, name in enumerate(everything.pool.names):
         columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}

@@ -46,7 +46,7 @@ def table(path: Path, world: Evaluations, queries: np.ndarray) -> None:
     columns: dict[str, object] = {"prompt": list(part.text), "eval_name": list(part.task)}
     columns |= {name: grid.accuracy[:, index] for index, name in enumerate(names)}
     columns |= {f"{name}|total_cost": grid.cost[:, index] for index, name in enumerate(names)}
-    columns["all_minilm_l6_v2_embedding"] = part.embeddings.tolist()
+    columns["static_embedding"] = part.embeddings.tolist()
     pq.write_table(pa.table(columns), path)
 
 
@@ -69,7 +69,8 @@ def serve(folder: Path) -> Path:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result()
-    demo_bundle(folder / "v1")
+    clients = {client.name: client.train for client in partition(world)}
+    demo_bundle(folder / "v1", clients, kind="kmeans")
     config = demo_config(folder, upstreams.url)
     explore = config.routing.explore.replace(share=0.5, extra_cost=0.5)
     config = config.replace(store=f"sqlite:///{folder}/fedrouter.db", routing=config.routing.replace(explore=explore))

@@ -10,12 +10,16 @@ import sys
 import tomllib
 import zipfile
 from fnmatch import fnmatch
+from importlib.metadata import files as files_of
+from importlib.metadata import requires
 from pathlib import Path
 
 import click
 import pytest
 import typer
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from docs.blocks import PROJECT
 from fedrouter.cli.main import app
@@ -71,6 +75,32 @@ def test_the_demo_runs_from_the_installed_wheel(wheel, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "demo" / "report.html").exists()
+
+
+def packages_of(extra: str) -> set[str]:
+    """Names of the packages that ``pip install fedrouter[extra]`` brings here, this one included."""
+    extras = PROJECT_TABLE["optional-dependencies"]
+    open_, found = [*PROJECT_TABLE["dependencies"], *extras[extra]], {"fedrouter"}
+    while open_:
+        requirement = Requirement(open_.pop())
+        name = canonicalize_name(requirement.name)
+        if name == "fedrouter":
+            open_ += [one for wanted in requirement.extras for one in extras[wanted]]
+        elif name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found.add(name)
+            open_ += requires(name) or []
+    return found
+
+
+def test_serving_brings_the_default_encoder_without_heavy_packages():
+    found = packages_of("serve")
+    assert {"numpy", "uvicorn"} <= found
+    assert not found & {"torch", "scipy", "scikit-learn", "pyarrow", "tokenizers", "wordllama"}
+    assert len(found) <= 45
+    files = [path.locate() for name in found - {"fedrouter"} for path in files_of(name) or []]
+    own = [path for path in (PROJECT / "src" / "fedrouter").rglob("*") if path.is_file()]
+    sizes = [Path(path).stat().st_size for path in [*files, *own] if Path(path).suffix != ".pyc"]
+    assert sum(sizes) < 250e6
 
 
 def test_make_targets_that_other_files_use_exist():

@@ -27,12 +27,6 @@ def test_texts_come_back_in_their_order_whatever_their_length(encoder):
     assert together == pytest.approx(apart, abs=1e-5)
 
 
-def test_the_shipped_prompts_were_embedded_by_this_encoder(encoder, world):
-    rows = range(0, world.evaluations.queries, 500)
-    again = encoder.encode([world.evaluations.text[row] for row in rows])
-    assert world.evaluations.embeddings[list(rows)] == pytest.approx(again, abs=2e-3)
-
-
 def test_a_long_prompt_keeps_its_last_ask(encoder):
     ask = "Which metal is liquid at room temperature?"
     examples = "\n\n".join(
@@ -98,7 +92,7 @@ def test_a_folder_that_is_no_encoder_says_what_one_has(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FedrouterError, match=r"absent' could not be loaded .*: expected a folder, the offline"):
+    with pytest.raises(FedrouterError, match=r"absent' could not be loaded .*: expected a folder, 'static'"):
         SentenceEncoder(str(tmp_path / "absent"))
 
 

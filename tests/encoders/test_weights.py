@@ -4,26 +4,30 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 from fedrouter.bundle import BadBundle, load
 from fedrouter.cli.main import app
-from fedrouter.encoders import OFFLINE, EncoderIdentity
+from fedrouter.encoders import OFFLINE, STATIC, EncoderIdentity
 from fedrouter.encoders.cache import CachedEncoder
 from fedrouter.encoders.location import locate_verified, offline_folder
 from fedrouter.encoders.sentence import SentenceEncoder
+from fedrouter.encoders.shape import STATISTICS
 from fedrouter.encoders.weights import (
     INT8_FILES,
     INT8_PACKAGE,
     MINILM_FILES,
     MINILM_PACKAGE,
     MINILM_WEIGHTS,
+    STATIC_WEIGHTS,
     WrongWeights,
     file_sha256,
     verify_files,
     weights_digest,
 )
 from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
 
 ZEROS = "sha256:" + "0" * 64
 ONES = "sha256:" + "1" * 64
@@ -160,7 +164,11 @@ def test_weights_that_are_no_digest_are_refused(weights):
         EncoderIdentity.from_json({"name": "mini", "dimension": 8, "normalised": True, "weights": weights})
 
 
-def test_a_router_refuses_other_weights(tmp_path, world):
+@pytest.mark.parametrize(
+    ("encoder", "width", "weights"),
+    [(STATIC, 256 + len(STATISTICS), STATIC_WEIGHTS), (OFFLINE, 384, MINILM_WEIGHTS)],
+)
+def test_a_router_refuses_other_weights(tmp_path, world, encoder, width, weights):
     """From a bundle that says with which weights it was made, to the command that would embed a query with others."""
     from typer.testing import CliRunner
 
@@ -171,12 +179,13 @@ def test_a_router_refuses_other_weights(tmp_path, world):
     from fedrouter.federation.privacy.policy import OPEN
 
     family = FAMILIES["query_blind"]
-    rows = world.evaluations.of_queries(range(50))
+    some = world.evaluations.of_queries(range(50))
+    rows = Evaluations.from_grid(some.grid(), np.eye(50, width, dtype=np.float32))
     router = family.learn(LocalFederation([Client("a", rows, OPEN)]), rows.pool, family.settings(), 0)
     provenance = Provenance("d", "sha256:0", 0, 1, [{"name": "a", "rows": 1}], {})
-    for name, weights in (("right", f"sha256:{MINILM_WEIGHTS}"), ("wrong", ZEROS), ("unknown", None)):
-        save(tmp_path / name, router, EncoderIdentity(OFFLINE, 384, True, weights), provenance)
-        assert load(tmp_path / name).encoder.weights == weights
+    for name, said in (("right", f"sha256:{weights}"), ("wrong", ZEROS), ("unknown", None)):
+        save(tmp_path / name, router, EncoderIdentity(encoder, width, True, said), provenance)
+        assert load(tmp_path / name).encoder.weights == said
     command = ["What is a cat?", "--tradeoff", "1", "--json"]
     for name in ("right", "unknown"):
         done = CliRunner().invoke(app, ["route", str(tmp_path / name), *command])
@@ -184,7 +193,8 @@ def test_a_router_refuses_other_weights(tmp_path, world):
     done = CliRunner().invoke(app, ["route", str(tmp_path / "wrong"), *command])
     assert isinstance(done.exception, WrongWeights)
     assert f"weights {ZEROS}" in str(done.exception)
-    assert f"weights sha256:{MINILM_WEIGHTS}" in str(done.exception)
+    assert f"weights sha256:{weights}" in str(done.exception)
+    assert f"encode the text with {encoder}, or learn the router again" in str(done.exception)
     manifest = json.loads((tmp_path / "right" / "bundle.json").read_text())
     manifest["encoder"]["weights"] = ZEROS
     (tmp_path / "right" / "bundle.json").write_text(json.dumps(manifest))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from functools import partial
 
 import httpx2 as httpx
 import numpy as np
 import pytest
 
+from fedrouter.data.partition import partition
 from fedrouter.data.simulator import simulated_world
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.demo import demo_bundle
@@ -22,7 +24,8 @@ from gateway.upstreams import ControlledUpstream
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory):
-    return demo_bundle(tmp_path_factory.mktemp("bundles") / "first")
+    clients = {client.name: client.train for client in partition(simulated_world().evaluations)}
+    return demo_bundle(tmp_path_factory.mktemp("bundles") / "first", clients, kind="kmeans")
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +45,7 @@ def known_prompts():
 def encoder_of(known_prompts):
     """The simulated world's own embeddings; any other text gets a direction drawn from its hash."""
 
-    def encode(texts):
+    def encode(identity, texts):
         found = []
         for text in texts:
             if "sleepy encoder" in text:
@@ -56,11 +59,11 @@ def encoder_of(known_prompts):
                 found.append(known_prompts[text])
                 continue
             seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-            drawn = np.random.default_rng(seed).normal(size=384)
+            drawn = np.random.default_rng(seed).normal(size=identity.dimension)
             found.append((drawn / np.linalg.norm(drawn)).astype(np.float32))
         return np.stack(found)
 
-    return lambda identity: encode
+    return lambda identity: partial(encode, identity)
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,17 @@ import hashlib
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 
-def encode(texts):
+def encode(identity, texts):
     found = []
     for text in texts:
         seed = int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "little")
-        drawn = np.random.default_rng(seed).normal(size=384)
+        drawn = np.random.default_rng(seed).normal(size=identity.dimension)
         found.append((drawn / np.linalg.norm(drawn)).astype(np.float32))
     return np.stack(found)
 
@@ -31,7 +32,7 @@ def main(bundle: str, upstream: str, store: str) -> None:
     def ready(url, key):
         print(json.dumps({"url": url, "key": key}), flush=True)
 
-    serve(config, ready, lambda: open_gateway(config, lambda identity: encode))
+    serve(config, ready, lambda: open_gateway(config, lambda identity: partial(encode, identity)))
 
 
 def start_process(bundle, upstream, store):

@@ -31,14 +31,14 @@ def pair(start, bundle, upstream, store_url, tmp_path_factory):
     return first, second
 
 
-def test_what_one_gateway_answers_another_explains_scores_and_counts(pair):
+def test_what_one_gateway_answers_another_explains_scores_and_counts(pair, bundle):
     first, second = pair
     answers = [first.chat(f"{SQL} {number}", stream=number % 2 == 0) for number in range(6)]
     assert [answer.status_code for answer in answers] == [200] * 6
     for answer in answers:
         record = second.record(answer)
         assert (record.status, record.served) == ("ok", answer.headers["x-fedrouter-model"])
-        assert len(record.embedding) == 4 * 384
+        assert len(record.embedding) == 4 * load(bundle).encoder.dimension
         assert record.cost > 0
         decision = {"decision_id": record.id, "score": 0.5}
         assert second.http.post("/v1/feedback", json=decision).json()["outcome"] == "stored"

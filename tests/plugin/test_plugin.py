@@ -41,7 +41,7 @@ def table(tmp_path_factory, world) -> Path:
     columns = {"prompt": list(some.text), "eval_name": list(some.task)}
     for index, name in enumerate(grid.pool.names):
         columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
-    columns["all_minilm_l6_v2_embedding"] = [vector.tolist() for vector in some.embeddings]
+    columns["static_embedding"] = [vector.tolist() for vector in some.embeddings]
     path = tmp_path_factory.mktemp("data") / "table.parquet"
     pyarrow.parquet.write_table(pa.table(columns), path)
     return path

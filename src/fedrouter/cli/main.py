@@ -25,7 +25,7 @@ from fedrouter.cli.router.grow import client, model
 from fedrouter.cli.router.personalize import personalize
 from fedrouter.cli.router.route import route
 from fedrouter.cli.simulate import demo, simulate
-from fedrouter.errors import FedrouterError
+from fedrouter.errors import FedrouterError, MissingExtra
 
 app = typer.Typer(
     name="fedrouter",
@@ -73,12 +73,25 @@ def common(
         raise typer.Exit
 
 
+LEARNING = ("pyarrow", "scipy", "sklearn", "threadpoolctl")
+"""Packages of the [learn] extra; several rooms import them where they need them."""
+
+
 def main() -> None:
     """Run a command; an error that a user can fix is one line on stderr and exit status 2."""
     try:
-        app()
+        _run()
     except FedrouterError as error:
         Console(stderr=True, highlight=False).print("[bold red]error[/]", escape(str(error)), soft_wrap=True)
         if "--json" in sys.argv[1:]:
             print(json.dumps({"error": str(error)}))
         sys.exit(2)
+
+
+def _run() -> None:
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in LEARNING:
+            raise
+        raise MissingExtra("Reading tables and learning", "learn") from None

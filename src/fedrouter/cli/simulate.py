@@ -150,7 +150,7 @@ def _compare(
 def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
     """Write bundles and report; print the table, the next steps and the JSON."""
     from fedrouter.bundle import Provenance, save
-    from fedrouter.encoders import OFFLINE
+    from fedrouter.encoders import OFFLINE, STATIC
     from fedrouter.federation.families.registry import title
     from fedrouter.report.comparison import HEADER, SHORT, headline, rows, summary, write_report
 
@@ -178,5 +178,5 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
         voice.warn(warning)
     ask = f'fedrouter route {chosen} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
     judge = f"fedrouter evaluate {chosen} --data FILE"
-    voice.next(f"open {report}", ask if dataset.encoder.name == OFFLINE else judge)
+    voice.next(f"open {report}", ask if dataset.encoder.name in (STATIC, OFFLINE) else judge)
     voice.result(document)

@@ -11,9 +11,9 @@ import numpy as np
 
 from fedrouter.data import routerbench, sprout
 from fedrouter.data.source import Source, shown
-from fedrouter.encoders import KNOWN, OFFLINE, EncoderIdentity, column_stem
-from fedrouter.encoders.cache import CachedEncoder
-from fedrouter.encoders.sentence import Watch
+from fedrouter.encoders import KNOWN, STATIC, EncoderIdentity, column_stem
+from fedrouter.encoders.cache import encode_texts
+from fedrouter.encoders.encoder import Watch
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid, Integers
 from fedrouter.pool import ModelPool
@@ -59,7 +59,7 @@ def read(
 
     Parameters
     ----------
-    encoder : whose embeddings to use; by default those in the file, or the offline encoder's if it has none
+    encoder : whose embeddings to use; by default those in the file, or those of ``static`` if it has none
     pool : the models to use; a log may then name no other, and a table's other columns are ignored
     watch : called with the progress of encoding, where the file has text but no embeddings
     """
@@ -153,9 +153,7 @@ def _embeddings(
     text = next((name for name in ("question", "prompt") if name in source.names), None)
     if text is None:
         raise source.error("neither embeddings nor a 'prompt' column to make them from")
-    model = CachedEncoder(encoder or OFFLINE)
-    vectors = model.encode(texts(source, text), watch)
-    return vectors, EncoderIdentity(model.name, vectors.shape[1], normalised=True, weights=model.weights)
+    return encode_texts(encoder or STATIC, texts(source, text), watch)
 
 
 def _finite(source: Source, embeddings: Embeddings) -> Embeddings:

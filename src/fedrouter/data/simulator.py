@@ -1,24 +1,30 @@
 """The simulated world: real text embeddings, fictional models, drawn accuracy and cost.
 
 For `make demo` and for tests, so that both need no data. Prompts are generated from templates
-(``scripts/make_simulated_prompts.py``) and have all-MiniLM-L6-v2 embeddings; the models are fictional. Results show
-that the software works, not how well routing works on real models.
+(``scripts/make_simulated_prompts.py``) and have embeddings of the encoder ``static``; the models are fictional. Results
+show that the software works, not how well routing works on real models.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from importlib.resources import as_file, files
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from fedrouter.data.read import Dataset
-from fedrouter.data.source import Source, file_digest
-from fedrouter.encoders import OFFLINE, EncoderIdentity, column_stem
+from fedrouter.data.source import file_digest
+from fedrouter.encoders import STATIC, EncoderIdentity
+from fedrouter.encoders.weights import STATIC_WEIGHTS
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid
 from fedrouter.pool import Model, ModelPool
 
 NAME = "simulated world"
+FOLDER = Path(__file__).parent
+PROMPTS, EMBEDDINGS = "simulated_prompts.json", "simulated_embeddings.safetensors"
 CODE = ("python_code", "sql", "debugging")
 NUMBERS = ("arithmetic", "word_problems")
 GRADED = ("creative_writing", "summarization", "translation")
@@ -92,12 +98,16 @@ class Prompts:
     digest: str
 
 
+@lru_cache(1)
 def _prompts() -> Prompts:
-    with as_file(files("fedrouter.data") / "simulated_prompts.parquet") as path:
-        source = Source(path)
-        embeddings = source.vectors(f"{column_stem(OFFLINE)}_embedding")
-        words = source.words("prompt"), source.words("task")
-        return Prompts(*words, source.numbers("difficulty"), embeddings, file_digest(path))
+    columns = json.loads((FOLDER / PROMPTS).read_text(encoding="utf-8"))
+    return Prompts(
+        tuple(columns["prompt"]),
+        tuple(columns["task"]),
+        np.array(columns["difficulty"]),
+        load_file(FOLDER / EMBEDDINGS)["embeddings"].astype(np.float32),
+        file_digest(FOLDER / PROMPTS),
+    )
 
 
 def simulated_world(seed: int = 0) -> Dataset:
@@ -108,7 +118,7 @@ def simulated_world(seed: int = 0) -> Dataset:
     cost = _cost(prompts.text, prompts.task, prompts.difficulty, draw)
     grid = Grid(_pool(), accuracy, cost)
     evaluations = Evaluations.from_grid(grid, prompts.embeddings, task=prompts.task, text=prompts.text)
-    encoder = EncoderIdentity.of(OFFLINE, prompts.embeddings)
+    encoder = EncoderIdentity(STATIC, prompts.embeddings.shape[1], normalised=True, weights=f"sha256:{STATIC_WEIGHTS}")
     return Dataset(NAME, evaluations, encoder, prompts.digest, simulated=True)
 
 

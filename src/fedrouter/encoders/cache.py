@@ -22,9 +22,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedrouter.encoders.identity import OFFLINE, column_stem
+from fedrouter.encoders.encoder import Watch
+from fedrouter.encoders.identity import OFFLINE, STATIC, EncoderIdentity, column_stem
 from fedrouter.encoders.location import locate_verified
-from fedrouter.encoders.sentence import SentenceEncoder, Watch
+from fedrouter.encoders.registry import open_encoder
+from fedrouter.encoders.sentence import SentenceEncoder
 from fedrouter.encoders.weights import folder_fingerprint, weights_digest
 from fedrouter.evaluations import Embeddings
 from fedrouter.files import PRIVATE
@@ -41,8 +43,18 @@ T = TypeVar("T")
 _LOG = logging.getLogger("fedrouter.encoders")
 
 
+def encode_texts(name: str, texts: Sequence[str], watch: Watch | None = None) -> tuple[Embeddings, EncoderIdentity]:
+    """Embeddings ``(n, d)`` float32 of texts, and who made them; a neural network's are cached, a table is faster."""
+    if name == STATIC:
+        static = open_encoder(name)
+        return static.encode(texts, watch), static.identity()
+    model = CachedEncoder(name)
+    embeddings = model.encode(texts, watch)
+    return embeddings, EncoderIdentity(name, embeddings.shape[1], normalised=True, weights=model.weights)
+
+
 class CachedEncoder:
-    """An encoder that is loaded only when a text is not in the cache."""
+    """A neural encoder that is loaded only when a text is not in the cache."""
 
     def __init__(self, name: str = OFFLINE) -> None:
         self.name = name

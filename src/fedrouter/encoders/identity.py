@@ -13,9 +13,9 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings
 
 OFFLINE = "all-MiniLM-L6-v2"
-"""The encoder whose weights come with the [encoder] extra."""
+"""The sentence-transformers model whose weights come with the [encoder] extra."""
 STATIC = "static"
-"""The encoder without a neural network; its weights come with the [serve] extra."""
+"""The default encoder: no neural network, and its table comes with this package."""
 KNOWN = ("all-mpnet-base-v2", OFFLINE, "paraphrase-albert-small-v2")
 """Encoders whose embedding columns are recognized without being named; the encoder of the paper is first."""
 
@@ -54,8 +54,8 @@ class EncoderIdentity:
         """Refuse another encoder than this one; ``what`` names the router that needs this one."""
         if not self.matches(found):
             raise WrongWeights(
-                f"{what}: made for the encoder {self}, but the encoder here is {found}; embeddings of one cannot be "
-                "used with a router of the other"
+                f"{what}: made for the encoder {self}, but the encoder here is {found}; encode the text with "
+                f"{self.name}, or learn the router again with {found.name}"
             )
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrouter.encoders.encoder import Watch
 from fedrouter.encoders.identity import OFFLINE, EncoderIdentity
 from fedrouter.encoders.location import is_offline, locate
 from fedrouter.encoders.weights import (
@@ -66,11 +67,15 @@ class OnnxEncoder:
     def identity(self) -> EncoderIdentity:
         return EncoderIdentity(self.name, WIDTH, normalised=True, weights=f"sha256:{MINILM_WEIGHTS}")
 
-    def encode(self, texts: Sequence[str]) -> Embeddings:
+    def encode(self, texts: Sequence[str], watch: Watch | None = None) -> Embeddings:
         """Embeddings ``(n, d)`` float32; of a text longer than the encoder's window, the end is encoded."""
         # One by one: on one thread a batch is no faster, and its padding makes it slower.
-        rows = [self._one(fit_window(text, self._tokenizer, self._window)) for text in texts]
-        return np.stack(rows).astype(np.float32)
+        embeddings = np.zeros((len(texts), WIDTH), np.float32)
+        for row, text in enumerate(texts):
+            embeddings[row] = self._one(fit_window(text, self._tokenizer, self._window))
+            if watch is not None:
+                watch(row + 1, len(texts))
+        return embeddings
 
     def _one(self, text: str) -> Embeddings:
         first, last = self._tokenizer.special_ids

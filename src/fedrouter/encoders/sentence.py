@@ -1,14 +1,15 @@
-"""Text to embedding with sentence-transformers: the offline default, a folder, or any name that a model hub knows."""
+"""Text to embedding with sentence-transformers: the offline MiniLM, a folder, or any name that a hub knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrouter.encoders.identity import OFFLINE, EncoderIdentity
+from fedrouter.encoders.encoder import Watch
+from fedrouter.encoders.identity import OFFLINE, STATIC, EncoderIdentity
 from fedrouter.encoders.location import hub_name, locate, locate_verified
 from fedrouter.encoders.weights import weights_digest
 from fedrouter.encoders.window import fit_window
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BATCH = 32
-Watch = Callable[[int, int], None]
-"""Progress callback: called with the number of texts encoded so far and the total."""
 
 
 class SentenceEncoder:
@@ -62,7 +61,7 @@ def _load(name: str) -> SentenceTransformer:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
-        raise MissingExtra("Encoding text", "encoder") from None
+        raise MissingExtra(f"The encoder {name}", "encoder") from None
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # for loading weights; our own bar shows the encoding
@@ -84,6 +83,6 @@ def _load(name: str) -> SentenceTransformer:
         return SentenceTransformer(hub_name(name), device="cpu")
     except Exception as error:
         raise FedrouterError(
-            f"encoder {name!r} could not be loaded ({type(error).__name__}): expected a folder, the offline "
-            f"{OFFLINE!r}, or a name that a reachable model hub knows"
+            f"encoder {name!r} could not be loaded ({type(error).__name__}): expected a folder, {STATIC!r}, the "
+            f"offline {OFFLINE!r}, or a name that a reachable model hub knows"
         ) from None

@@ -1,98 +1,138 @@
 """Statistics of a text's shape: how long it is, what it is made of, and which form of question it takes.
 
 They say what averaged word vectors cannot: a proof, a program, a multiple choice and a chat differ more in their signs
-and lengths than in their words. Every statistic is a bounded function of counts, so no text is an outlier.
+and lengths than in their words. Every statistic is a bounded function of counts, so no text is far from all others.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Floats
 
 READ: Final = 16_384
-"""The number of characters, from the end, whose signs are counted; the length counts all of them."""
+"""The number of characters, from the end, that are read; the length is that of the whole text."""
 BOUND: Final = 3.0
-"""Standardized statistics are clipped to ± this value."""
+"""A standardized statistic approaches ± this value and never exceeds it."""
 
-_WORD = re.compile(r"\S+")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_OPTION = re.compile(r"(?:^|\n)[ \t]*\(?[A-Ja-j1-9][).:][ \t]")
-_CODE = re.compile(r"[{};<>=\[\]#|&]|\b(?:def|return|import|class|function|var|const|SELECT|FROM|void|int)\b")
-_MATH = re.compile(r"[\\^$=+*/√∑∫≤≥±×÷]|\b(?:frac|sqrt|log|sin|cos|mod)\b")
-_FENCE = re.compile(r"```|~~~|\n {4}\S|\n\t\S")
-_LATIN = re.compile(r"[A-Za-z]")
-_UPPER = re.compile(r"[A-Z]")
-_DIGIT = re.compile(r"\d")
-_PUNCTUATION = re.compile(r"[.,:;!?'\"()\-]")
-_SPACE = re.compile(r"\s")
-_WIDE = re.compile(r"[\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
-_OTHER = re.compile(r"[\u0370-\u10ff\u1200-\u2dff]")
+UPPER, LOWER, DIGIT, SPACE, LINE, PUNCTUATION, CODE, MATH, ACCENTED, ALPHABET, WIDE, SYMBOL = range(12)
+"""Classes of characters: what a character counts as."""
+_ASCII: Final = {
+    DIGIT: "0123456789",
+    SPACE: " \t\r\x0b\x0c",
+    LINE: "\n",
+    PUNCTUATION: ".,:;!?'\"()-",
+    CODE: "{}[]<>#|&_`~@;",
+    MATH: "+*/=^$\\%",
+}
+_BEYOND: Final = (
+    *((0x80, SYMBOL), (0xC0, ACCENTED), (0x250, ALPHABET), (0x2000, MATH), (0x2E80, WIDE), (0xA4D0, ALPHABET)),
+    *((0xAC00, WIDE), (0xD7B0, SYMBOL), (0xF900, WIDE), (0xFB00, ALPHABET), (0xFE00, SYMBOL), (0x20000, WIDE)),
+)
+"""The classes beyond ASCII, each from its first code point."""
+_STARTS: Final = np.array([start for start, _ in _BEYOND], np.uint32)
+_CLASSES: Final = np.array([SYMBOL, *(kind for _, kind in _BEYOND)], np.uint8)
+
+_OPTION = re.compile(r"^[ \t]{0,8}\(?[A-Ja-j1-9][).:][ \t]", re.MULTILINE)
+_INDENTED = re.compile(r"^(?: {4}|\t|```)\S?", re.MULTILINE)
+_PROGRAM: Final = frozenset(
+    {"def", "return", "import", "class", "function", "var", "const", "let", "int", "void", "public", "print", "elif"}
+    | {"SELECT", "FROM", "WHERE", "#include", "self", "null", "None", "True", "False", "=>", "else", "else:", "{", "}"}
+)
+_ENGLISH: Final = frozenset(
+    {"the", "of", "and", "is", "to", "a", "in", "that", "what", "which", "for", "with", "are", "it", "as", "be", "on"}
+    | {"this", "by", "how", "an", "or"}
+)
 
 
-class Counts(NamedTuple):
-    """What is counted in the part of a text that is read."""
+def _ascii_classes() -> npt.NDArray[np.uint8]:
+    classes = np.full(128, SYMBOL, np.uint8)
+    classes[ord("A") : ord("Z") + 1] = UPPER
+    classes[ord("a") : ord("z") + 1] = LOWER
+    for kind, characters in _ASCII.items():
+        classes[[ord(character) for character in characters]] = kind
+    return classes
+
+
+_ASCII_CLASSES: Final = _ascii_classes()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is counted in the end of a text; ``length`` is that of the whole text."""
 
     text: str
     length: int
-    """Characters of the whole text."""
-    words: Sequence[str]
+    words: list[str]
+    classes: npt.NDArray[np.int64]
+    """Characters of each class, ``(12,)``."""
 
     @classmethod
-    def of(cls, text: str) -> Counts:
-        read = text[-READ:]
-        return cls(read, len(text), _WORD.findall(read))
+    def of(cls, text: str, length: int) -> Counts:
+        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        kinds = np.where(
+            codes < 128, _ASCII_CLASSES[codes & 127], _CLASSES[np.searchsorted(_STARTS, codes, side="right")]
+        )
+        return cls(text, length, text.split(), np.bincount(kinds, minlength=12))
 
-    def share(self, pattern: re.Pattern[str]) -> float:
-        """Matches per character that is read."""
-        return self.number(pattern) / max(len(self.text), 1)
+    def share(self, *kinds: int) -> float:
+        """The square root of the share of characters of these classes; the root tells none from a few."""
+        return math.sqrt(sum(int(self.classes[kind]) for kind in kinds) / max(len(self.text), 1))
 
-    def number(self, pattern: re.Pattern[str]) -> int:
-        return sum(1 for _ in pattern.finditer(self.text))
+    def per_word(self, number: int) -> float:
+        return number / max(len(self.words), 1)
+
+
+def _uppercase(counts: Counts) -> float:
+    letters = int(counts.classes[UPPER] + counts.classes[LOWER])
+    return math.sqrt(int(counts.classes[UPPER]) / max(letters, 1))
 
 
 class Statistic(NamedTuple):
-    """One statistic, with the constants that bring it to mean zero and spread one over ordinary prompts."""
+    """One statistic; ``least`` is the smallest value that its standard deviation may have where texts hardly vary."""
 
     name: str
     value: Callable[[Counts], float]
-    center: float
-    scale: float
-
-
-def _per_word(counts: Counts, number: float) -> float:
-    return number / max(len(counts.words), 1)
+    least: float
 
 
 STATISTICS: Final[tuple[Statistic, ...]] = (
-    Statistic("length", lambda c: math.log1p(c.length), 6.0, 1.2),
-    Statistic("lines", lambda c: math.log1p(c.text.count("\n")), 2.0, 1.3),
-    Statistic("word length", lambda c: math.log1p(_per_word(c, len(c.text))), 1.9, 0.2),
-    Statistic("longest word", lambda c: math.log1p(max(map(len, c.words), default=0)), 2.6, 0.4),
-    Statistic("distinct words", lambda c: _per_word(c, len(set(c.words))), 0.7, 0.2),
-    Statistic("uppercase", lambda c: c.share(_UPPER) / max(c.share(_LATIN), 0.01), 0.06, 0.06),
-    Statistic("digits", lambda c: math.sqrt(c.share(_DIGIT)), 0.1, 0.15),
-    Statistic("numbers", lambda c: math.sqrt(_per_word(c, c.number(_NUMBER))), 0.15, 0.23),
-    Statistic("punctuation", lambda c: math.sqrt(c.share(_PUNCTUATION)), 0.2, 0.08),
-    Statistic("spaces", lambda c: c.share(_SPACE), 0.18, 0.04),
-    Statistic("code", lambda c: math.sqrt(c.share(_CODE)), 0.04, 0.07),
-    Statistic("indented", lambda c: math.log1p(c.number(_FENCE)), 0.1, 0.5),
-    Statistic("mathematics", lambda c: math.sqrt(c.share(_MATH)), 0.05, 0.09),
-    Statistic("options", lambda c: math.log1p(c.number(_OPTION)), 1.5, 1.2),
-    Statistic("question marks", lambda c: math.log1p(c.text.count("?")), 0.5, 0.55),
-    Statistic("other alphabets", lambda c: c.share(_OTHER), 0.0, 0.2),
-    Statistic("Chinese, Japanese, Korean", lambda c: c.share(_WIDE), 0.0, 0.2),
+    Statistic("length", lambda c: math.log1p(c.length), 0.5),
+    Statistic("lines", lambda c: math.log1p(int(c.classes[LINE])), 0.5),
+    Statistic("word length", lambda c: math.log1p(c.per_word(len(c.text))), 0.1),
+    Statistic("longest word", lambda c: math.log1p(max(map(len, c.words), default=0)), 0.2),
+    Statistic("distinct words", lambda c: c.per_word(len(set(c.words))), 0.1),
+    Statistic("uppercase", _uppercase, 0.1),
+    Statistic("digits", lambda c: c.share(DIGIT), 0.1),
+    Statistic("numbers", lambda c: math.sqrt(c.per_word(sum(word[0].isdigit() for word in c.words))), 0.1),
+    Statistic("punctuation", lambda c: c.share(PUNCTUATION), 0.05),
+    Statistic("question marks", lambda c: math.log1p(c.text.count("?")), 0.3),
+    Statistic("code signs", lambda c: c.share(CODE), 0.1),
+    Statistic("code words", lambda c: math.sqrt(c.per_word(sum(word in _PROGRAM for word in c.words))), 0.1),
+    Statistic("indented lines", lambda c: math.log1p(sum(1 for _ in _INDENTED.finditer(c.text))), 0.5),
+    Statistic("mathematics", lambda c: c.share(MATH), 0.1),
+    Statistic("options", lambda c: math.log1p(sum(1 for _ in _OPTION.finditer(c.text))), 0.5),
+    Statistic("English words", lambda c: c.per_word(sum(word in _ENGLISH for word in c.words)), 0.1),
+    Statistic("accented letters", lambda c: c.share(ACCENTED), 0.1),
+    Statistic("other alphabets", lambda c: c.share(ALPHABET), 0.2),
+    Statistic("Chinese, Japanese, Korean", lambda c: c.share(WIDE), 0.2),
 )
-"""All statistics; their order and constants are part of the encoder and change only with its version."""
+"""All statistics, in the order of the encoder's last dimensions; a change makes another encoder."""
 
 
-def shape_of(text: str) -> Embeddings:
-    """The standardized statistics of a text, ``(len(STATISTICS),)`` float32, each within ± `BOUND`."""
-    counts = Counts.of(text)
-    values = [(statistic.value(counts) - statistic.center) / statistic.scale for statistic in STATISTICS]
-    return np.clip(np.array(values, np.float32), -BOUND, BOUND)
+def statistics_of(end: str, length: int) -> Floats:
+    """The statistics of a text, ``(len(STATISTICS),)``, from its end of at most `READ` characters and its length."""
+    counts = Counts.of(end, length)
+    return np.array([statistic.value(counts) for statistic in STATISTICS])
+
+
+def standardized(statistics: Floats, center: Embeddings, scale: Embeddings) -> Embeddings:
+    """Statistics brought to a comparable size, float32, each within ± `BOUND`."""
+    return (BOUND * np.tanh((statistics - center) / scale / BOUND)).astype(np.float32)

@@ -1,37 +1,38 @@
 """The encoder ``static``: averaged token vectors and statistics of the text's shape; numpy only, no neural network.
 
-The table of token vectors is that of WordLlama (MIT), trained so that the mean over a text's tokens compares well with
-the mean of another; it comes inside a package whose code is never run. The statistics (:mod:`fedrouter.encoders.shape`)
-are added as further dimensions with constants that belong to the encoder, so an embedding depends on its text alone.
+The vectors are WordLlama's (MIT; NOTICE beside the table), trained so that the mean over a text's tokens compares well
+with that of another text. The statistics (:mod:`fedrouter.encoders.shape`) are further dimensions, with constants that
+belong to the encoder: an embedding depends on its text alone.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from fedrouter.encoders.encoder import Watch
 from fedrouter.encoders.identity import STATIC, EncoderIdentity
-from fedrouter.encoders.shape import STATISTICS, shape_of
-from fedrouter.encoders.weights import STATIC_FILES, STATIC_PACKAGE, STATIC_WEIGHTS, verify_files
-from fedrouter.errors import MissingExtra
+from fedrouter.encoders.shape import READ, STATISTICS, standardized, statistics_of
+from fedrouter.encoders.tokens import Tokenizer
+from fedrouter.encoders.weights import STATIC_FILES, STATIC_WEIGHTS, verify_files
 from fedrouter.evaluations import Embeddings
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
-MODULE: Final = "wordllama"
-TABLE, TOKENIZER = STATIC_FILES
-WIDTH: Final = 256
+FOLDER: Final = Path(__file__).parent / "table"
+VECTORS: Final = "vectors.safetensors"
+"""``vectors (tokens, d) int8``, ``scales (tokens,) float16``, and the ``pieces`` of the vocabulary, one a line."""
+SHAPE: Final = "shape.safetensors"
+"""``center`` and ``scale`` of the statistics, float32."""
+BYTES_AT: Final = 3
 SHAPE_SHARE: Final = 0.3
-"""The share of an embedding's squared length that the statistics have where all of them are of ordinary size."""
+"""The share of the statistics in the squared length of an embedding, where all of them are of ordinary size."""
 WINDOW: Final = 4_096
-"""The number of characters, from the end, whose tokens are averaged."""
-PIECE: Final = 512
-"""The tokenizer reads this many characters at a time: its time grows faster than the length of what it reads."""
+"""The number of characters, from the end, whose words are averaged."""
+TOKENS: Final = 1_024
+"""The number of tokens, from the end, that are averaged; few texts of `WINDOW` characters have more."""
 
 
 class StaticEncoder:
@@ -40,26 +41,22 @@ class StaticEncoder:
     name = STATIC
 
     def __init__(self) -> None:
-        try:
-            from safetensors.numpy import load_file
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise MissingExtra("Encoding text", "serve") from None
-        folder = static_folder()
-        if folder is None:
-            raise MissingExtra("Encoding text", "serve")
-        verify_files(folder, STATIC_FILES, STATIC_PACKAGE)
-        self._table: Embeddings = load_file(folder / TABLE)["embedding.weight"]  # (tokens, WIDTH) float16
-        self._tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        from safetensors.numpy import load_file
+
+        verify_files(FOLDER, STATIC_FILES, "fedrouter")
+        table, shape = load_file(FOLDER / VECTORS), load_file(FOLDER / SHAPE)
+        self._vectors, self._scales = table["vectors"], table["scales"].astype(np.float32)
+        self._center, self._scale = shape["center"], shape["scale"]
+        self._tokenizer = Tokenizer(table["pieces"].tobytes().decode().split("\n"), BYTES_AT)
+        self._width = self._vectors.shape[1]
 
     def identity(self) -> EncoderIdentity:
-        return EncoderIdentity(STATIC, WIDTH + len(STATISTICS), normalised=True, weights=f"sha256:{STATIC_WEIGHTS}")
+        width = self._width + len(STATISTICS)
+        return EncoderIdentity(STATIC, width, normalised=True, weights=f"sha256:{STATIC_WEIGHTS}")
 
-    def encode(self, texts: Sequence[str], watch: Callable[[int, int], None] | None = None) -> Embeddings:
-        """Embeddings ``(n, d)`` float32; of a long text, the words of its end and the shape of all of it."""
-        embeddings = np.zeros((len(texts), WIDTH + len(STATISTICS)), np.float32)
+    def encode(self, texts: Sequence[str], watch: Watch | None = None) -> Embeddings:
+        """Embeddings ``(n, d)`` float32; of a long text, its end."""
+        embeddings = np.zeros((len(texts), self._width + len(STATISTICS)), np.float32)
         for row, text in enumerate(texts):
             embeddings[row] = self._one(text)
             if watch is not None and (row % 256 == 255 or row == len(texts) - 1):
@@ -67,22 +64,25 @@ class StaticEncoder:
         return embeddings
 
     def _one(self, text: str) -> Embeddings:
-        text = text.encode(errors="replace").decode()  # a lone surrogate is no character
-        words = self._words(last_paragraphs(text, WINDOW))
-        shape = shape_of(text) * np.float32(np.sqrt(SHAPE_SHARE / len(STATISTICS)))
-        whole = np.concatenate([words * np.float32(np.sqrt(1 - SHAPE_SHARE)), shape])
-        length = np.linalg.norm(whole)
-        return whole / length if length else whole  # type: ignore[no-any-return]
+        end = text[-READ:].encode(errors="replace").decode()  # a lone surrogate is no character
+        words = self._words(last_paragraphs(end, WINDOW)) * np.float32(np.sqrt(1 - SHAPE_SHARE))
+        shape = standardized(statistics_of(end, len(text)), self._center, self._scale)
+        whole = np.concatenate([words, shape * np.float32(np.sqrt(SHAPE_SHARE / len(STATISTICS)))])
+        return whole / np.linalg.norm(whole)  # type: ignore[no-any-return]
 
     def _words(self, text: str) -> Embeddings:
-        """The mean of the token vectors ``(WIDTH,)``, brought to length one; zeros for a text without tokens."""
-        ids: list[int] = []
-        for start in range(0, len(text), PIECE):
-            ids += self._tokenizer.encode(text[start : start + PIECE], add_special_tokens=False).ids
-        if not ids:
-            return np.zeros(WIDTH, np.float32)
-        mean = self._table[ids].astype(np.float32).mean(axis=0)
-        return mean / max(float(np.linalg.norm(mean)), 1e-9)  # type: ignore[no-any-return]
+        """The mean of the token vectors ``(d,)``, brought to length one; zeros for a text without tokens."""
+        tokens = self._tokenizer.tokens(text)[-TOKENS:]
+        if not tokens:
+            return np.zeros(self._width, np.float32)
+        total = self._scales[tokens] @ self._vectors[tokens].astype(np.float32)
+        return total / max(float(np.linalg.norm(total)), 1e-9)
+
+
+@lru_cache(1)
+def static_encoder() -> StaticEncoder:
+    """The encoder, loaded once in a process."""
+    return StaticEncoder()
 
 
 def last_paragraphs(text: str, most: int) -> str:
@@ -96,9 +96,3 @@ def last_paragraphs(text: str, most: int) -> str:
     end = text[-most:]
     _, found, rest = end.partition("\n\n")
     return rest if found and rest.strip() else end
-
-
-def static_folder() -> Path | None:
-    """The folder of the package that holds the table and the tokenizer; its code is found, never run."""
-    found = importlib.util.find_spec(MODULE)
-    return None if found is None or found.origin is None else Path(found.origin).parent

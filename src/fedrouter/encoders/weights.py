@@ -38,13 +38,19 @@ INT8_FILES: Final[Mapping[str, str]] = {
     "model.onnx": "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
 }
 """The same weights in eight bits, in the folder of `INT8_PACKAGE`."""
-STATIC_WEIGHTS: Final = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"
-STATIC_PACKAGE: Final = "wordllama==0.4.0.post1"
 STATIC_FILES: Final[Mapping[str, str]] = {
-    "weights/l2_supercat_256.safetensors": STATIC_WEIGHTS,
+    "shape.safetensors": "88a658dfda3f9e16d093623a295dbb2ea4a652c224886667ca0474826bcb7b59",
+    "vectors.safetensors": "76df542bec202b26d6f600da5d421641dd5c7b7d2bfaa18a8db054a36e0d64d1",
+}
+"""The files of ``encoders/table``, which ``scripts/make_static_table.py`` makes from `WORDLLAMA_FILES`."""
+STATIC_WEIGHTS: Final = "db5f27bbadd5152d0e7431e541bb3243e991f7802ae64d8776e19c7306bb96a7"
+"""The digest of their names and digests, as :func:`weights_digest` computes it."""
+WORDLLAMA_PACKAGE: Final = "wordllama==0.4.0.post1"
+WORDLLAMA_FILES: Final[Mapping[str, str]] = {
+    "weights/l2_supercat_256.safetensors": "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
     "tokenizers/l2_supercat_tokenizer_config.json": "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",
 }
-"""The table of token vectors and the tokenizer, in the folder of `STATIC_PACKAGE`."""
+"""The token vectors and the vocabulary in the folder of `WORDLLAMA_PACKAGE`."""
 OTHER_FORMATS = ("onnx", "openvino")
 """Folders that hold the same model in formats that are not loaded; they may be gigabytes."""
 

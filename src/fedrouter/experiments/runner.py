@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.data.read import Dataset, read
-from fedrouter.encoders.sentence import Watch as EncodingWatch
+from fedrouter.encoders.encoder import Watch as EncodingWatch
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.experiments.choice import Changes, refuse_unused
 from fedrouter.experiments.experiment import PAPER_FAMILIES, Document, Experiment, Runs, World, settings_of

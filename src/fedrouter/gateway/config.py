@@ -190,7 +190,9 @@ class RoutingConfig(Section):
     error: Positive = Field(
         default=0.35, description="Largest standard error of an accuracy, for families without regions."
     )
-    encoder: Literal["torch", "onnx"] = Field(default="torch", description="What runs the encoder: `torch` or `onnx`.")
+    encoder: Literal["torch", "onnx"] = Field(
+        default="torch", description="What runs the encoder of a bundle that needs a neural one: `torch` or `onnx`."
+    )
     encoder_timeout: Positive = Field(default=2.0, description="Seconds that a request waits for its embedding.")
     encoder_cache: Count = Field(default=20_000, description="Embeddings kept in memory.")
     sticky: StickyConfig = Field(default=StickyConfig(), description="When a conversation keeps its model.")

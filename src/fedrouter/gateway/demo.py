@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from fedrouter.bundle import Provenance, save
-from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.engines.local import LocalFederation
+from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.privacy.policy import OPEN
@@ -17,20 +19,30 @@ from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, Upstre
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 
-FAMILY = "kmeans"
+FAMILY = "linear"
+"""Learned in a second with numpy alone, so that the demo runs on what the [serve] extra installs."""
+CLIENTS = 10
 DEFAULT, BASELINE = "atlas-mini", "atlas-max"
 
 
-def demo_bundle(path: Path, clients: Sequence[ClientData] | None = None, seed: int = 0) -> Path:
-    """Learn a router from ten simulated clients and save it; takes a second or two."""
+def demo_bundle(
+    path: Path, clients: Mapping[str, Evaluations] | None = None, seed: int = 0, kind: str = FAMILY
+) -> Path:
+    """Learn a router of a kind from simulated clients and save it.
+
+    By default ten clients share every other prompt of the simulated world and know every model's answer to each.
+    """
     dataset = simulated_world()
-    clients = partition(dataset.evaluations, seed=seed) if clients is None else clients
-    kind = family(FAMILY)
-    settings = kind.settings()
-    everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
-    router = kind.learn(everyone, dataset.evaluations.pool, settings, seed)
-    rows = {client.name: len(client.train) for client in clients}
-    provenance = Provenance.of_run(dataset.name, dataset.digest, seed, rows, settings, simulated=True)
+    if clients is None:
+        order = np.random.default_rng(seed).permutation(dataset.evaluations.queries)[::2]
+        parts = enumerate(np.array_split(order, CLIENTS), 1)
+        clients = {f"client-{number}": dataset.evaluations.of_queries(np.sort(part)) for number, part in parts}
+    chosen = family(kind)
+    settings = chosen.settings()
+    everyone = LocalFederation(Client(name, rows, OPEN) for name, rows in clients.items())
+    router = chosen.learn(everyone, dataset.evaluations.pool, settings, seed)
+    counts = {name: len(rows) for name, rows in clients.items()}
+    provenance = Provenance.of_run(dataset.name, dataset.digest, seed, counts, settings, simulated=True)
     return save(path, router, dataset.encoder, provenance)
 
 

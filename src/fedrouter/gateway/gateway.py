@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
@@ -77,18 +78,11 @@ class Gateway:
 
 
 def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
-    """The encoder with this name, run by torch or onnxruntime; loaded on the thread that first uses it."""
+    """The encoder with this name; loaded on the thread that first uses it."""
 
     @cache
     def loaded() -> Encode:
-        if backend == "onnx":
-            from fedrouter.encoders.onnx import OnnxEncoder
-
-            encoder: OnnxEncoder | SentenceEncoder = OnnxEncoder(identity.name)
-        else:
-            from fedrouter.encoders.sentence import SentenceEncoder
-
-            encoder = SentenceEncoder(identity.name)
+        encoder = open_encoder(identity.name, backend)
         identity.require(encoder.identity(), "the gateway's router")
         return encoder.encode
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fedrouter.errors import BadInput
 from fedrouter.estimates import choose, utility
 from fedrouter.evaluations import Floats
+from fedrouter.normal import normal_cdf
 
 STEPS: Floats = np.linspace(-4.0, 4.0, 11)
 """Integration points around each estimate, in standard errors, for the probability that a model is the best."""
@@ -54,13 +55,10 @@ class Thompson:
             raise BadInput(f"share: expected a number in [0, 1], got {share!r}")
         if not (extra_cost_cap >= 0 and math.isfinite(extra_cost_cap)):
             raise BadInput(f"extra_cost_cap: expected a finite number of at least 0, got {extra_cost_cap!r}")
-        from scipy.special import ndtr
-
         self.share, self.extra_cost_cap = share, extra_cost_cap
         self.requests, self.explored = 0, 0
         self.best_cost, self.extra_cost = 0.0, 0.0
         self._random = np.random.default_rng(seed)
-        self._normal_cdf = ndtr
 
     def probabilities(self, accuracy: Floats, error: Floats, cost: Floats, among: Flags, tradeoff: float) -> Floats:
         """The probability that the next request goes to each model, ``(M,)``; they sum to one."""
@@ -114,7 +112,7 @@ class Thompson:
         # step times the probability that every other model is lower; within a step all orders are equally likely.
         edges = np.sort((values[:, None] + spread[:, None] * STEPS).ravel())
         edges = edges[edges.searchsorted((values + spread * STEPS[0]).max()) :]
-        below = self._normal_cdf((edges - values[:, None]) / spread[:, None])
+        below = normal_cdf((edges - values[:, None]) / spread[:, None])
         mass, lower = np.diff(below, axis=1), (below[:, 1:] + below[:, :-1]) / 2
         all_lower = lower.prod(axis=0)
         share = (mass * np.divide(all_lower, lower, out=np.zeros_like(lower), where=lower > 0)).sum(axis=1)

@@ -19,6 +19,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RowProducts
+from fedrouter.normal import normal_cdf
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Arrays, Router, fit_shapes
 
@@ -125,8 +126,6 @@ class Network:
 
     def __call__(self, embeddings: Embeddings) -> tuple[Floats, Floats]:
         """Accuracy logits and normalized costs, each ``(n, M)``."""
-        from scipy.special import erf
-
         weights = self._weights
         hidden: npt.NDArray[Any] = embeddings
         if PROJECTION in weights:
@@ -136,7 +135,7 @@ class Network:
             hidden = hidden - hidden.mean(axis=1, keepdims=True)
             hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + NORM_EPSILON)
             hidden = hidden * weights[f"norm{layer}.weight"] + weights[f"norm{layer}.bias"]
-            hidden = hidden * 0.5 * (1 + erf(hidden / np.sqrt(2)))  # GELU
+            hidden = hidden * normal_cdf(hidden)  # GELU
         accuracy, cost = (self._products[f"{head}.weight"](hidden) + weights[f"{head}.bias"] for head in HEADS)
         return accuracy, cost
 

@@ -20,7 +20,7 @@ def route(
 ) -> None:
     """Choose a model for one query."""
     from fedrouter.bundle import load
-    from fedrouter.encoders.sentence import SentenceEncoder
+    from fedrouter.encoders.registry import open_encoder
     from fedrouter.estimates import checked_tradeoff
 
     voice = Voice(as_json)
@@ -28,7 +28,7 @@ def route(
     if not text.strip():
         raise BadInput("text: expected a query, got nothing")
     saved = load(bundle)
-    encoder = SentenceEncoder(saved.encoder.name)
+    encoder = open_encoder(saved.encoder.name)
     saved.encoder.require(encoder.identity(), str(bundle))
     embedding = encoder.encode([text])
     estimates = saved.router.estimate(embedding)

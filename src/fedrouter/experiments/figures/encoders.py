@@ -15,7 +15,7 @@ import numpy as np
 from fedrouter.data.read import EMBEDDING, Dataset, read
 from fedrouter.data.source import Source
 from fedrouter.encoders import KNOWN, column_stem
-from fedrouter.encoders.sentence import Watch as EncodingWatch
+from fedrouter.encoders.encoder import Watch as EncodingWatch
 from fedrouter.engines.local import single_owner
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Evaluations

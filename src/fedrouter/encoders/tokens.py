@@ -1,0 +1,65 @@
+"""Words to tokens by byte-pair encoding, in pure Python: a word is divided once, then remembered.
+
+A text's words repeat, so a dictionary look-up per word replaces most of the work. The pieces of the vocabulary are in
+order of their frequency: the first that two neighbors form together is merged first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+LONGEST: Final = 24
+"""A longer word is divided into parts of this many characters, so that no word takes more than a few microseconds."""
+REMEMBERED: Final = 50_000
+"""Words whose tokens are kept in memory."""
+START: Final = "▁"
+"""The sign of a word's start in the vocabulary."""
+NO_PIECE: Final = 1 << 32
+"""Above the number of any piece."""
+
+
+class Tokenizer:
+    """Tokens of a vocabulary; a character that is not in it becomes its bytes."""
+
+    def __init__(self, pieces: Sequence[str], bytes_at: int) -> None:
+        """
+        Parameters
+        ----------
+        pieces : the vocabulary; a token's number is its index
+        bytes_at : index of the token of byte 0, which those of the other 255 follow
+        """
+        self._numbers = {piece: number for number, piece in enumerate(pieces) if number >= bytes_at + 256}
+        self._bytes_at = bytes_at
+        self._tokens = lru_cache(REMEMBERED)(self._merged)
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text; space counts only as the end of a word."""
+        found: list[int] = []
+        for word in text.split():
+            if len(word) < LONGEST:
+                found += self._tokens(START + word)
+            else:
+                word = START + word
+                for start in range(0, len(word), LONGEST):
+                    found += self._tokens(word[start : start + LONGEST])
+        return found
+
+    def _merged(self, word: str) -> tuple[int, ...]:
+        """Merge the neighbors that form the most frequent piece, until no two form one."""
+        parts = list(word)
+        pairs = [self._numbers.get(left + right, NO_PIECE) for left, right in pairwise(parts)]
+        while pairs and (first := min(pairs)) != NO_PIECE:
+            at = pairs.index(first)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            del pairs[at]
+            for changed in (at - 1, at):
+                if 0 <= changed < len(pairs):
+                    pairs[changed] = self._numbers.get(parts[changed] + parts[changed + 1], NO_PIECE)
+        return tuple(token for part in parts for token in self._token(part))
+
+    def _token(self, part: str) -> list[int]:
+        number = self._numbers.get(part)
+        return [number] if number is not None else [self._bytes_at + byte for byte in part.encode()]
