@@ -35,7 +35,7 @@ and MF with {rounds} rounds; everything else at its defaults.
 
 `default` is what a federation does unless told otherwise: secure sums, and minimum group sizes behind centroids.
 `plain`: no secure sums, each client's own minimum group sizes. `open`: no protection. The paper's families, local and
-centralized routers are `open`.
+centralized routers are `open`; those of the paper's are in [core.md](core.md).
 
 What a run decides (how much to shrink, which round to keep, which families to blend) it decides on training data. The
 form of the one-shot families (one prior for all models, 64 directions, 60 landmarks, the rule for the kernel's width)
@@ -134,7 +134,7 @@ def page(document: dict[str, Any]) -> str:
         "",
         *paired(found, "auto, default", rivals),
         "",
-        f"Measured in {document['seconds'] / 60:.0f} minutes with two processes.",
+        f"Measured in {document['seconds'] / 60:.0f} minutes, added up over processes of one thread each.",
     ]
     return "\n".join(lines) + "\n"
 

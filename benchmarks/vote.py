@@ -34,7 +34,7 @@ PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("mmlu_pro", "routerbench_subset")
 SEEDS = range(5)
-FAMILY = "kmeans"
+ROUTERS = ("auto", "kmeans")
 HONEST = "no poisoning"
 ATTACKS = ("inflated accuracy", "zero costs", "huge counts")
 FIRST, UPDATE = "first bundle", "the router of the nine others in service"
@@ -53,8 +53,8 @@ class Vote:
     praised: str
 
 
-def learn(members: list[Client], train: Evaluations, seed: int) -> Router:
-    family = FAMILIES[FAMILY]
+def learn(name: str, members: list[Client], train: Evaluations, seed: int) -> Router:
+    family = FAMILIES[name]
     return family.learn(SummedFederation(members), train.pool, family.settings(), seed)
 
 
@@ -81,7 +81,7 @@ def voted(clients: list[ClientData], liar: str, router: Router, served: Router |
     return Vote(change, total.low, total.high, objections, total.outcome, lied.outcome)
 
 
-def measure(name: str, seed: int) -> dict[tuple[str, str], Vote]:
+def measure(family: str, name: str, seed: int) -> dict[tuple[str, str], Vote]:
     clients = partition(read(DATA / f"{name}.parquet").evaluations, seed=seed)
     train, test = (
         Evaluations.concatenate([getattr(client, part) for client in clients if getattr(client, part).queries])
@@ -92,7 +92,9 @@ def measure(name: str, seed: int) -> dict[tuple[str, str], Vote]:
     def area(router: Router) -> float:
         return sweep(router.estimate(test.embeddings), grid).measures.aiq
 
-    others = learn([Client(client.name, client.train) for client in clients if client.name != liar], train, seed)
+    others = learn(
+        family, [Client(client.name, client.train) for client in clients if client.name != liar], train, seed
+    )
     blind = FAMILIES["query_blind"]
     everyone = SummedFederation([Client(client.name, client.train) for client in clients])
     single = area(blind.learn(everyone, train.pool, blind.settings(), seed))
@@ -104,36 +106,34 @@ def measure(name: str, seed: int) -> dict[tuple[str, str], Vote]:
             else poisoned(attack, client.name, client.train, train)
             for client in clients
         ]
-        router = learn(members, train, seed)
+        router = learn(family, members, train, seed)
         new = area(router)
         found[attack, FIRST] = voted(clients, liar, router, None, new - single)
         found[attack, UPDATE] = voted(clients, liar, router, others, new - area(others))
         for against in (FIRST, UPDATE):
-            print(name, seed, attack, against, found[attack, against], file=sys.stderr, flush=True)
+            print(family, name, seed, attack, against, found[attack, against], file=sys.stderr, flush=True)
     return found
 
 
-def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]]) -> str:
-    def row(name: str, attack: str, against: str) -> str:
-        votes = [votes[attack, against] for (of, _), votes in found.items() if of == name]
+def page(found: dict[tuple[str, str, int], dict[tuple[str, str], Vote]]) -> str:
+    def row(family: str, name: str, attack: str, against: str) -> str:
+        votes = [votes[attack, against] for (by, of, _), votes in found.items() if (by, of) == (family, name)]
         change = f"{np.mean([vote.change for vote in votes]):+.4f}"
         middle = f"{np.mean([(vote.low + vote.high) / 2 for vote in votes]):+.3f}"
         half = f"{np.mean([(vote.high - vote.low) / 2 for vote in votes]):.3f}"
         objections = ", ".join(str(vote.objections) for vote in votes)
         told = [_counted([getattr(vote, kind) for vote in votes]) for kind in ("truthful", "praised")]
-        return f"| {name} | {attack} | {change} | {middle} ± {half} | {objections} | {' | '.join(told)} |"
+        return f"| {family} | {name} | {attack} | {change} | {middle} ± {half} | {objections} | {' | '.join(told)} |"
 
-    splits = {name: sum(of == name for of, _ in found) for name in SETS}
-    measured = [name for name, count in splits.items() if count]
     lines = [
         "# The vote against a poisoned client",
         "",
-        f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), `{FAMILY}` at "
-        "its defaults, default privacy: secure sums, so nobody can look at what one client sends. One client is "
+        f"The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), families at "
+        "their defaults, default privacy: secure sums, so nobody can look at what one client sends. One client is "
         "poisoned, as in [poison.md](poison.md); which one differs by split. All ten then vote on the router, with the "
         "default tolerance. The poisoned client either votes truthfully on its real rows, or *praises*: it claims that "
-        "each of its queries gains a whole right answer, and does not object. Splits measured: "
-        f"{', '.join(f'{count} of {len(SEEDS)} of {name}' for name, count in splits.items())}.",
+        "each of its queries gains a whole right answer, and does not object. "
+        f"{len(SEEDS)} splits of each set.",
         "",
         "    make bench-vote",
         "",
@@ -151,9 +151,14 @@ def page(found: dict[tuple[str, int], dict[tuple[str, str], Vote]]) -> str:
             "",
             f"## Against: {'single models (first bundle)' if against == FIRST else against}",
             "",
-            "| set | attack | change of aiq | estimate | objections | verdicts, truthful | verdicts, praised |",
-            "|---|---|---|---|---|---|---|",
-            *(row(name, attack, against) for name in measured for attack in (HONEST, *ATTACKS)),
+            "| router | set | attack | change of aiq | estimate | objections | verdicts, truthful | praised |",
+            "|---|---|---|---|---|---|---|---|",
+            *(
+                row(family, name, attack, against)
+                for family in ROUTERS
+                for name in SETS
+                for attack in (HONEST, *ATTACKS)
+            ),
         ]
     lines.append("")
     return "\n".join(lines)
@@ -164,7 +169,7 @@ def _counted(outcomes: list[str]) -> str:
 
 
 def main() -> None:
-    found = {(name, seed): measure(name, seed) for name in SETS for seed in SEEDS}
+    found = {(family, name, seed): measure(family, name, seed) for family in ROUTERS for name in SETS for seed in SEEDS}
     text = page(found)
     (PROJECT / "docs" / "results" / "vote.md").write_text(text)
     print(text)
