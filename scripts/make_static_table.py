@@ -43,7 +43,7 @@ def constants(prompts: tuple[str, ...]) -> dict[str, np.ndarray]:
     found = np.array([statistics_of(text, len(text)) for text in texts])
     # Each length of text counts alike, although there are fewer long ones.
     weight = np.array([size / len(prompts) for size in JOINED for _ in range(0, len(prompts), size)]) / len(JOINED)
-    center = weight @ found
+    center = np.where([statistic.centered for statistic in STATISTICS], weight @ found, 0.0)
     spread = np.sqrt(weight @ (found - center) ** 2)
     least = [statistic.least for statistic in STATISTICS]
     return {"center": center.astype(np.float32), "scale": np.maximum(spread, least).astype(np.float32)}

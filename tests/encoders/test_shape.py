@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrouter.encoders.shape import BOUND, STATISTICS, standardized, statistics_of
+from fedrouter.encoders.static import static_encoder
 
 NAMES = [statistic.name for statistic in STATISTICS]
 PLAIN = "Tell me about the history of the city in a few words."
@@ -19,10 +20,10 @@ def shape(text):
     ("name", "text"),
     [
         ("length", PLAIN * 10),
-        ("lines", PLAIN.replace(" ", "\n")),
         ("word length", "Antidisestablishmentarianism notwithstanding"),
         ("longest word", f"{PLAIN} https://example.org/a/very/long/address"),
-        ("distinct words", "one two three four five six"),
+        ("lines", PLAIN.replace(" ", "\n")),
+        ("repeated words", "the cat and the dog and the cow"),
         ("uppercase", PLAIN.upper()),
         ("digits", "12345 and 67890"),
         ("numbers", "What is 12 + 30 - 4?"),
@@ -41,6 +42,11 @@ def shape(text):
 )
 def test_a_statistic_is_larger_for_a_text_that_has_what_it_counts(name, text):
     assert shape(text)[name] > shape(PLAIN)[name] + 0.05
+
+
+def test_what_a_text_lacks_is_zero_so_that_most_texts_are_equal_in_it():
+    bare = dict(zip(NAMES, static_encoder().encode(["a"])[0, -len(STATISTICS) :], strict=True))
+    assert [name for name, value in bare.items() if value] == ["length", "word length", "longest word", "English words"]
 
 
 def test_there_is_a_text_for_every_statistic():

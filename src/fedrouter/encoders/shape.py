@@ -96,19 +96,25 @@ def _uppercase(counts: Counts) -> float:
 
 
 class Statistic(NamedTuple):
-    """One statistic; ``least`` is the smallest value that its standard deviation may have where texts hardly vary."""
+    """One statistic; ``least`` is the smallest value that its spread may have where reference texts hardly vary.
+
+    Most count something that a text may lack. They are zero then, and stay zero: if the many texts without it had any
+    other value, the few with it could be told apart in more than one dimension, and privacy rules look at each
+    dimension (``fedrouter.federation.privacy``). The others are ``centered``.
+    """
 
     name: str
     value: Callable[[Counts], float]
     least: float
+    centered: bool = False
 
 
 STATISTICS: Final[tuple[Statistic, ...]] = (
-    Statistic("length", lambda c: math.log1p(c.length), 0.5),
+    Statistic("length", lambda c: math.log1p(c.length), 0.5, centered=True),
+    Statistic("word length", lambda c: math.log1p(c.per_word(len(c.text))), 0.1, centered=True),
+    Statistic("longest word", lambda c: math.log1p(max(map(len, c.words), default=0)), 0.2, centered=True),
     Statistic("lines", lambda c: math.log1p(int(c.classes[LINE])), 0.5),
-    Statistic("word length", lambda c: math.log1p(c.per_word(len(c.text))), 0.1),
-    Statistic("longest word", lambda c: math.log1p(max(map(len, c.words), default=0)), 0.2),
-    Statistic("distinct words", lambda c: c.per_word(len(set(c.words))), 0.1),
+    Statistic("repeated words", lambda c: c.per_word(len(c.words) - len(set(c.words))), 0.1),
     Statistic("uppercase", _uppercase, 0.1),
     Statistic("digits", lambda c: c.share(DIGIT), 0.1),
     Statistic("numbers", lambda c: math.sqrt(c.per_word(sum(word[0].isdigit() for word in c.words))), 0.1),

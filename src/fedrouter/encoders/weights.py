@@ -39,11 +39,11 @@ INT8_FILES: Final[Mapping[str, str]] = {
 }
 """The same weights in eight bits, in the folder of `INT8_PACKAGE`."""
 STATIC_FILES: Final[Mapping[str, str]] = {
-    "shape.safetensors": "88a658dfda3f9e16d093623a295dbb2ea4a652c224886667ca0474826bcb7b59",
+    "shape.safetensors": "9fd8c09ec735d1453660f79b9b27d0bc4132f4d65c31006b2474687a71ac9363",
     "vectors.safetensors": "76df542bec202b26d6f600da5d421641dd5c7b7d2bfaa18a8db054a36e0d64d1",
 }
 """The files of ``encoders/table``, which ``scripts/make_static_table.py`` makes from `WORDLLAMA_FILES`."""
-STATIC_WEIGHTS: Final = "db5f27bbadd5152d0e7431e541bb3243e991f7802ae64d8776e19c7306bb96a7"
+STATIC_WEIGHTS: Final = "2b5c34719614480538e9c1de870f7d9b44f9aa24e114b90a6bd719a0eba69391"
 """The digest of their names and digests, as :func:`weights_digest` computes it."""
 WORDLLAMA_PACKAGE: Final = "wordllama==0.4.0.post1"
 WORDLLAMA_FILES: Final[Mapping[str, str]] = {

@@ -103,8 +103,8 @@ def test_a_pool_that_is_named_is_learned_in_its_order_and_a_model_nobody_knows_i
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [
-        (client("z", encoder="another"), "another encoder than one of width 8"),
-        (client("z", dimension=9), "another encoder than one of width 8"),
+        (client("z", encoder="another"), "not one of width 8"),
+        (client("z", dimension=9), "not one of width 8"),
     ],
 )
 def test_a_client_with_another_encoder_is_left_out_with_the_reason(odd, reason, tmp_path):

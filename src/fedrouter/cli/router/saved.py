@@ -40,8 +40,9 @@ def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Datase
         )
     if dataset.encoder.dimension != saved.encoder.dimension:
         raise BadInput(
-            f"{data}: its embeddings have width {dataset.encoder.dimension}, but {saved.path} was trained on "
-            f"{saved.encoder.name} of width {saved.encoder.dimension}"
+            f"{data}: its embeddings are by {dataset.encoder.name} and have width {dataset.encoder.dimension}, but "
+            f"{saved.path} was trained on {saved.encoder.name} of width {saved.encoder.dimension}; use a file with its "
+            "embeddings or with text, or learn the router again"
         )
     if dataset.encoder.weights is not None:  # the text was encoded here and now
         saved.encoder.require(dataset.encoder, str(saved.path))

@@ -57,7 +57,8 @@ def shake_hands(federation: Federation, report: Report, encoder: EncoderIdentity
     wanted = _key(encoder.name, encoder.dimension) if encoder else _most_common(replies)
     exclude(
         lambda _, reply: (
-            f"uses another encoder than {wanted[0]} of width {wanted[1]}"
+            f"uses the encoder {reply.encoder} of width {reply.dimension}, not {wanted[0]} of width {wanted[1]}; its "
+            "`fedrouter federation client --encoder` chooses another"
             if _key(reply.encoder, reply.dimension) != wanted
             else None
         )

@@ -11,6 +11,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.disclosure import DisclosureControl, Keys, Mask, evaluation_keys, row_keys
+from fedrouter.federation.privacy.leverage import differ_together
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale
@@ -140,6 +141,13 @@ class PrivateRows:
         if not self.control:
             return np.arange(len(keys))
         return self.control.heard(columns, keys, group, under_masks if self.relaxed else 0.0)
+
+    def differing_together(self, keys: Keys, columns: Floats) -> Integers:
+        """Indices ``(m,)`` of the rows but for those that differ in a column in which most agree, with too few others.
+
+        Also where secure aggregation hides the answer: a row that is the only one of all clients shows in the total.
+        """
+        return differ_together(columns, keys, self.control.sizes.cell) if self.control else np.arange(len(keys))
 
     def prediction_columns(self, predicted: Floats, accuracy: Floats) -> Floats:
         """What a question for squared errors of predictions ``(n, k)`` weighs the rows by, for :meth:`heard`.

@@ -63,7 +63,8 @@ class SecondMoment(Message):
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
     points, keys, together = queries.astype(np.float64), query_keys(queries), np.zeros(len(queries), np.int64)
-    kept = client.rows.heard(keys, points, together)
+    kept = client.rows.differing_together(keys, points)
+    kept = kept[client.rows.heard(keys[kept], points[kept], together[kept])]
     sent = client.rows.may_multiply(keys[kept], together[kept], 1, client.dimension, "second moments")
     points = points[kept[: len(kept) if sent[0] else 0]]
     if not len(points) and not client.rows.masked:
