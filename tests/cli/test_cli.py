@@ -55,6 +55,16 @@ def test_simulate_prints_what_the_design_fixes(simulated, table):
     assert Path(document["bundle"]).is_dir()
 
 
+def test_a_setting_of_a_family_can_be_changed(table, tmp_path):
+    where = ("--data", table, "--clients", 4, "--privacy", "open")
+    changed = answer(
+        "simulate", *where, "--router", "kmeans", "--set", "kmeans.k_global=40", "--out", tmp_path / "kmeans"
+    )
+    assert changed["settings"]["federated"]["kmeans"]["k_global"] == 40
+    assert changed["settings"]["centralized"]["kmeans"]["k_global"] == 40
+    assert "--set kmeans.k_global=40" in (tmp_path / "kmeans" / "report.html").read_text()
+
+
 @pytest.mark.parametrize("privacy", ["plain", "open"])
 def test_another_privacy_is_recorded_and_what_it_prevents_is_said(privacy, table, tmp_path):
     document = answer(
@@ -219,6 +229,15 @@ BAD = [
     ),
     (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
     (["simulate", "--data", "TABLE", "--router", "linear", "--paper"], "--paper: linear is not in the paper"),
+    (
+        ["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "kmeans.k_globl=40"],
+        "no setting 'k_globl'; kmeans has k_local, k_global, restarts, iterations, paper, soft",
+    ),
+    (
+        ["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "mlp.rounds=3"],
+        "--set mlp.…: mlp is not used here; --router chose kmeans",
+    ),
+    (["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "kmeans.k_global=0"], "k_global: expected at"),
     (["simulate", "--data", "TABLE", "--alpha", "0"], "alpha: expected a number above 0"),
     (["simulate", "--data", "TABLE", "--rounds", "0"], "rounds: expected at least 1"),
     (["simulate", "--data", "TABLE", "--participation", "2"], "participation: expected a share"),

@@ -54,6 +54,15 @@ def test_queries_are_alike_in_chains():
     assert first_alike(linked).tolist() == [0, 0, 0, 3, 3]
 
 
+def test_versions_of_the_same_queries_are_alike_if_any_version_says_so():
+    pool, every, ones = ModelPool(["m"]), np.arange(3), np.ones(3)
+    read_whole, read_the_start = (
+        Evaluations(pool, np.eye(3)[rows], every, 0 * every, ones, ones, None, "abc") for rows in ([0, 1, 2], [0, 1, 1])
+    )
+    assert first_alike(read_whole).tolist() == [0, 1, 2]
+    assert first_alike(read_whole, read_the_start).tolist() == first_alike(read_the_start).tolist() == [0, 1, 1]
+
+
 def test_three_quarters_of_each_client_are_for_training(table):
     for client in partition(table):
         total = client.train.queries + client.test.queries

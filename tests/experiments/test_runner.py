@@ -192,6 +192,23 @@ def test_seeds_are_fixed_beforehand_twenty_and_ten_for_networks():
     assert counts["comparison", "mlp"] == counts["rounds", "mlp"] == 10
 
 
+def test_only_families_that_are_compared_are_measured_also_by_the_theory(tmp_path, table):
+    units = units_of(chosen(["all"]), 1, ("kmeans", "linear"))
+    assert {unit.family for unit in units} == {"kmeans", "linear", ""}
+    assert {unit.family for unit in units if unit.measurement == "theory"} == {"kmeans"}
+    with pytest.raises(BadInput, match="rounds: is about mlp, but --router chose linear"):
+        reproduce(["rounds"], table, None, 1, 1, tmp_path / "out", 1, families=("linear",))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_document_tells_the_device_only_if_it_was_used(tmp_path):
+    here, there = run_settings(tmp_path), run_settings(tmp_path, device="cuda")
+    for unit in (Unit("comparison", "kmeans", 0), Unit("rounds", "mlp", 0), Unit("theorems", "", 0)):
+        assert here.digest_of(unit) == there.digest_of(unit)
+    trained = Unit("theory", "mlp", 0)
+    assert here.digest_of(trained) != there.digest_of(trained)
+
+
 def test_an_experiment_is_complete_only_with_every_seed_and_family(tmp_path):
     settings = run_settings(tmp_path, families=("mlp", "kmeans"))
     experiments = chosen(["global", "own", "encoders"])
@@ -236,6 +253,16 @@ def test_documents_that_contradict_each_other_are_not_joined():
     assert joined([{"seed": 0, "a": {"x": 1}}, {"seed": 0, "a": {"y": [2]}}]) == {"seed": 0, "a": {"x": 1, "y": [2]}}
     with pytest.raises(ValueError, match="contradict"):
         joined([{"seed": 0}, {"seed": 1}])
+
+
+def test_documents_of_two_machines_may_differ_by_rounding():
+    one, other = 0.1 + 0.2, 0.3
+    assert one != other
+    first = {"tradeoffs": [0.0, one], "curves": [{"way": "oracle", "auc": one}], "most": one}
+    second = {"tradeoffs": [0.0, other], "curves": [{"way": "oracle", "auc": other}, {"way": "local"}], "most": other}
+    assert joined([first, second]) == {**first, "curves": [*first["curves"], {"way": "local"}]}
+    with pytest.raises(ValueError, match="contradict"):
+        joined([first, {"most": other + 1e-6}])
 
 
 def test_comments_and_docstrings_are_no_code():

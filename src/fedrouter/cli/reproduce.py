@@ -84,14 +84,14 @@ def reproduce(
     """Measure the paper's figures, tables and claims on a data file.
 
     --clients, --alpha, --model-alpha and --withheld change the protocol; docs/paper.md says what the paper leaves open.
-    `rounds`, `theory` and `theorems` are about the paper's own families, whatever --router says.
+    `rounds` is about the MLP, and `theory` about K-Means and the MLP, if --router chose them.
     """
     from fedrouter.experiments.choice import named_families, read_changes
     from fedrouter.experiments.experiment import PAPER_FAMILIES
     from fedrouter.experiments.figures.encoders import make_missing
     from fedrouter.experiments.paper_protocols import protocol_named
     from fedrouter.experiments.registry import EXPERIMENTS, chosen
-    from fedrouter.experiments.runner import complete, seeds_of
+    from fedrouter.experiments.runner import complete, left_out, seeds_of
     from fedrouter.experiments.runner import reproduce as measure
     from fedrouter.report.reproduction import Origin, counted, write_claims, write_experiment
 
@@ -167,8 +167,10 @@ def reproduce(
     voice.say(f"\n{counted(claims)}. {len(outcome.measured)} measured now, {len(outcome.found)} found in {out}.")
     for unit, problem in outcome.failed.items():
         voice.warn(escape(f"{unit}: {problem}"))
+    for line in left_out(chosen(asked), families):
+        voice.say(f"left out: {line}")
     for name in asked:
-        if name not in runs:
+        if name not in runs and EXPERIMENTS[name].measurement.measured(families):
             voice.warn(f"{name}: not complete, so nothing was written; the same command measures what is missing")
     if paths:
         voice.next(f"open {paths[1]}", f"ls {results[0].folder}")

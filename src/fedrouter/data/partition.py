@@ -6,7 +6,7 @@ partitioned: benchmarks contain some texts more than once, and a router must not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,7 @@ def partition(
     alpha: float = 0.6,
     model_alpha: float | None = 0.45,
     seed: int = 0,
+    alike: Integers | None = None,
 ) -> list[ClientData]:
     """Partition a benchmark over clients; all queries with one text, or one embedding, go to one side of one client.
 
@@ -40,6 +41,7 @@ def partition(
     ----------
     alpha : concentration of the Dirichlet over clients drawn for each task; small values give specialized clients
     model_alpha : concentration of each client's Dirichlet over models; None for uniform logging
+    alike : for each query the first that must stay with it, ``(q,)``; by default :func:`first_alike`
     """
     if clients < 1:
         raise BadInput(f"clients: expected at least 1, got {clients}")
@@ -47,7 +49,7 @@ def partition(
         if value is not None and not value > 0:
             raise BadInput(f"{name}: expected a number above 0, got {value}")
     draw = np.random.default_rng(seed)
-    first = first_alike(evaluations)
+    first = first_alike(evaluations) if alike is None else alike
     distinct = np.unique(first)
     owner = _owners(evaluations, distinct, clients, alpha, draw)
     known = evaluations.grid().known
@@ -73,27 +75,32 @@ def partition(
     return split
 
 
-def first_alike(evaluations: Evaluations) -> Integers:
+def first_alike(*versions: Evaluations) -> Integers:
     """For each query the first one that it cannot be told from, ``(q,)``: by its text or by its embedding.
 
-    Long texts with the same beginning have one embedding, since encoders read only so much.
+    Long texts with the same beginning have one embedding, since encoders read only so much. Given several versions of
+    the same queries, with the embeddings of different encoders, queries are alike if they are so in any version.
     """
-    first = np.arange(evaluations.queries)
+    first = np.arange(versions[0].queries)
 
     def root(query: int) -> int:
         while first[query] != query:
             query = int(first[query])
         return query
 
-    columns: list[Iterable[object]] = [(row.tobytes() for row in evaluations.embeddings)]
-    if evaluations.text is not None:
-        columns.append(evaluations.text)
-    for column in columns:
+    for column in (column for version in versions for column in _identities(version)):
         seen: dict[object, int] = {}
         for query, value in enumerate(column):
             one, other = sorted((root(query), root(seen.setdefault(value, query))))
             first[other] = one
     return np.array([root(query) for query in range(len(first))], np.int64)
+
+
+def _identities(evaluations: Evaluations) -> Iterator[Iterable[object]]:
+    """What queries are told apart by: embeddings, and texts if there are any."""
+    yield (row.tobytes() for row in evaluations.embeddings)
+    if evaluations.text is not None:
+        yield evaluations.text
 
 
 def _owners(

@@ -75,10 +75,11 @@ class Measurement:
 
     Parameters
     ----------
-    families : the families that it measures, each in a document of its own; None for those that are compared, and
-        empty if it is about no family
+    families : those that it is about, of which it measures the ones that are compared, each in a document of its own;
+        None for any, and empty if it is about no family
     effort : roughly how long it takes in relation to the others: the longest are started first
     version : raised when ``run`` computes something else, so that documents of before are not reused
+    uses_device : whether networks are trained where ``--device`` says; otherwise on the CPU
     """
 
     name: str
@@ -86,6 +87,13 @@ class Measurement:
     families: tuple[str, ...] | None = None
     effort: float = 1.0
     version: int = 1
+    uses_device: bool = True
+
+    def measured(self, compared: Sequence[str]) -> Sequence[str]:
+        """The families that it measures of those that are compared; an empty name if it is about no family."""
+        if self.families is None:
+            return compared
+        return [name for name in self.families if name in compared] if self.families else [""]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from fedrouter.data.partition import ClientData, partition
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations
+from fedrouter.evaluations import Evaluations, Integers
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,12 @@ class Protocol:
         clients = changes.get("clients", self.clients)
         return replace(self, newcomers=max(1, round(0.3 * clients)), **changes)
 
-    def divide(self, evaluations: Evaluations, seed: int, alpha: float | None = None) -> list[ClientData]:
-        """The clients of one seed."""
-        return partition(evaluations, self.clients, self.alpha if alpha is None else alpha, self.model_alpha, seed)
+    def divide(
+        self, evaluations: Evaluations, seed: int, alpha: float | None = None, alike: Integers | None = None
+    ) -> list[ClientData]:
+        """The clients of one seed; ``alike`` as in :func:`~fedrouter.data.partition.partition`."""
+        concentration = self.alpha if alpha is None else alpha
+        return partition(evaluations, self.clients, concentration, self.model_alpha, seed, alike)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

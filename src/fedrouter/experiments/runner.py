@@ -7,6 +7,7 @@ what made it; a document that exists with the same digest is never measured agai
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -39,6 +40,7 @@ from fedrouter.files import PUBLIC, replace_file
 
 Watch = Callable[[float, int, str], None]
 """Called with the number of finished units, fractions included, their total, and the unit that just ended or ""."""
+ROUNDING = 1e-9
 TICK = 0.25
 """Seconds between two updates of the progress."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -94,7 +96,7 @@ class RunSettings:
         own = settings_of(unit.family, self.rounds, self.changes).to_json() if unit.family else {}
         shared = {name: value for name, value in self.same.items() if name != "settings_digest"}
         made_by = {"measurement": measurement.name, "version": measurement.version, "code": code_digest()}
-        made_by["device"] = self.device if _trained(unit.family) else "any"
+        made_by["device"] = self.device if measurement.uses_device and _trained(unit.family) else "any"
         return digest({**shared, **made_by, "family": unit.family, "settings": own, "seed": unit.seed})
 
     def document(self, unit: Unit) -> Document | None:
@@ -155,6 +157,9 @@ def reproduce(
             raise BadInput(f"--{name}: expected at least 1, got {value}")
     for name in families:
         family(name)  # an unknown name is refused before anything is read
+    units = units_of(experiments, seeds, families)
+    if not units:
+        raise BadInput("; ".join(left_out(experiments, families)))
     if not so_far:
         use_device(device)
     dataset = read(path, encoder=encoder, watch=encoding)
@@ -176,7 +181,6 @@ def reproduce(
         out,
         manifest.same,
     )
-    units = units_of(experiments, seeds, families)
     found = [unit for unit in units if settings.document(unit) is not None]
     missing = [] if so_far else [unit for unit in units if unit not in found]
     failed = _measure(settings, missing, len(found), min(jobs, len(missing)), watch) if missing else {}
@@ -193,10 +197,20 @@ def units_of(experiments: Iterable[Experiment], seeds: int | None, families: Seq
     units = [
         Unit(name, each, seed)
         for name, measurement in measurements.items()
-        for each in (families if measurement.families is None else measurement.families or ("",))
+        for each in measurement.measured(families)
         for seed in range(seeds or seeds_of(each))
     ]
     return sorted(units, key=lambda unit: (_trained(unit.family), -measurements[unit.measurement].effort, unit))
+
+
+def left_out(experiments: Iterable[Experiment], families: Sequence[str]) -> list[str]:
+    """For each experiment that measures none of these families, what it is about."""
+    return [
+        f"{each.name}: is about {' and '.join(each.measurement.families or ())}, "
+        f"but --router chose {', '.join(families)}"
+        for each in experiments
+        if not each.measurement.measured(families)
+    ]
 
 
 def seeds_of(name: str) -> int:
@@ -231,17 +245,33 @@ def complete(
 
 
 def joined(documents: Sequence[Any]) -> Any:
-    """The documents of several families as one: lists are put together without repetition, objects merged."""
+    """The documents of several families as one: lists are put together without repetition, objects merged.
+
+    Documents may come from different machines, so numbers that differ only by rounding are equal.
+    """
     first, *others = documents
     for other in others:
+        if equal(first, other):
+            continue
         if isinstance(first, dict) and isinstance(other, dict):
             shared = {key: joined([first[key], other[key]]) for key in first if key in other}
             first = {**first, **other, **shared}
         elif isinstance(first, list) and isinstance(other, list):
-            first = first + [entry for entry in other if entry not in first]
-        elif first != other:
+            first = first + [entry for entry in other if not any(equal(entry, known) for known in first)]
+        else:
             raise ValueError("documents of one seed that contradict each other")
     return first
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same, numbers up to rounding."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING**2)
+    return bool(one == other)
 
 
 def _measure(settings: RunSettings, units: Sequence[Unit], before: int, jobs: int, watch: Watch) -> dict[Unit, str]:

@@ -25,7 +25,7 @@ from fedrouter.experiments.figures import (
     own_test,
     personalization,
 )
-from fedrouter.experiments.paper_protocols import PROXROUTER
+from fedrouter.experiments.paper_protocols import PROXROUTER, Protocol
 from fedrouter.experiments.registry import EXPERIMENTS, MEASUREMENTS, chosen
 
 GLOBAL = {
@@ -195,8 +195,11 @@ def test_uniform_logging_cannot_tell_how_models_differ():
     assert "uniformly" in models.measured
 
 
-def write_table(path, stems, queries=160):
-    """A table in RouterBench's layout with an embedding column for each stem, all of them of the same queries."""
+def write_table(path, stems, queries=160, cut=()):
+    """A table in RouterBench's layout with an embedding column for each stem, all of them of the same queries.
+
+    The stems of ``cut`` do not tell some queries apart.
+    """
     grid = drawn_evaluations(queries, models=4, per_query=4).grid()
     columns = {
         "prompt": [f"query {place}" for place in range(queries)],
@@ -205,7 +208,8 @@ def write_table(path, stems, queries=160):
     for place, name in enumerate(grid.pool.names):
         columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
     for number, stem in enumerate(stems):
-        columns[f"{stem}_embedding"] = list(drawn_evaluations(queries, seed=number, dimension=8 + number).embeddings)
+        vectors = list(drawn_evaluations(queries, seed=number, dimension=8 + number).embeddings)
+        columns[f"{stem}_embedding"] = vectors[:-40] + [vectors[0]] * 40 if stem in cut else vectors
     pyarrow.parquet.write_table(pa.table(columns), path)
     return path
 
@@ -215,20 +219,31 @@ def world_of(path, seed=0):
     return type(small)(read(path), seed, 2, str(path))
 
 
-def test_every_encoder_in_the_file_is_tried_on_the_same_split(tmp_path):
-    path = write_table(tmp_path / "two.parquet", ["all_minilm_l6_v2", "all_mpnet_base_v2", "house_made"])
+def test_every_encoder_in_the_file_is_tried_on_the_same_split(tmp_path, monkeypatch):
+    stems = ["all_minilm_l6_v2", "all_mpnet_base_v2", "house_made"]
+    path = write_table(tmp_path / "two.parquet", stems, cut=["all_minilm_l6_v2"])
+    splits, divide = [], Protocol.divide
+
+    def keep(self, *arguments, **options):
+        splits.append(divide(self, *arguments, **options))
+        return splits[-1]
+
+    monkeypatch.setattr(Protocol, "divide", keep)
     assert encoders.in_file(path) == ["all-mpnet-base-v2", "all-MiniLM-L6-v2", "house_made"]
     runs = [measured(encoders.EXPERIMENT, world_of(path, seed)) for seed in (0, 1)]
     check_what_it_says(encoders.EXPERIMENT, runs, {"encoders-constant-mlp", "encoders-constant-kmeans"})
     assert runs[0]["dimensions"] == {"all-mpnet-base-v2": 9, "all-MiniLM-L6-v2": 8, "house_made": 10}
     assert [entry["encoder"] for entry in find(runs[0], family="mlp")] == encoders.in_file(path)
-    splits = [
-        [(client.train.text, client.train.model.tolist(), client.test.text) for client in clients]
-        for clients in (
-            replace(world_of(path), dataset=read(path, encoder=name)).clients() for name in encoders.in_file(path)
+    assert len(splits) == 2 * 3
+    seen = [[(own.train.text, own.train.model.tolist(), own.test.text) for own in split] for split in splits]
+    assert seen[0] == seen[1] == seen[2] != seen[3] == seen[4] == seen[5]
+    # No encoder is tested on an embedding that it was trained on, not even one that reads only the start of a text.
+    for split in splits:
+        train, test = (
+            {vector.tobytes() for own in split for vector in getattr(own, side).embeddings}
+            for side in ("train", "test")
         )
-    ]
-    assert splits[0] == splits[1] == splits[2]
+        assert not train & test
     (absent,) = runs[0]["absent"]
     assert absent == "paraphrase-albert-small-v2"
     assert "--encode" in runs[0]["absent"][absent]

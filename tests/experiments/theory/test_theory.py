@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,25 @@ def test_data_without_all_answers_to_any_query_is_not_testable():
     assert "no query" in EXPERIMENT.summary([run])["reason"]
     assert set(verdicts([run]).values()) == {"not testable here"}
     assert set(verdicts([run])) == set(CLAIMS)
+
+
+@pytest.mark.parametrize("family", ["kmeans", "mlp"])
+def test_one_family_is_enough_for_the_page_of_the_theory(runs, family):
+    other = {"kmeans": "mlp", "mlp": "kmeans"}[family]
+    alone = [
+        {
+            **{name: run[name] for name in run if family == "kmeans" or name not in ("terms", "growth", "lipschitz")},
+            "families": [family],
+            "losses": [entry for entry in run["losses"] if entry["family"] != other],
+        }
+        for run in runs
+    ]
+    assert set(alone[0]) == set(EXPERIMENT.measurement.run(_of_one(family), lambda share: None))
+    check_what_it_says(EXPERIMENT, alone, {name for name in CLAIMS if name.endswith(family)})
+
+
+def _of_one(family):
+    return replace(small_world(queries=300, models=4), families=(family,))
 
 
 @pytest.mark.slow

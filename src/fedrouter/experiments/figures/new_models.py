@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedrouter.data.partition import first_alike
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
@@ -54,7 +55,7 @@ def run(world: World, watch: Watch) -> Document:
     old = ModelPool(model for model in everything.pool if model.name not in new)
     # New models last, as in the grown router. A query's number replaces its text, to look up the new models' answers.
     full = replace(everything.over(old.with_models(new)), text=tuple(map(str, range(everything.queries))))
-    clients = replace(world, dataset=replace(world.dataset, evaluations=full)).clients()
+    clients = world.protocol.divide(full, world.seed, alike=first_alike(everything))  # the texts are still those before
     test = _testable(Evaluations.concatenate([client.test for client in clients]), len(old))
     truth = test.grid()
     logs = {client.name: log_without(client.name, client.train, full, old, world.seed) for client in clients}
@@ -236,7 +237,7 @@ EXPERIMENT = Experiment(
     "new-models",
     "New models added to the pool",
     SECTION,
-    Measurement("new-models", run, effort=3.0, version=2),
+    Measurement("new-models", run, effort=3.0, version=3),
     sheets,
     curve_points,
     summary,

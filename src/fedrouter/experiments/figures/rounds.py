@@ -137,7 +137,7 @@ EXPERIMENT = Experiment(
     "rounds",
     "Convergence of federated averaging",
     SECTION,
-    Measurement("rounds", run, families=("mlp",), effort=1.0, version=2),
+    Measurement("rounds", run, families=("mlp",), effort=1.0, version=2, uses_device=False),
     sheets,
     every_point,
     summary,

@@ -27,7 +27,10 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
     complete = [run for run in runs if "reason" not in run]
     if not complete:
         return []
-    return [_losses(complete), _terms(complete), _bound(complete), _data(complete)]
+    clustered = [run for run in complete if "terms" in run]
+    if not clustered:  # no K-Means router
+        return [_losses(complete)]
+    return [_losses(complete), _terms(clustered), _bound(clustered), _data(clustered)]
 
 
 def _losses(runs: Runs) -> Sheet:
@@ -39,6 +42,8 @@ def _losses(runs: Runs) -> Sheet:
     }
     panels = []
     for (family, part), title in titles.items():
+        if not any(_measured(run, family) for run in runs):
+            continue
         ways = [("each client alone, mean", "local", family), ("federated", "federated", family)]
         if part == "suboptimality":
             ways.append(("query-blind", "federated", "query_blind"))
@@ -54,8 +59,8 @@ def _losses(runs: Runs) -> Sheet:
         panels.append(Panel(title, lines, WEIGHT_LABEL, LOSS_LABEL, log_x=True))
     return Sheet(
         "theory-suboptimality",
-        "Utility lost against an oracle that has seen the answers, on all test queries, by the weight of cost; below, "
-        "the two terms of the K-Means router's loss: the loss from seeing only the cluster, and the loss from "
+        "Utility lost against an oracle that has seen the answers, on all test queries, by the weight of cost. The "
+        "K-Means router's loss has two terms: the loss from seeing only the cluster, and the loss from "
         f"estimating its means from few rows. Bands: one standard deviation over {len(runs)} seeds.",
         panels,
     )

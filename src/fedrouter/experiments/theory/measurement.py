@@ -56,7 +56,8 @@ def run(world: World, watch: Watch) -> Document:
     tests = {client.name: _complete(client.test) for client in clients}
     tests = {name: test for name, test in tests.items() if test.queries}
     if not tests or not world.dataset.evaluations.cost.any():
-        return {"seed": world.seed, "reason": "no query has a known answer of every model, or all answers are free"}
+        reason = "no query has a known answer of every model, or all answers are free"
+        return {"seed": world.seed, "families": list(world.families), "reason": reason}
     test = Evaluations.concatenate(list(tests.values()))
     train = Evaluations.concatenate([client.train for client in clients])
     lambdas = tradeoffs(test.grid())
@@ -90,6 +91,7 @@ def run(world: World, watch: Watch) -> Document:
                 losses.append(_loss(alone[name][who], own, lambdas, name, "local", who, "own"))
     found = {
         "seed": world.seed,
+        "families": list(world.families),
         "queries": test.queries,
         "scaled": list(SCALED),
         "tradeoffs": lambdas.tolist(),
@@ -184,13 +186,13 @@ def _numbers(run: Document) -> Iterator[dict[str, Any]]:
     steps = [
         {"scaled": scaled, "tradeoff": value} for scaled, value in zip(run["scaled"], run["tradeoffs"], strict=True)
     ]
-    for kind, entries in (("loss", run["losses"]), ("growth", run["growth"])):
+    for kind, entries in (("loss", run["losses"]), ("growth", run.get("growth", ()))):
         for entry in entries:
             labels = {key: entry[key] for key in ("family", "way", "client", "test", "rows") if key in entry}
             for quantity in PARTS:
                 for step, value in zip(steps, entry.get(quantity, []), strict=False):
                     yield {"part": kind, **labels, **step, "quantity": quantity, "value": value}
-    for entry in run["terms"]:
+    for entry in run.get("terms", ()):
         labels = {"family": "kmeans", **{key: entry[key] for key in ("way", "client", "rows")}}
         for quantity, value in entry.items():
             if quantity not in ("way", "client", "rows", "bounds") and value is not None:
@@ -199,7 +201,7 @@ def _numbers(run: Document) -> Iterator[dict[str, Any]]:
             for step, parts in zip(steps, rows, strict=True):
                 for summand, value in zip(("distance", "shift", "concentration"), parts, strict=True):
                     yield {"part": f"bound, {name}", **labels, **step, "quantity": summand, "value": value}
-    for name, constant in run["lipschitz"].items():
+    for name, constant in run.get("lipschitz", {}).items():
         for quantity, value in constant.items():
             yield {"part": f"lipschitz, {name}", "quantity": quantity, "value": value}
 
@@ -214,11 +216,15 @@ def summary(runs: Runs) -> Document:
             part: over_seeds(np.array([of(run, name, way, part, where) for run in complete]))
             for part in PARTS[: 3 if name == "kmeans" else 1]
         }
-        for name in ("kmeans", "mlp")
+        for name in dict.fromkeys(family for run in complete for family in run["families"])
         for way in ("federated", "local")
         for where in ("global", "own")
     }
     blind = over_seeds(np.array([of(run, "query_blind", "federated", "suboptimality") for run in complete]))
+    found: dict[str, Any] = {"losses": {**losses, "query_blind federated global": {"suboptimality": blind}}}
+    complete = [run for run in complete if "terms" in run]
+    if not complete:  # no K-Means router
+        return found
     names = ("distance", "shift", "shift_mean", "shift_floor", "n_min", "cell_mean", "cell_median", "empty")
     terms = {
         way: {
@@ -228,7 +234,7 @@ def summary(runs: Runs) -> Document:
         for way in ("federated", "local")
     }
     return {
-        "losses": {**losses, "query_blind federated global": {"suboptimality": blind}},
+        **found,
         "terms": terms,
         "lipschitz": {
             name: {
@@ -245,7 +251,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-MEASUREMENT = Measurement("theory", run, families=PAPER_FAMILIES, effort=2.0, version=2)
+MEASUREMENT = Measurement("theory", run, families=PAPER_FAMILIES, effort=2.0, version=3)
 EXPERIMENT = Experiment(
     name="theory",
     title="Theory on this data: suboptimality, its parts, and the terms of the K-Means bound",

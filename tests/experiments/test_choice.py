@@ -1,0 +1,39 @@
+"""Families and settings that a command was given."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrouter.errors import BadInput
+from fedrouter.experiments.choice import chosen_settings, read_changes
+from fedrouter.federation.families.registry import FAMILIES
+
+
+def test_a_change_reaches_the_family_and_the_parts_of_auto():
+    changes = read_changes(["kmeans.k_global=40"])
+    assert changes == {"kmeans": {"k_global": 40}}
+    found = chosen_settings("kmeans,auto", changes=changes)
+    assert found["kmeans"].k_global == 40
+    assert found["auto"].of("kmeans").k_global == 40
+    assert found["auto"].of("kmeans").k_local == found["kmeans"].k_local == 15
+
+
+def test_values_have_the_type_of_the_default():
+    assert read_changes(["mlp.hidden=16,8", "mlp.learning_rate=0.01", "kmeans.soft=yes"]) == {
+        "mlp": {"hidden": (16, 8), "learning_rate": 0.01},
+        "kmeans": {"soft": True},
+    }
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_wrong_setting_names_the_valid_ones(name):
+    with pytest.raises(BadInput, match=f"--set {name}.nothing=1: no setting 'nothing'; {name} has ") as refused:
+        read_changes([f"{name}.nothing=1"])
+    for valid in str(refused.value).rpartition(" has ")[2].replace("no settings", "").split(", "):
+        if valid:
+            assert hasattr(FAMILIES[name].settings(), valid)
+
+
+def test_a_change_of_a_family_that_is_not_used_is_refused():
+    with pytest.raises(BadInput, match="linear is not used here; --router chose kmeans"):
+        chosen_settings("kmeans", changes=read_changes(["linear.directions=2"]))
