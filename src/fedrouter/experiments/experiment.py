@@ -80,6 +80,7 @@ class Measurement:
     effort : roughly how long it takes in relation to the others: the longest are started first
     version : raised when ``run`` computes something else, so that documents of before are not reused
     uses_device : whether networks are trained where ``--device`` says; otherwise on the CPU
+    uses_data : whether it depends on the data file and the protocol; otherwise its documents fit any folder
     """
 
     name: str
@@ -88,6 +89,7 @@ class Measurement:
     effort: float = 1.0
     version: int = 1
     uses_device: bool = True
+    uses_data: bool = True
 
     def measured(self, compared: Sequence[str]) -> Sequence[str]:
         """The families that it measures of those that are compared; an empty name if it is about no family."""

@@ -52,11 +52,21 @@ def code_digest() -> str:
 
 
 def code_of(source: str) -> str:
-    """The syntax tree of a module as text, without docstrings."""
+    """The syntax tree of a module as text, without docstrings; the same text with every version of Python."""
     tree = ast.parse(source)
     for node in _with_docstrings(tree):
         node.body = node.body[1:] or [ast.Pass()]
-    return ast.dump(tree)
+    return repr(_contents(tree))
+
+
+def _contents(node: Any) -> Any:
+    """A node as its name and its fields. Empty fields are left out: versions of Python differ in which there are."""
+    if isinstance(node, list):
+        return [_contents(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = {name: _contents(value) for name, value in ast.iter_fields(node) if value is not None and value != []}
+    return type(node).__name__, fields
 
 
 def _with_docstrings(tree: ast.Module) -> Iterator[Any]:

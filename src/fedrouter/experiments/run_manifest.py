@@ -41,7 +41,7 @@ class RunManifest:
             "protocol": world.protocol.to_json(),
             "settings_digest": digest(settings),
         }
-        return cls(same, settings, rows_per_cell(world), device, _versions())
+        return cls(same, settings, rows_per_cell(world), device, versions())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,7 +84,8 @@ def rows_per_cell(world: World) -> dict[str, float]:
     return {name: rows / (count * models) for name, count in clusters.items() if count}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that compute, in this process."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

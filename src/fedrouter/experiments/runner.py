@@ -33,7 +33,7 @@ from fedrouter.experiments.figures.new_models import withheld
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.provenance import code_digest, digest
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
-from fedrouter.experiments.run_manifest import RunManifest
+from fedrouter.experiments.run_manifest import RunManifest, versions
 from fedrouter.federation.device import use_device
 from fedrouter.federation.families.registry import family
 from fedrouter.files import PUBLIC, replace_file
@@ -95,18 +95,25 @@ class RunSettings:
         measurement = MEASUREMENTS[unit.measurement]
         own = settings_of(unit.family, self.rounds, self.changes).to_json() if unit.family else {}
         shared = {name: value for name, value in self.same.items() if name != "settings_digest"}
+        if not measurement.uses_data:
+            shared = {}
         made_by = {"measurement": measurement.name, "version": measurement.version, "code": code_digest()}
         made_by["device"] = self.device if measurement.uses_device and _trained(unit.family) else "any"
         return digest({**shared, **made_by, "family": unit.family, "settings": own, "seed": unit.seed})
 
     def document(self, unit: Unit) -> Document | None:
         """The unit's document, unless it is missing or something else made it."""
+        found = self.written(unit)
+        document: Document | None = found["document"] if found else None
+        return document
+
+    def written(self, unit: Unit) -> Mapping[str, Any] | None:
+        """The unit's document with its seconds and the versions that made it, unless something else made it."""
         try:
-            found = json.loads(unit.path(self.out).read_text())
+            found: Mapping[str, Any] = json.loads(unit.path(self.out).read_text())
         except (OSError, ValueError):
             return None
-        document: Document = found["document"]
-        return document if found.get("digest") == self.digest_of(unit) else None
+        return found if found.get("digest") == self.digest_of(unit) else None
 
 
 @dataclass(frozen=True)
@@ -364,7 +371,12 @@ def run_unit(settings: RunSettings, unit: Unit) -> str:
         world = settings.world(unit.seed, (unit.family,) if unit.family else ())
         document = MEASUREMENTS[unit.measurement].run(world, watch)
         seconds = round(time.perf_counter() - start, 2)
-        made = {"digest": settings.digest_of(unit), "seconds": seconds, "document": document}
+        made = {
+            "digest": settings.digest_of(unit),
+            "seconds": seconds,
+            "versions": versions(),
+            "document": document,
+        }
         write_whole(unit.path(settings.out), made)
     except FedrouterError as error:
         return str(error)

@@ -260,7 +260,7 @@ EXPERIMENT = Experiment(
     "personalization",
     "Adaptive personalization under extreme heterogeneity",
     SECTION,
-    Measurement("personalization", run, effort=4.0, version=2),
+    Measurement("personalization", run, effort=6.0, version=2),
     sheets,
     curve_points,
     summary,
