@@ -1,8 +1,9 @@
 """The paper's claims on four real data sets: `fedrouter reproduce all` on each, and the verdicts side by side.
 
 Writes docs/results/claims.md, a page for each set, personalization.md, and core.md from the same documents as the
-claims. Run with `make bench-claims`; it goes on where it was stopped. `benchmarks/claims.py --so-far` writes the pages
-from the seeds that are complete. `--seeds N` and the names of sets do less.
+claims. Run with `make bench-claims`; it goes on where it was stopped. `--so-far` writes the pages from the seeds that
+are complete. `--device cuda` trains networks on a GPU, `--jobs` is the number of processes; `--seeds N` and the names
+of sets do less.
 """
 
 from __future__ import annotations
@@ -18,16 +19,36 @@ PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 OUT, RESULTS = PROJECT / "out" / "claims", PROJECT / "docs" / "results"
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
+COMMAND = "python benchmarks/claims.py"
+DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
 MARKS = {"holds": "✓", "refuted": "✗", "undecided": "?", "not testable here": "–"}
 
 
-def reproduce(name: str, seeds: int | None, so_far: bool) -> dict:
+def reproduce(name: str, options: list[str]) -> dict:
     """The document of the command, which shows its progress on stderr."""
     command = [str(Path(sys.executable).with_name("fedrouter")), "reproduce", "all", "--json"]
     command += ["--data", str(DATA / f"{name}.parquet"), "--out", str(OUT / name)]
-    command += ["--seeds", str(seeds)] if seeds else []
-    command += ["--so-far"] * so_far
+    command += options
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def share_theorems(first: str, other: str) -> None:
+    """Copy documents that do not depend on the data, so that they are measured once; a wrong one is not used."""
+    for path in (OUT / first).glob("measured/*/theorems.json"):
+        target = OUT / other / path.relative_to(OUT / first)
+        if (OUT / other / "run.json").exists() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+
+
+def made_with(documents: dict[str, dict]) -> str:
+    """The versions of the packages that measured, from the documents."""
+    found: dict[str, set[str]] = {}
+    for name in documents:
+        for path in (OUT / name).glob("measured/*/*.json"):
+            for package, version in json.loads(path.read_text()).get("versions", {}).items():
+                found.setdefault(package, set()).add(version)
+    return ", ".join(f"{package} {' and '.join(sorted(versions))}" for package, versions in found.items())
 
 
 def seconds(name: str) -> float:
@@ -54,12 +75,13 @@ def page(documents: dict[str, dict]) -> str:
         "",
         f"Every experiment of the paper ([what each does](../experiments.md)), seeds: {planned}; {first['encoder']} "
         f"embeddings, {first['rounds']} rounds, both families exactly as in the paper ([what it leaves "
-        f"open](../paper.md)); networks trained on {first['device']}. {state}Minutes of computation on shared "
-        f"machines: {spent}.",
+        f"open](../paper.md)). Networks are trained on {DEVICES[first['device']]}, everything else is computed on a "
+        f"CPU. {state}Minutes of computation, if every process counts: {spent}. Versions: {made_with(documents)}.",
         "",
-        "    make bench-claims",
+        f"    {COMMAND}{' --device cuda' * (first['device'] == 'cuda')}",
         "",
-        "✓ holds, ✗ refuted, ? undecided, – not testable on that data set. How each is judged, what was measured, with "
+        "✓ holds, ✗ refuted, ? undecided, – not testable on that data set, by the paper's `auc`; in brackets, where it "
+        "differs, the verdict by `aiq`. How each is judged, what was measured, with "
         "spread and intervals over seeds, and how many seeds would decide an undecided one: "
         + ", ".join(f"[{name}](claims-{name}.md)" for name in documents)
         + ". The `theorems` cells are measured in a simulated population and equal on all sets.",
@@ -68,12 +90,17 @@ def page(documents: dict[str, dict]) -> str:
         f"|---|{'---|' * len(documents)}",
     ]
     for claim, text in texts.items():
-        marks = (MARKS[found[name][claim]["verdict"]] if claim in found[name] else "" for name in documents)
+        marks = (_mark(found[name][claim]) if claim in found[name] else "" for name in documents)
         lines.append(f"| {text} (`{claim}`) | {' | '.join(marks)} |")
     for verdict, mark in MARKS.items():
         counted = [sum(claim["verdict"] == verdict for claim in run.values()) for run in found.values()]
         lines.append(f"| **{mark} {verdict}, of {len(texts)}** | {' | '.join(map(str, counted))} |")
     return "\n".join([*lines, ""])
+
+
+def _mark(claim: dict) -> str:
+    other = claim["by_aiq"]
+    return MARKS[claim["verdict"]] + (f" ({MARKS[other]})" if other and other != claim["verdict"] else "")
 
 
 def core_page(documents: dict[str, dict]) -> str:
@@ -85,7 +112,7 @@ def core_page(documents: dict[str, dict]) -> str:
         "[claims](claims.md). Mean ± standard deviation over seeds on the union of the clients' test sets; `own` on "
         "each client's own ([measures](../metrics.md)).",
         "",
-        "    make bench-claims",
+        f"    {COMMAND}",
     ]
     for name, run in documents.items():
         tables = {
@@ -121,7 +148,7 @@ def personal_page(documents: dict[str, dict]) -> str:
         "([how](../growth.md#a-personal-router)). With out-of-fold errors, nothing else differs from the paper's "
         "weights.",
         "",
-        "    make bench-claims",
+        f"    {COMMAND}",
         "",
         f"| | {' | '.join(documents)} |",
         f"|---|{'---|' * len(documents)}",
@@ -156,8 +183,17 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=list(SETS), help="the data sets")
     parser.add_argument("--seeds", type=int, help="the same number of seeds for every family")
     parser.add_argument("--so-far", action="store_true", help="measure nothing; report the seeds that are complete")
+    parser.add_argument("--device", choices=tuple(DEVICES), default="cpu", help="where networks are trained")
+    parser.add_argument("--jobs", type=int, help="number of processes; by default one for each core")
     given = parser.parse_args()
-    documents = {name: reproduce(name, given.seeds, given.so_far) for name in given.sets}
+    options = ["--device", given.device] + ["--so-far"] * given.so_far
+    for name in ("seeds", "jobs"):
+        options += [f"--{name}", str(getattr(given, name))] if getattr(given, name) else []
+    documents = {}
+    for name in given.sets:
+        if documents:
+            share_theorems(given.sets[0], name)
+        documents[name] = reproduce(name, options)
     for name in documents:
         (RESULTS / f"claims-{name}.md").write_text((OUT / name / "claims.md").read_text())
     (RESULTS / "claims.md").write_text(page(documents))

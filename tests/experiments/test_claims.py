@@ -18,6 +18,7 @@ from fedrouter.experiments.claims import (
     below,
     better,
     fact,
+    falls,
     interval,
     on_par,
     seeds_needed,
@@ -25,8 +26,11 @@ from fedrouter.experiments.claims import (
     unique,
     untestable,
 )
+from fedrouter.experiments.comparison import judged
 
 TOLD = ("name", "text", "section")
+RATES = {-0.6: "holds", -0.45: "holds", -0.4: "undecided", -0.3: "refuted"}
+"""Verdicts on exponents with a little spread, where a theorem says -0.5."""
 
 
 def test_a_clear_difference_holds():
@@ -140,3 +144,19 @@ def test_two_claims_of_one_name_are_refused():
     assert list(unique([one, other])) == [one, other]
     with pytest.raises(AssertionError, match=r"named twice: \['a'\]"):
         unique([one, other, one])
+
+
+def test_a_rate_has_a_margin_because_it_is_about_the_limit():
+    verdicts = {
+        centre: falls("a", "", "", [centre - 0.01, centre, centre + 0.01], -0.5, "").verdict for centre in RATES
+    }
+    assert verdicts == RATES
+
+
+def test_the_verdict_by_the_other_area_stands_beside_the_papers():
+    areas = {"auc": np.array([0.7, 0.71, 0.72]), "aiq": np.array([0.5, 0.51, 0.52])}
+    other = {"auc": np.array([0.6, 0.61, 0.62]), "aiq": np.array([0.6, 0.61, 0.62])}
+    claim = judged(better, "a", "", "", areas.__getitem__, other.__getitem__, "ours against theirs")
+    assert (claim.verdict, claim.by_aiq) == ("holds", "refuted")
+    assert "aiq 0.510 ± 0.010 against 0.610 ± 0.010" in claim.measured
+    assert claim.measured.endswith("by which it is refuted")

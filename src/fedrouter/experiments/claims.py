@@ -21,6 +21,10 @@ HOLDS, REFUTED, UNDECIDED, UNTESTABLE = "holds", "refuted", "undecided", "not te
 VERDICTS = (HOLDS, REFUTED, UNDECIDED, UNTESTABLE)
 ON_PAR = 0.02
 """An area may be this much lower than another and still count as on par with it."""
+RATE_MARGIN = 0.1
+"""An exponent may be this much larger than a theorem's, and the rate still counts as reached.
+
+Rates are about the limit of many rows or rounds; on a finite range, an exponent comes close to them from above."""
 MOST_SEEDS = 1000
 """Numbers of seeds that an undecided claim would need are not given above this one."""
 
@@ -33,6 +37,7 @@ class Claim:
     ----------
     name : the same for all data sets
     section : of the paper
+    by_aiq : the verdict that the same rule would give with ``aiq`` instead of the paper's area, if it is about areas
     seeds_needed : for an undecided claim, how many seeds would decide it if mean and spread stayed as they are; None
         if one seed shows no spread, or if more than :data:`MOST_SEEDS` would be needed
     """
@@ -43,6 +48,7 @@ class Claim:
     measured: str
     verdict: str
     seeds_needed: int | None = None
+    by_aiq: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -102,6 +108,11 @@ def above(
 def below(name: str, text: str, section: str, values: npt.ArrayLike, threshold: float, measured: str) -> Claim:
     """A number by seed is below a threshold."""
     return above(name, text, section, values, threshold, measured, sign=-1)
+
+
+def falls(name: str, text: str, section: str, exponents: npt.ArrayLike, rate: float, measured: str) -> Claim:
+    """Something falls at a theorem's rate or faster: its exponent is below the rate, up to :data:`RATE_MARGIN`."""
+    return below(name, text, section, exponents, rate + RATE_MARGIN, measured)
 
 
 def better(name: str, text: str, section: str, ours: npt.ArrayLike, theirs: npt.ArrayLike, what: str) -> Claim:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import Floats
-from fedrouter.experiments.claims import Claim, known, spread
+from fedrouter.experiments.claims import HOLDS, REFUTED, UNDECIDED, UNTESTABLE, Claim, known, mean_and_interval, spread
 from fedrouter.experiments.experiment import Document, Measurement, Runs, Watch, World, curve, curve_points
 from fedrouter.experiments.protocol import WAYS, Comparison, compare
 from fedrouter.experiments.sheet import Line, frontier_line
@@ -22,6 +22,7 @@ from fedrouter.federation.federation import Callback, Progress
 
 GLOBAL = "global"
 AREAS = ("auc", "aiq")
+SAID = {HOLDS: "holds", REFUTED: "is refuted", UNDECIDED: "is undecided"}
 
 ByArea = Callable[[str], Floats]
 """From the name of an area measure to its values, one per seed, ``(seeds,)``."""
@@ -90,8 +91,7 @@ def mean_line(runs: Runs, name: str, kind: str, reference: bool = False, **label
     found = find_all(runs, **labels)
     if not found:
         return []
-    area = np.mean([entry["auc"] for entry in found])
-    return [frontier_line(found, f"{name}, {area:.3f}", kind, reference)]
+    return [frontier_line(found, name, kind, reference)]
 
 
 def over(runs: Runs) -> str:
@@ -138,7 +138,11 @@ def over_seeds(values: Floats) -> dict[str, Any]:
 
 
 def judged(rule: Rule, name: str, text: str, section: str, ours: ByArea, theirs: ByArea, what: str) -> Claim:
-    """A claim judged by ``auc``, the paper's area; ``aiq`` is reported beside it."""
+    """A claim judged by ``auc``, the paper's area; ``aiq`` and the verdict by it are reported beside it."""
     claim = rule(name, text, section, ours("auc"), theirs("auc"), f"auc, {what}")
-    common = f"aiq {spread(ours('aiq'))} against {spread(theirs('aiq'))}"
-    return replace(claim, measured=f"{claim.measured}; {common}")
+    if claim.verdict == UNTESTABLE:
+        return claim
+    other = rule(name, text, section, ours("aiq"), theirs("aiq"), "aiq").verdict
+    common = f"aiq {spread(ours('aiq'))} against {spread(theirs('aiq'))}, difference "
+    common += f"{mean_and_interval(ours('aiq') - theirs('aiq'))}, by which it {SAID[other]}"
+    return replace(claim, measured=f"{claim.measured}; {common}", by_aiq=other)

@@ -11,7 +11,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fedrouter.experiments.claims import HOLDS, ON_PAR, REFUTED, UNDECIDED, UNTESTABLE, VERDICTS, Claim, unique
+from fedrouter.experiments.claims import (
+    HOLDS,
+    ON_PAR,
+    RATE_MARGIN,
+    REFUTED,
+    UNDECIDED,
+    UNTESTABLE,
+    VERDICTS,
+    Claim,
+    unique,
+)
 from fedrouter.experiments.experiment import PAPER_FAMILIES, Experiment, Runs
 from fedrouter.federation.families.registry import title
 from fedrouter.report.page import Page
@@ -28,7 +38,10 @@ RULES = (
     "A claim about a rate or a share of clients is judged by the interval in the same way. A claim that is exact, such "
     "as an equality, holds if there is no counterexample. One seed decides nothing.",
     "A claim that this data cannot decide is not testable here, for the reason given.",
-    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets it cannot pay, is reported beside it.",
+    f"A theorem's rate is reached if the whole interval of the exponent lies below the theorem's plus {RATE_MARGIN}: "
+    "rates are about the limit.",
+    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets it cannot pay, is given beside it, "
+    "with the verdict by it.",
 )
 COLORS = {
     HOLDS: ("#00664b", "#e0f3ec"),

@@ -41,7 +41,8 @@ KINDS: Mapping[str, Look] = {
     "before": Look(DARK_GREY, (0, (2.2, 1.2)), 1.5, "s"),
     "after": Look(look.BLUE, "-", 2.2, "o"),
     "oracle": Look(look.BLACK, (0, (1, 1.6)), 1.1, "*"),
-    "query_blind": Look(look.PURPLE, (0, (4, 1.4, 1, 1.4)), 1.5, "v"),
+    "mix": Look(look.PURPLE, (0, (4, 1.4, 1, 1.4)), 1.6, "X"),
+    "query_blind": Look(look.SKY, (0, (3, 1.2, 1, 1.2, 1, 1.2)), 1.2, "v"),
     "everyone": Look(LIGHT_GREY, "-", 0.8, "o"),
     "one": Look(look.BLUE, "-", 1.6, "o"),
     "two": Look(look.RED, (0, (5, 1.6)), 1.6, "s"),
@@ -68,7 +69,11 @@ SIZES: dict[Any, Any] = {
 CUT = 0.08
 """Room around the lines to which axes are cut, as a share of their range."""
 MARKED = 14
-"""Most points of a line for which each point has a marker."""
+"""Most points of a line whose markers have the full size; the many points of a sweep have small ones."""
+MANY_ENTRIES = 6
+"""Most entries of a legend that is drawn among the lines; a longer one stands below them."""
+ENTRY = 0.16
+"""Height in inches of a line in a legend."""
 DOTS = 600.0
 """Total ink of a scatter plot: area of a dot in square points, times dots, over the squared width in inches."""
 BUBBLE = 430.0
@@ -88,17 +93,22 @@ def draw(sheet: Sheet, note: str = "") -> Figure:
     if any(isinstance(panel, Bubbles) for panel in sheet.panels):
         width = max(width, WIDTHS[2])  # the row names need space
     height = max(_height(panel, width / columns) for panel in sheet.panels)
+    named_once = _named_once(sheet, width / columns)
     with look.style(), matplotlib.rc_context(SIZES):
-        figure = Figure(figsize=(width, rows * height + 0.25 * bool(note)), layout="constrained")
+        figure = Figure(figsize=(width, rows * height + 0.25 * bool(note) + 0.3 * named_once), layout="constrained")
         grid = list(figure.subplots(rows, columns, squeeze=False, sharey="row" if _comparable(sheet) else "none").flat)
         for axes, panel in zip(grid, sheet.panels, strict=False):
             if isinstance(panel, Bubbles):
                 _bubbles(axes, panel)
             else:
-                _panel(axes, panel, width / columns)
+                _panel(axes, panel, width / columns, named_once)
         for axes in grid[len(sheet.panels) :]:
             axes.set_axis_off()
         _share_labels(figure, sheet.panels, grid)
+        if named_once:
+            handles, _ = grid[0].get_legend_handles_labels()
+            names = [line.label for panel in sheet.panels[:1] if isinstance(panel, Panel) for line in panel.lines]
+            figure.legend(handles[::-1], names[::-1], loc="outside upper right", ncols=len(names), handlelength=2.6)
         if note:
             figure.suptitle(note, fontsize=8, color="#555555", x=0.01, ha="left")
         figure.draw_without_rendering()  # ticks and layout are computed at the first drawing, so draw with these sizes
@@ -116,17 +126,33 @@ def _comparable(sheet: Sheet) -> bool:
 def _height(panel: Panel | Bubbles, width: float) -> float:
     if isinstance(panel, Bubbles):
         return 0.5 + 0.3 * len(panel.rows) + 0.045 * max(map(len, panel.columns))
-    return width * (RATIO if panel.axes and width >= SMALL else 0.95) + 0.2
+    entries = _entries(panel)
+    below = ENTRY * -(-entries // 2) if panel.axes and entries > MANY_ENTRIES else 0.0
+    return width * (RATIO if panel.axes and width >= SMALL else 0.95) + 0.2 + below
 
 
-def _panel(axes: Axes, panel: Panel, width: float) -> None:
+def _entries(panel: Panel) -> int:
+    """Number of entries in the legend."""
+    return sum(bool(line.label) for line in panel.lines)
+
+
+def _named_once(sheet: Sheet, width: float) -> bool:
+    """Whether small panels show the same lines, so that their names are written once and only areas in the panels."""
+    panels = [panel for panel in sheet.panels if isinstance(panel, Panel)]
+    lines = [[(line.label, line.kind) for line in panel.lines] for panel in panels]
+    areas = all(line.label and line.area is not None for panel in panels for line in panel.lines)
+    same = len(panels) == len(sheet.panels) > 1 and lines.count(lines[0]) == len(lines)
+    return width < SMALL and areas and same
+
+
+def _panel(axes: Axes, panel: Panel, width: float, only_areas: bool = False) -> None:
     kinds = [line.kind for line in panel.lines]
     crowd = sum(np.size(line.x) for line in panel.lines)
     for line in panel.lines:
         if line.dots:
             _dots(axes, line, float(np.clip(DOTS * width**2 / crowd, 0.8, 10)))
         else:
-            _line(axes, line, alone=kinds.count(line.kind) == 1)
+            _line(axes, line, alone=kinds.count(line.kind) == 1, only_area=only_areas)
     _cut_to_routers(axes, panel)
     axes.set_title(panel.title)
     if not panel.axes:
@@ -144,7 +170,7 @@ def _panel(axes: Axes, panel: Panel, width: float) -> None:
         axes.set_yscale("log")
         _log_ticks(axes.yaxis, *axes.get_ylim())
     if any(line.label for line in panel.lines):
-        _legend(axes, panel, small=width < SMALL)
+        _legend(axes, panel, small=width < SMALL, columns=2 if only_areas else 1)
 
 
 def _cut_to_routers(axes: Axes, panel: Panel) -> None:
@@ -153,7 +179,8 @@ def _cut_to_routers(axes: Axes, panel: Panel) -> None:
         return
     routers = [line for line in panel.lines if not line.reference]
     for name, limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
-        values = np.concatenate([np.ravel(np.asarray(getattr(line, name), np.float64)) for line in routers])
+        parts = [getattr(line, part) for line in routers for part in ((name,) if name == "x" else ("y", "low", "high"))]
+        values = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts if part is not None])
         room = CUT * max(float(np.ptp(values)), 1e-9)
         limits(float(values.min()) - room, float(values.max()) + room)
 
@@ -185,7 +212,7 @@ def _dots(axes: Axes, line: Line, size: float) -> None:
     )
 
 
-def _line(axes: Axes, line: Line, alone: bool) -> None:
+def _line(axes: Axes, line: Line, alone: bool, only_area: bool) -> None:
     """A line and its band; a line of a thin kind is drawn thicker and on top if it is the only one of its kind.
 
     A router that always chooses one model has all its points in one spot, which gets a marker to be visible.
@@ -200,14 +227,24 @@ def _line(axes: Axes, line: Line, alone: bool) -> None:
         color=kind.color,
         linestyle=kind.dash,
         linewidth=max(kind.width, 1.3) if alone else kind.width,
-        marker=kind.marker if len(x) <= MARKED or not np.ptp(x) else None,
-        markersize=4,
+        marker=None if line.reference and len(x) > 1 else kind.marker,
+        markersize=4 if len(x) <= MARKED or not np.ptp(x) else 2.6 if alone else 1.5,
+        markeredgewidth=0,
         zorder=2.5 if alone and kind.width < 1 else 2,
-        label=line.label or "_nolegend_",
+        label=_entry(line, only_area),
     )
 
 
-def _legend(axes: Axes, panel: Panel, small: bool) -> None:
+def _entry(line: Line, only_area: bool) -> str:
+    """The legend's text for a line."""
+    if not line.label:
+        return "_nolegend_"
+    if line.area is None:
+        return line.label
+    return f"{line.area:.3f}" if only_area else f"{line.label}, {line.area:.3f}"
+
+
+def _legend(axes: Axes, panel: Panel, small: bool, columns: int) -> None:
     """Add a legend: where the lines leave room, beside a scatter plot, or below the lines of a small panel."""
     from matplotlib.collections import PathCollection
 
@@ -215,16 +252,20 @@ def _legend(axes: Axes, panel: Panel, small: bool) -> None:
     spot: dict[str, Any] = {"loc": "best"}
     if not panel.axes:
         spot = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    elif len(handles) > MANY_ENTRIES:
+        spot, columns = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.16)}, 2
     elif small and not panel.log_y:
         spot = {"loc": "lower right"}
         low, high = axes.get_ylim()
-        room = 0.02 + 0.1 * len(handles)
+        room = 0.02 + 0.1 * -(-len(handles) // columns)
         ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
         axes.set_ylim(low - (high - low) * room / (1 - room), high)
         axes.set_yticks(ticks)
     legend = axes.legend(
         handles[::-1],
         labels[::-1],
+        ncols=columns,
+        columnspacing=1.0,
         handlelength=2.0,
         handletextpad=0.5,
         labelspacing=0.25,
@@ -263,7 +304,8 @@ def _share_labels(figure: Figure, panels: Sequence[Panel | Bubbles], grid: Seque
         ("y_label", "set_ylabel", figure.supylabel),
     ):
         labels = {getattr(panel, get) for panel in drawn}
-        if len(labels) == 1 and len(drawn) > 1 and len(drawn) == len(panels):
+        apart = get == "x_label" and any(_entries(panel) > MANY_ENTRIES for panel in drawn)
+        if not apart and len(labels) == 1 and len(drawn) > 1 and len(drawn) == len(panels):
             put_all(labels.pop(), fontsize=8)
             continue
         for axes, panel in zip(grid, panels, strict=False):

@@ -13,6 +13,7 @@ from fedrouter.experiments.comparison import (
     area_table,
     families_of,
     find,
+    find_all,
     having,
     judged,
     mean_area,
@@ -21,30 +22,31 @@ from fedrouter.experiments.comparison import (
     points,
 )
 from fedrouter.experiments.experiment import Document, Experiment, Runs
-from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
+from fedrouter.experiments.sheet import Panel, Sheet, envelope_line, frontier_line
 from fedrouter.experiments.table import tabulate
 
 SECTION = "Federated Learning Improves Generalization with Better Query Distribution Coverage"
-BASELINES = ("oracle", "best_single", "query_blind", "random", "cheapest")
+BASELINES = ("oracle", "mix", "best_single", "query_blind", "random", "cheapest")
 
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
     caption = (
         f"Accuracy against cost as λ sweeps, on the union of all clients' test queries ({over(runs)}). Each gray line "
-        f"is a router that one client learned from its own log (seed {runs[0]['seed']}). In the legends, areas under "
-        "the curves."
+        f"is a router that one client learned from its own log (seed {runs[0]['seed']}); the coin toss is between "
+        "single models. In the legends, areas under the curves."
     )
     return [Sheet("global", caption, [_panel(runs, family, title) for family, title in families_of(runs).items()])]
 
 
 def _panel(runs: Runs, family: str, title: str) -> Panel:
     lines = [
-        frontier_line([entry], f"{entry['owner']} alone, {entry['auc']:.3f}", "local")
+        frontier_line([entry], entry["owner"], "local")
         for entry in find(runs[0], way="local", family=family, test=GLOBAL)
     ]
     measured = having(runs, family)
     lines += mean_line(measured, "oracle", "oracle", True, way="oracle")
-    lines += mean_line(measured, "query-blind", "query_blind", way="query_blind")
+    lines += [envelope_line(find_all(measured, way="mix"), "coin toss", "mix")]
+    lines += mean_line(measured, "query-blind", "query_blind", True, way="query_blind")
     lines += mean_line(measured, "federated", "federated", way="federated", family=family, test=GLOBAL)
     return Panel(f"{title} router", lines)
 

@@ -61,7 +61,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
 
 def _panel(run: Document, family: str, client: Document) -> Panel:
     lines = [
-        frontier_line([entry], f"{way} {entry['auc']:.3f}", way)
+        frontier_line([entry], way, way)
         for way in ("local", "federated")
         for entry in find(run, way=way, family=family, test=client["name"])
     ]

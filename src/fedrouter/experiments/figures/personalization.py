@@ -95,7 +95,7 @@ def own(run: Document, family: str, way: str, area: str) -> Floats:
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
     kinds = {LOCAL: "local", FEDERATED: "federated", PAPERS: "before", OURS: "personalized"}
-    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "the paper's", OURS: OURS}
+    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "the paper's weights", OURS: "our weights"}
     return [
         Sheet(
             f"personalization-{family}",
@@ -106,7 +106,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
                 Panel(
                     f"{client['name']}, {client['test']:,} queries",
                     [
-                        frontier_line([entry], f"{labels[way]} {entry['auc']:.3f}", kind)
+                        frontier_line([entry], labels[way], kind)
                         for way, kind in kinds.items()
                         for entry in find(first, way=way, family=family, test=client["name"])
                     ],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import Floats
-from fedrouter.experiments.claims import Claim, below, better, fact, mean_and_interval, untestable
+from fedrouter.experiments.claims import RATE_MARGIN, Claim, better, fact, falls, mean_and_interval, untestable
 from fedrouter.experiments.comparison import over_seeds
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs
 from fedrouter.experiments.sheet import Line, Panel, Sheet
@@ -17,6 +17,7 @@ from fedrouter.experiments.theory.claims import APPENDIX, KMEANS, MLP
 from fedrouter.experiments.theory.theorems import run
 
 RATE = -0.5
+HERE = f"here: with an exponent below {RATE + RATE_MARGIN}"
 SIMULATED = "simulated population that meets the assumptions, the same for every data file"
 TITLES = {"kmeans": "K-Means, uniform logging and split rows", "mlp": "Linear heads on a frozen trunk"}
 
@@ -53,9 +54,10 @@ def _kmeans(runs: Runs) -> Iterator[Claim]:
     cells = np.mean([of(one, "kmeans")[-1]["federated"]["rows_per_cell"] for one in runs])
     note = f"{SIMULATED}; {of(runs[0], 'kmeans')[-1]['rows']:,} rows of all clients, {cells:.0f} rows per cell"
     estimation = exponents(runs, "kmeans", "estimation")
-    yield below(
+    yield falls(
         "theorems-rate-kmeans",
-        "The estimation term of the K-Means router's loss falls as the inverse root of the training rows, or faster.",
+        "The estimation term of the K-Means router's loss falls as the inverse root of the training rows, or faster "
+        f"({HERE}).",
         KMEANS,
         estimation,
         RATE,
@@ -101,21 +103,23 @@ def _kmeans(runs: Runs) -> Iterator[Claim]:
 
 
 def _linear(runs: Runs) -> Iterator[Claim]:
-    falls, coverage = exponents(runs, "mlp", "loss"), _coverage_exponents(runs)
+    fallen, coverage = exponents(runs, "mlp", "loss"), _coverage_exponents(runs)
     note = f"{SIMULATED}; linear heads on a frozen trunk"
-    yield below(
+    yield falls(
         "theorems-rate-mlp",
-        "The suboptimality of heads that minimize the empirical risk falls as the inverse root of the rows, or faster.",
+        "The suboptimality of heads that minimize the empirical risk falls as the inverse root of the rows, or faster "
+        f"({HERE}).",
         MLP,
-        falls,
+        fallen,
         RATE,
-        f"exponent {mean_and_interval(falls)}, expected {RATE} or less; {note}",
+        f"exponent {mean_and_interval(fallen)}, expected {RATE} or less; {note}",
     )
-    told = ("theorems-coverage-mlp", "The coverage coefficient falls as the inverse root of the rows, or faster.", MLP)
+    falling = f"The coverage coefficient falls as the inverse root of the rows, or faster ({HERE})."
+    told = ("theorems-coverage-mlp", falling, MLP)
     if np.isnan(coverage).all():
         yield untestable(*told, "some chosen model has too few rows in every run, so no coefficient is finite")
     else:
-        yield below(
+        yield falls(
             *told,
             coverage,
             RATE,
