@@ -1,6 +1,6 @@
 """`static` against all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: time, start, memory, packages, attacks.
 
-Writes docs/results/encoder.md. Run with `.venv/bin/python benchmarks/encoder.py`; `--part times`, `attacks` or `ngrams`
+Writes docs/results/encoder.md. Run with `.venv/bin/python benchmarks/encoder.py`; `--part times` or another part
 measures that alone and prints it. Each encoder is timed in a process of its own, on one thread, on the same texts; they
 take turns.
 """
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from importlib.metadata import requires
 from pathlib import Path
 from statistics import median
@@ -21,18 +22,23 @@ import numpy as np
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.encoders import OFFLINE, STATIC
 from fedrouter.encoders.static import static_encoder
 from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Embeddings, Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.verbs.second_moment import SecondMoment
 from fedrouter.frontier import sweep
 from fedrouter.testing.attacks import VICTIM, match, membership, observe, one_model_each, vectors_sent
+from quality import reencoded
 
 PROJECT = Path(__file__).parents[1]
+FOLDER = PROJECT / "docs" / "results"
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SET = "routerbench_subset"
 LENGTHS = (20, 100, 1_500, 20_000)
@@ -212,6 +218,70 @@ def attacks(path: Path) -> list[str]:
     return lines
 
 
+def products(path: Path) -> list[str]:
+    """Membership by second moments, which a narrow embedding lets a client with fewer queries send."""
+    lines = ["| encoder | queries | those in the second moment, open / protected | membership |", "|---|---|---|---|"]
+    for encoder in (None, STATIC):
+        dataset = read(path, encoder=encoder)
+        for rows in (1_000, 4_000):
+            order = np.random.default_rng(0).permutation(dataset.evaluations.queries)
+            own, rest = np.split(order, [rows])
+            logs = {VICTIM: one_model_each(dataset.evaluations, own, 0)}
+            logs |= {
+                f"other-{place}": one_model_each(dataset.evaluations, rest[300 * place :][:300], place)
+                for place in range(3)
+            }
+            strangers = one_model_each(dataset.evaluations, rest[-600:], 0)
+            cells: list[list[str]] = [[], []]
+            for privacy in (OPEN, PrivacyPolicy()):
+                heard = observe("linear", logs, privacy)
+                sent = [one.reply.count for one in heard if one.name == VICTIM and isinstance(one.reply, SecondMoment)]
+                cells[0].append(f"{sum(sent):,}")
+                cells[1].append(f"{membership('second moment', heard, logs[VICTIM], strangers)[0]:.2f}")
+            lines.append(f"| {dataset.encoder.name} | {rows:,} | {' | '.join(' / '.join(cell) for cell in cells)} |")
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def with_trigrams() -> list[str]:
+    """`aiq` of `linear` on the same splits, without protection: words, shape, trigrams."""
+    lines = ["| `linear`, open, seeds 0–2 | mpnet | words alone | `static` | with trigrams |", "|---|---|---|---|---|"]
+    family = FAMILIES["linear"]
+    for name in (SET, "llmrouter_mix"):
+        plain, static = (read(DATA / f"{name}.parquet", encoder=encoder).evaluations for encoder in (None, STATIC))
+        width = static_encoder()._width
+        many = np.hstack([static.embeddings, np.sqrt(0.5) * trigrams(list(static.text or ()))[0]])
+        forms = [plain.embeddings, static.embeddings[:, :width], static.embeddings, many]
+        cells = []
+        for embeddings in forms:
+            unit = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-9)
+            other = replace(plain, embeddings=unit.astype(np.float32))
+            areas = []
+            for seed in range(3):
+                clients = reencoded(partition(plain, seed=seed), other)
+                test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
+                logs = {client.name: client.train for client in clients}
+                router = family.learn(simulated_federation(logs, "open"), plain.pool, family.settings(), seed)
+                areas.append(sweep(router.estimate(test.embeddings), test.grid()).measures.aiq)
+            cells.append(f"{np.mean(areas):.4f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def quality() -> list[str]:
+    """`aiq` of `auto` by encoder, from what `benchmarks/quality.py --encoder` has left."""
+    found = {path.stem.removeprefix("quality-"): json.loads(path.read_text()) for path in FOLDER.glob("quality-*.json")}
+    lines = ["| encoder | measured by | `aiq` of `auto`, default privacy |", "|---|---|---|"]
+    for name, document in sorted(found.items()):
+        areas = {
+            data: np.mean([run["auto, default"]["aiq"] for run in runs]) for data, runs in document["found"].items()
+        }
+        shown = ", ".join(f"{data} {area:.4f}" for data, area in areas.items())
+        lines.append(f"| {name} | `{document['command']}` | {shown} |")
+    return lines
+
+
 def trigrams(texts: list[str]) -> tuple[Embeddings, list[set[int]]]:
     """Hashed character trigrams ``(n, 1024)`` of length one, as an encoder could add them; and those of each text."""
     found, sets = np.zeros((len(texts), NGRAMS), np.float32), []
@@ -273,21 +343,24 @@ def _found(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=("times", "attacks", "ngrams"), help="print this part alone")
-    part = parser.parse_args().part
     path = DATA / f"{SET}.parquet"
     evaluations = read(path, encoder=OFFLINE).evaluations
     texts = list(evaluations.text or ())
-    if part == "attacks":
-        print("\n".join(attacks(path)))
-        return
-    if part == "ngrams":
-        print("\n".join(ngrams(texts)))
+    load = os.getloadavg()[0]
+    parts = {
+        "times": lambda: times(evaluations)[0],
+        "quality": quality,
+        "attacks": lambda: attacks(path),
+        "products": lambda: products(DATA / "mmlu_pro.parquet"),
+        "ngrams": lambda: ngrams(texts),
+        "with_trigrams": with_trigrams,
+    }
+    parser.add_argument("--part", choices=parts, help="print this part alone")
+    part = parser.parse_args().part
+    if part is not None:
+        print("\n".join(parts[part]()))
         return
     table, runs, _ = times(evaluations)
-    if part == "times":
-        print("\n".join(table))
-        return
     lines = [
         "# Encoders",
         "",
@@ -295,9 +368,15 @@ def main() -> None:
         "",
         f"One thread of a shared machine; texts cut from the prompts of {SET}, each encoded alone and once; medians "
         f"over {ROUNDS} rounds, each encoder in its own process, alternating. Ready: imports, weights and the first "
-        "text. Packages: beyond those of the core.",
+        f"text. Packages: beyond those of the core. Load average at the start: {load:.0f} on {os.cpu_count()} cores.",
         "",
         *table,
+        "",
+        "## Quality",
+        "",
+        "On the same splits, with the embeddings of each encoder (all-mpnet-base-v2: those in the files).",
+        "",
+        *quality(),
         "",
         "## MiniLM in 8 bits",
         "",
@@ -310,14 +389,22 @@ def main() -> None:
         "",
         *attacks(path),
         "",
+        "By second moments, on mmlu_pro, while `linear` is learned with three others:",
+        "",
+        *products(DATA / "mmlu_pro.parquet"),
+        "",
         "## Character n-grams",
         "",
         f"{NGRAMS:,} hashed character trigrams are not part of `static`. What a centroid of a few texts would show of "
         "the words in them, to an attacker who has a list of 2,000 words:",
         "",
         *ngrams(texts),
+        "",
+        "What they would add, on the same splits:",
+        "",
+        *with_trigrams(),
     ]
-    (PROJECT / "docs" / "results" / "encoder.md").write_text("\n".join(lines) + "\n")
+    (FOLDER / "encoder.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 
 

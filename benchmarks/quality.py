@@ -20,13 +20,16 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from fedrouter.baselines import ModelMeans, baselines
-from fedrouter.data.partition import partition
+from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.encoders import column_stem
 from fedrouter.engines.simulated import simulated_federation
@@ -80,9 +83,23 @@ def measured(job: Job) -> dict[str, Any]:
     return cast(dict[str, Any], json.loads(path.read_text()))
 
 
+def reencoded(clients: Sequence[ClientData], other: Evaluations) -> list[ClientData]:
+    """The same split with another encoder's embeddings; a split of its own may differ where embeddings are equal."""
+    vectors = dict(zip(other.text or (), other.embeddings, strict=True))
+
+    def changed(part: Evaluations) -> Evaluations:
+        embeddings = [vectors[text] for text in part.text or ()]
+        return replace(part, embeddings=np.array(embeddings, np.float32).reshape(-1, other.dimension))
+
+    return [replace(client, train=changed(client.train), test=changed(client.test)) for client in clients]
+
+
 def measure(job: Job) -> dict[str, dict[str, Any]]:
     """The measures of every router and baseline on the global test."""
-    clients = partition(read(DATA / f"{job.data}.parquet", encoder=job.encoder).evaluations, seed=job.seed)
+    path = DATA / f"{job.data}.parquet"
+    clients = partition(read(path).evaluations, seed=job.seed)
+    if job.encoder is not None:
+        clients = reencoded(clients, read(path, encoder=job.encoder).evaluations)
     train = Evaluations.concatenate([client.train for client in clients])
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth = test.grid()
