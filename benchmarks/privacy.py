@@ -140,11 +140,10 @@ def hostile() -> list[str]:
     lines = []
     for name, attack in {**STOPPED, **CRAFTED, **FORGED}.items():
         rates = [attack(OPEN), attack(FLOORS)]
-        rates.append(
-            max((attack(UnderMasks(shown=shown)) for shown in ("", "kmeans", "linear")), key=lambda rate: rate[1])
-        )
+        runs = ("",) if name in FORGED else ("", "kmeans", "linear")  # forged ones show a run of their own
+        rates.append(max((attack(UnderMasks(shown=shown)) for shown in runs), key=lambda rate: rate[1]))
         # Attacks that minimum group sizes stop need no noise: the accountant of such a small client would refuse.
-        rates.append(attack(NOISY) if name in CRAFTED else (0, 0))
+        rates.append((0, 0) if name in STOPPED else attack(NOISY))
         cells = [f"{won} of {tries}" if tries else "" for tries, won in rates]
         lines.append(f"| {name} | {' | '.join(cells)} |")
         say(lines[-1])

@@ -3,15 +3,22 @@
 import json
 import sqlite3
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cli import command
 from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
@@ -148,3 +155,50 @@ def test_a_folder_without_a_journal_is_refused_and_left_alone(tmp_path):
     assert done.returncode == 2
     assert "no journal" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_question_is_shown_with_the_coordinators_signature_of_it(tmp_path):
+    """Of a run under secure sums, as a deployed client follows it; and what an edited statement is shown as."""
+    pytest.importorskip("cryptography")
+    from fedrouter.deployment.state.directories import create_client, create_coordinator
+    from fedrouter.deployment.state.question_signature import question_signer, question_verifier
+    from fedrouter.federation.secagg.server import Secure
+
+    coordinator = create_coordinator(tmp_path / "coordinator", ("localhost",))
+    home = create_client(tmp_path / "one", "one", "localhost:9092", coordinator.authority)
+    journal, verify = Journal(home.journal), question_verifier(home.authority)
+    names = ("one", "two", "three")
+    clients = [
+        Client(
+            name,
+            drawn_evaluations(seed=seed),
+            memory=journal if name == "one" else None,
+            rederivation=Rederivation(name, verify=verify),
+        )
+        for seed, name in enumerate(names)
+    ]
+    transcript = Transcript(sign=question_signer(coordinator.authority_key))
+    settings = KMeansSettings(3, 4)
+    pool = clients[0]._evaluations.pool
+    transcript.begin("kmeans", settings.to_json(), 0, pool, sorted(names))
+    shown = Recorded(Shown(Secure(LocalFederation(clients)), transcript), transcript)
+    FAMILIES["kmeans"].learn(shown, pool, settings)
+    asked = {one["verb"]: one["number"] for one in answer(home.path)["asked"]}
+    found = answer(home.path, "--asked", asked["statistics"])
+    statement = found["signed_in"]
+    assert answer(home.path, "--asked", statement)["verb"] == "follow"
+    assert answer(home.path, "--asked", statement)["signed_in"] == statement
+    assert found["digest"] in answer(home.path, "--asked", statement)["scalars"]["asked"][-1]
+    assert answer(home.path, "--asked", asked["unmask"])["signed_in"] is None
+    assert "the signature is valid" in run(home.path, "--asked", asked["statistics"]).stdout
+    # A statement of somebody else: signed with another key, and so no proof of anything.
+    other = create_coordinator(tmp_path / "other", ("localhost",))
+    forged = replace(transcript.question(names).request, signature="")
+    forged = replace(forged, signature=question_signer(other.authority_key)(forged.statement()).hex())
+    with pytest.raises(Refused):
+        clients[0].answer("follow", forged)
+    journal.close()
+    last = answer(home.path)["asked"][-1]
+    assert (last["verb"], last["outcome"]) == ("follow", "refused")
+    assert answer(home.path, "--asked", last["number"])["signed_in"] is None
+    assert "no valid signature" in run(home.path, "--asked", last["number"]).stdout

@@ -217,3 +217,17 @@ def test_a_family_states_exactly_the_questions_that_are_charged(name, settings):
     stated = kind.charged_questions(chosen)
     assert len(set(stated)) == len(stated)
     assert {len(member.accountant.events()) for member in members} == {len(stated)}
+
+
+@pytest.mark.parametrize(("name", "clients"), [("mlp", 2), ("mlp", 3), ("mlp", 4), ("mlp", 7), ("mf", 4)])
+def test_no_client_is_charged_for_more_than_a_trained_family_states(name, clients):
+    """Of three clients or fewer, each trains in every round; of more, who trains is drawn."""
+    noise = PrivacyPolicy(differential_privacy=DifferentialPrivacy(1e6))
+    members = [Client(f"client-{n}", drawn_evaluations(60, seed=n), noise) for n in range(clients)]
+    kind = family(name)
+    chosen = kind.settings.from_json({"rounds": 4, "hidden": [4], "factors": 4})
+    kind.learn(LocalFederation(members), ModelPool(MODELS), chosen)
+    stated = len(set(kind.charged_questions(chosen)))
+    charged = [len(member.accountant.events()) for member in members]
+    assert max(charged) <= stated
+    assert clients > 3 or set(charged) == {stated}

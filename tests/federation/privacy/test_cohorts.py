@@ -7,10 +7,13 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.federation import Question
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.federation.secagg.server_session import ServerSession, TooFewLeft
+from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 
 ALL = ("a", "b", "c", "d", "e")
@@ -76,3 +79,41 @@ def test_the_gram_matrix_of_a_client_does_not_come_back_from_two_cohorts():
     gap = (every.total - fewer.total).totals()
     assert np.allclose(gap, (points.T @ points)[np.triu_indices(6)], atol=1e-4)
     assert totals(PrivacyPolicy())[1] == {}
+
+
+def test_clients_that_were_not_asked_do_not_reveal_what_those_that_were_asked_withhold():
+    """The same sum twice, the second time with the victim reported as dropped out.
+
+    Those that were asked do not help to reveal the second total. The others hold enough shares to do it without them.
+    """
+    everyone = tuple("abcdefghijklmnop")
+    company, victim = everyone[:4], "d"
+    logs = {name: drawn_evaluations(queries=60, dimension=6, seed=seed) for seed, name in enumerate(everyone)}
+
+    def totals(gap):
+        clients = {name: Client(name, log, PrivacyPolicy(cohort_gap=gap)) for name, log in logs.items()}
+        session = ServerSession(everyone, 2, 0.5)
+        silent = {}
+
+        def exchange(questions):
+            found = []
+            for question in questions:
+                asked = set(question.to or everyone) - silent.get(question.verb, set())
+                found.append({name: clients[name].answer(question.verb, question.request) for name in sorted(asked)})
+            return found
+
+        session.step(exchange, everyone)
+        session.step(exchange, everyone)
+        question = Question("second_moment", SecondMomentRequest())
+        (every,), _ = session.total(exchange, [question], company)
+        silent |= {"masked": {victim}, "unmask": set(company)}
+        (fewer,), survivors = session.total(exchange, [question], company)
+        assert survivors == ("a", "b", "c")
+        sums = VERBS["second_moment"].secure_sum
+        return [sums.unflatten(question.request, part, 4) for part in (every, fewer)]
+
+    every, fewer = totals(gap=0)
+    points = logs[victim].embeddings.astype(float)
+    assert np.allclose((every.total - fewer.total).totals(), (points.T @ points)[np.triu_indices(6)], atol=1e-4)
+    with pytest.raises(TooFewLeft):
+        totals(gap=2)

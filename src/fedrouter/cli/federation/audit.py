@@ -138,6 +138,12 @@ def _show_question(journal: Journal, number: int, out: Path | None, voice: Voice
     scalars = json.loads(text)
     voice.say(f"Question {number}, {plain(verb)}, asked {_time(one)} UTC, {one.bytes:,} bytes, {plain(one.outcome)}")
     voice.say(f"Digest {one.digest}")
+    signed = _signed_in(journal, one)
+    if signed is not None:
+        where = "here" if signed == number else f"in question {signed} (follow)"
+        voice.say(f"The coordinator signed {where} that it asks this; the signature is valid.")
+    elif verb == "follow" and (journal.path.parent / "ca.pem").exists():
+        voice.warn("There is no valid signature of the coordinator.")
     for name, value in scalars.items():
         voice.say(f"{plain(name)}: {plain(value)}")
     shown = {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
@@ -152,11 +158,37 @@ def _show_question(journal: Journal, number: int, out: Path | None, voice: Voice
     voice.result(
         {
             **asdict(one),
+            "signed_in": signed,
             "scalars": scalars,
             "arrays": {name: {"kind": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()},
             "files": files,
         }
     )
+
+
+def _signed_in(journal: Journal, one: Asked) -> int | None:
+    """Number of the question by which the coordinator signed that it asks this one, if its certificate is at hand."""
+    certificate = journal.path.parent / "ca.pem"
+    if not certificate.exists():
+        return None
+    from fedrouter.deployment.state.question_signature import question_verifier
+    from fedrouter.federation.verbs.follow import FollowRequest
+
+    verify = question_verifier(certificate)
+    statements = [each for each in journal.questions() if each.verb == "follow" and each.number <= one.number]
+    for other in reversed(statements):  # what is stated is asked right after it
+        proof = FollowRequest.unpack(journal.question(other.number)[1])
+        if other.number == one.number or one.digest in proof.asked[-1].split():
+            valid = _hex(proof.signature) and verify(proof.statement(), bytes.fromhex(proof.signature))
+            return other.number if valid else None
+    return None
+
+
+def _hex(text: str) -> bool:
+    try:
+        return bool(bytes.fromhex(text))
+    except ValueError:
+        return False
 
 
 def _parts(verb: str, packed: Any) -> Iterator[tuple[str, str, Any]]:

@@ -259,7 +259,8 @@ def ask_cost_correction(federation: Federation, pool: ModelPool, weights: Weight
 
 
 def charged_questions(settings: MLPSettings) -> tuple[str, ...]:
-    """A client trains in its share of the rounds and, if rows are held out, validates in all of them."""
-    trains = (f"train {number}" for number in range(int(settings.participation * settings.rounds)))
+    """At most this: a client may be drawn in every round, and with three clients is; and if rows are held out, it
+    validates in all of them."""
+    trains = (f"train {number}" for number in range(settings.rounds))
     validates = (f"validate {number}" for number in range(settings.rounds if settings.validation_fraction else 0))
     return ("cost scale", *trains, *validates, "cost totals")

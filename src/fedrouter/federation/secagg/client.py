@@ -41,6 +41,7 @@ protects against a coordinator that follows it and only reads along.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Callable, Sequence
@@ -83,6 +84,8 @@ from fedrouter.federation.verbs.shares import SealedShares, SharesRequest
 from fedrouter.federation.verbs.unmask import RevealedShares, UnmaskRequest
 from fedrouter.federation.verbs.verb import MinimumSizes
 
+HELPED = hashlib.sha256(b"a sum that this client was not asked for").digest()
+"""In place of the digest of a question that this client does not know."""
 LEAST_CLIENTS = 3
 """With two, each could subtract its own sums from the total."""
 CohortRule = Callable[[Sequence[bytes], Sequence[str], bool], None]
@@ -295,7 +298,9 @@ class SecureAggregationClient:
         if session.step == READY:
             if not session.index <= request.index < len(session.masking) or self._name in company:
                 raise self._refuse("no sum is open at this step")
-            session.begin(request.index, sorted(company), [])
+            # It does not know the question, so every total that it helps to reveal counts as the same one: otherwise
+            # clients that were not asked could reveal what those that were asked withhold.
+            session.begin(request.index, sorted(company), [HELPED])
         elif request.index != session.index or sorted(company) != session.company:
             raise self._refuse("another sum is open")
         needed = max(threshold(len(company)), LEAST_CLIENTS)
