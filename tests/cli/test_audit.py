@@ -189,7 +189,7 @@ def test_a_question_is_shown_with_the_coordinators_signature_of_it(tmp_path):
     assert answer(home.path, "--asked", statement)["verb"] == "follow"
     assert answer(home.path, "--asked", statement)["signed_in"] == statement
     assert found["digest"] in answer(home.path, "--asked", statement)["scalars"]["asked"][-1]
-    assert answer(home.path, "--asked", asked["unmask"])["signed_in"] is None
+    assert answer(home.path, "--asked", asked["keys"])["signed_in"] is None
     assert "the signature is valid" in run(home.path, "--asked", asked["statistics"]).stdout
     # A statement of somebody else: signed with another key, and so no proof of anything.
     other = create_coordinator(tmp_path / "other", ("localhost",))
