@@ -19,7 +19,6 @@ PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 OUT, RESULTS = PROJECT / "out" / "claims", PROJECT / "docs" / "results"
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
-COMMAND = "python benchmarks/claims.py"
 DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
 MARKS = {"holds": "✓", "refuted": "✗", "undecided": "?", "not testable here": "–"}
 
@@ -78,7 +77,7 @@ def page(documents: dict[str, dict]) -> str:
         f"open](../paper.md)). Networks are trained on {DEVICES[first['device']]}, everything else is computed on a "
         f"CPU. {state}Minutes of computation, if every process counts: {spent}. Versions: {made_with(documents)}.",
         "",
-        f"    {COMMAND}{' --device cuda' * (first['device'] == 'cuda')}",
+        _command(documents),
         "",
         "✓ holds, ✗ refuted, ? undecided, – not testable on that data set, by the paper's `auc`; in brackets, where it "
         "differs, the verdict by `aiq`. How each is judged, what was measured, with "
@@ -98,6 +97,12 @@ def page(documents: dict[str, dict]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _command(documents: dict[str, dict]) -> str:
+    """The command that writes the pages, as an indented line."""
+    device = next(iter(documents.values()))["device"]
+    return "    .venv/bin/python benchmarks/claims.py" + (f" --device {device}" if device != "cpu" else "")
+
+
 def _mark(claim: dict) -> str:
     other = claim["by_aiq"]
     return MARKS[claim["verdict"]] + (f" ({MARKS[other]})" if other and other != claim["verdict"] else "")
@@ -112,7 +117,7 @@ def core_page(documents: dict[str, dict]) -> str:
         "[claims](claims.md). Mean ± standard deviation over seeds on the union of the clients' test sets; `own` on "
         "each client's own ([measures](../metrics.md)).",
         "",
-        f"    {COMMAND}",
+        _command(documents),
     ]
     for name, run in documents.items():
         tables = {
@@ -148,7 +153,7 @@ def personal_page(documents: dict[str, dict]) -> str:
         "([how](../growth.md#a-personal-router)). With out-of-fold errors, nothing else differs from the paper's "
         "weights.",
         "",
-        f"    {COMMAND}",
+        _command(documents),
         "",
         f"| | {' | '.join(documents)} |",
         f"|---|{'---|' * len(documents)}",
@@ -162,7 +167,7 @@ def personal_page(documents: dict[str, dict]) -> str:
     for form, label in list(ways.items())[:1:-1]:
         worse = [(name, entry) for name, s in summaries.items() for entry in s["worse than both, auc"]]
         worse = [(name, entry) for name, entry in worse if entry["form"] == form]
-        clients = 2 * sum(summary["clients"] for summary in summaries.values())
+        clients = sum(count for summary in summaries.values() for count in summary["clients"].values())
         lines += [
             f"With {label}, {len(worse)} of {clients} (client, family) pairs, by `auc`:",
             "",

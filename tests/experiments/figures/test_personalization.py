@@ -100,3 +100,10 @@ def test_areas_come_in_the_order_of_the_clients(runs):
 
 def _is(entry, name):
     return (entry["family"], entry["way"], entry["test"]) == ("mlp", "local", name)
+
+
+def test_clients_are_counted_for_the_seeds_of_each_family(runs):
+    first, second = runs
+    kmeans_only = {**second, "curves": [entry for entry in second["curves"] if entry["family"] == "kmeans"]}
+    counts = [len(run["clients"]) for run in runs]
+    assert EXPERIMENT.summary([first, kmeans_only])["clients"] == {"mlp": counts[0], "kmeans": sum(counts)}

@@ -134,7 +134,7 @@ def summary(runs: Runs) -> Document:
             for name in families
             for way in (FEDERATED, LOCAL, *FORMS)
         },
-        "clients": sum(len(run["clients"]) for run in runs),
+        "clients": {name: sum(len(run["clients"]) for run in having(runs, name)) for name in families},
         "clients left out": {str(run["seed"]): run["left_out"] for run in runs},
         "worse than both, auc": list(worse_than_both(runs)),
     }
