@@ -1,5 +1,7 @@
 """The protocol that experiments share, in what it has in common with a real federation: the pool of models."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.pool import ModelPool
 
 
 def client(name: str, models: tuple[int, ...]) -> ClientData:
@@ -40,6 +43,15 @@ def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp
     assert found.routers["kmeans"].pool.names == found.pool.names
     assert found.warnings[0] == "left out, because fewer than two clients have enough evaluations of it: model-3"
     assert all((one.train.model < 3).all() for one in found.clients)
+
+
+def test_the_order_of_models_is_that_of_a_real_federation_whatever_it_is_in_the_file(tmp_path):
+    backwards = ModelPool(["model-2", "model-0", "model-1"])
+    split = [replace(one, train=one.train.over(backwards), test=one.test.over(backwards)) for one in SPLIT]
+    clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in split])
+    deployed = perform(Job(family="kmeans", secure=2 / 3), clients, tmp_path, ProgressLog(tmp_path))
+    assert list(compare(split, SETTINGS, privacy="default").pool.names) == deployed["models"] == sorted(backwards.names)
+    assert compare(split, SETTINGS, privacy="open").pool.names == backwards.names
 
 
 def test_without_protection_every_model_is_learned():

@@ -196,22 +196,28 @@ def compare(
 
 
 def _of_shared_models(clients: Sequence[ClientData], privacy: str) -> tuple[Sequence[ClientData], list[str]]:
-    """The clients' rows of the models that a real federation would learn, and a note on those that are left out."""
+    """The clients' rows of the models that a real federation would learn, and a note on those that are left out.
+
+    In the order of their names, as in a real federation, which does not know the order of a data file.
+    """
+    if privacy == UNPROTECTED:
+        return clients, []
     pool = clients[0].train.pool
     shared = shared_models({client.name: client.train for client in clients}, privacy)
     dropped = [name for name in pool.names if name not in shared]
-    if not dropped:
-        return clients, []
     if len(dropped) == len(pool):
         raise BadInput("no model has enough evaluations of two clients: use more data, fewer clients or --privacy open")
-    kept = ModelPool([model for model in pool if model.name in shared])
+    kept = ModelPool(sorted((model for model in pool if model.name in shared), key=lambda model: model.name))
+    if kept.names == pool.names:
+        return clients, []
 
     def over(rows: Evaluations) -> Evaluations:
         found = rows.over(kept)
         return found.take(np.arange(len(found)))  # without queries of other models only
 
     note = f"left out, because fewer than two clients have enough evaluations of it: {', '.join(dropped)}"
-    return [replace(client, train=over(client.train), test=over(client.test)) for client in clients], [note]
+    found = [replace(client, train=over(client.train), test=over(client.test)) for client in clients]
+    return found, [note] if dropped else []
 
 
 def _of_all(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -25,8 +25,7 @@ from fedrouter.federation.message import Message, Request
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import PrivacyPolicy
-from fedrouter.federation.privacy.rows import FOLDS
-from fedrouter.federation.seeds import derive
+from fedrouter.federation.privacy.rows import folds
 from fedrouter.federation.verbs.cluster import Centroids, signed
 from fedrouter.federation.verbs.moments import ModelMoments, MomentsRequest
 from fedrouter.federation.verbs.registry import verb_named
@@ -251,8 +250,7 @@ def forged_routers(privacy: PrivacyPolicy, trials: int = 10, apart: int = 1) -> 
     won = 0
     for seed in range(trials):
         rows = evaluations(seed, models=1)
-        shuffled = np.random.default_rng(derive(0, "fold", MEMBERS[0])).permutation(rows.queries)
-        fold = np.flatnonzero(shuffled % FOLDS == 0)
+        fold = np.flatnonzero(folds(rows.embeddings, MEMBERS[0]) == 0)
         near = rows.embeddings.astype(float) @ rows.embeddings[fold[0]]
         ranked = fold[np.argsort(-near[fold])]
         inner, outer = near[ranked[apart - 1 : apart + 1]]

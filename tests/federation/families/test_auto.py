@@ -18,7 +18,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, NothingToLearn
 from fedrouter.federation.middleware.fold import WithoutFold
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
-from fedrouter.federation.privacy.rows import FOLDS, PrivateRows
+from fedrouter.federation.privacy.rows import FOLDS, PrivateRows, folds
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
@@ -80,7 +80,12 @@ def test_what_is_held_out_takes_no_part_in_learning():
         ]
         for fold in (-1, 0, 1)
     }
-    assert sizes == {-1: [100] * 3, 0: [80] * 3, 1: [80] * 3}
+    held = {
+        fold: [np.sum(folds(own._evaluations.embeddings, name) == fold) for name, own in members._clients.items()]
+        for fold in (-1, 0, 1)
+    }
+    assert sizes == {fold: [100 - number for number in numbers] for fold, numbers in held.items()}
+    assert all(10 < number < 30 for fold in (0, 1) for number in held[fold])
 
 
 @given(st.integers(1, 5), st.integers(0, 1000))

@@ -10,7 +10,14 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.message import Request
-from fedrouter.federation.privacy.disclosure import DisclosureControl, Keys, Mask, evaluation_keys, row_keys
+from fedrouter.federation.privacy.disclosure import (
+    DisclosureControl,
+    Keys,
+    Mask,
+    evaluation_keys,
+    query_keys,
+    row_keys,
+)
 from fedrouter.federation.privacy.leverage import differ_together
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
@@ -174,11 +181,19 @@ class PrivateRows:
 
     def _inside(self, request: Request[Any]) -> Mask:
         """Which queries ``(q,)`` lie in the fold of the request, if it names one."""
-        queries = self._evaluations.queries
         if request.fold < 0:
-            return np.zeros(queries, np.bool_)
-        shuffled = np.random.default_rng(derive(0, "fold", self._client)).permutation(queries)
-        return np.asarray(shuffled % FOLDS == request.fold % FOLDS)
+            return np.zeros(self._evaluations.queries, np.bool_)
+        return np.asarray(folds(self._evaluations.embeddings, self._client) == request.fold % FOLDS)
+
+
+def folds(queries: Embeddings, client: str) -> Integers:
+    """The fold ``(q,)`` of each query, from its own fingerprint and the client's name.
+
+    So a query keeps its fold as the log grows: sums without a fold differ from those of yesterday by the new queries
+    alone, and a query that was asked twice is in one fold.
+    """
+    mixed = (query_keys(queries) ^ np.uint64(derive(0, "fold", client))) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((mixed >> np.uint64(32)) % np.uint64(FOLDS), np.int64)
 
 
 def require_width(client: str, own: int, width: int) -> None:
