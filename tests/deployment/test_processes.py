@@ -2,6 +2,7 @@
 nothing of a prompt or an embedding is found in anything they leave behind."""
 
 import io
+import json
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -87,6 +88,12 @@ def test_a_secure_run_over_the_wire_makes_the_same_router_from_totals_alone(fede
     job = replace(KMEANS, seed=7, secure=2 / 3)
     bundle, _ = federation.run("secure", job)
     assert bundle == federation.in_process(federation.root / "local" / "secure", job, mirror)
+    over_the_wire, local = (
+        json.loads((folder / "secure" / "result.json").read_bytes())["vote"]["evidence"]
+        for folder in (federation.coordinator.runs, federation.root / "local")
+    )
+    assert over_the_wire["from_others"] == local["from_others"]
+    assert 0 < local["from_others"]["queries"] <= local["queries"]
     sent = {name: journal_verbs(directory) for name, directory in federation.clients.items()}
     steps = ["hello", "keys", "cluster", "shares", "deliver", *["masked"] * 2]
     asked = {name: [verb for verb in verbs if verb != "follow"] for name, verbs in sent.items()}

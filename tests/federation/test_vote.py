@@ -1,6 +1,8 @@
 """The vote on a candidate: a better router is accepted, a poisoned one is not, and a ballot gives no row away."""
 
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, remove_clients
 from fedrouter.federation.families.kmeans import learn as learn_kmeans
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
+from fedrouter.federation.middleware.validation import fault
+from fedrouter.federation.plausibility import SHAPE, SPREAD, TOO_MANY
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.server import Secure
@@ -21,6 +25,7 @@ from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import KMeansRouter
+from fedrouter.testing.engines import content
 from fedrouter.testing.poison import favored_model, forged, inflated
 
 POOL = ModelPool(["small", "medium", "large"])
@@ -55,6 +60,53 @@ def poisoned():
     favored = favored_model(Evaluations.concatenate(list(LOGS.values())))
     liar = Evaluations.concatenate([inflated(rows, favored, PRICES[favored])] * 20)
     return learned(LOGS | {"client-0": liar})
+
+
+def subtracting(policy=PrivacyPolicy()):
+    """Clients that can take their own sums out of a K-Means router."""
+
+    def without(name, rows):
+        return lambda router: remove_clients(router, LocalFederation([Client(name, rows, policy)]))
+
+    return [Client(name, rows, policy, without_own=without(name, rows)) for name, rows in LOGS.items()]
+
+
+def test_what_the_others_rows_give_is_the_total_over_members_and_nobodys_own():
+    router = learned()
+    request = VoteRequest.of(router)
+    ballots = [client.answer("vote", request) for client in subtracting()]
+    assert [ballot.compared for ballot in ballots] == [250] * 4
+    (total,) = Secure(LocalFederation(subtracting())).ask("vote", request).values()
+    assert content(total) == content(replace(reduce(add, ballots)))
+    whole = ask_vote(SummedFederation(subtracting()), router).from_others
+    assert whole.queries == 1000
+    assert [one["tradeoff"] for one in whole.changes] == list(request.tradeoffs)
+    mean = sum(ballot.got_accuracy.totals()[0, 0] for ballot in ballots) / 1000
+    first = whole.changes[0]
+    assert first["accuracy"] == pytest.approx(mean)
+    assert first["accuracy"] - first["accuracy_error"] > 0.02  # models are good in their own directions
+
+
+def test_who_cannot_take_its_rows_out_votes_and_says_nothing_about_the_others():
+    def fails(router):
+        raise BadInput("another log")
+
+    for without in (None, fails):
+        members = [Client(name, rows, without_own=without) for name, rows in LOGS.items()]
+        found = ask_vote(LocalFederation(members), learned())
+        assert found.outcome == BETTER
+        assert found.from_others is None
+        assert found.to_json()["from_others"] is None
+
+
+def test_a_ballot_with_impossible_gains_is_invalid():
+    request = VoteRequest.of(learned())
+    ballot = subtracting()[0].answer("vote", request)
+    assert fault("vote", request, ballot) is None
+    huge = ExactSums.from_totals(ballot.got_accuracy.totals() + 1e6)
+    assert fault("vote", request, replace(ballot, got_accuracy=huge)) == SPREAD
+    assert fault("vote", request, replace(ballot, compared=ballot.count + 1)) == TOO_MANY
+    assert fault("vote", request, replace(ballot, got_cost=ExactSums.zeros((9, 2)))) == SHAPE
 
 
 def test_a_router_that_beats_single_models_is_accepted_as_the_first():

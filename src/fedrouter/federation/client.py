@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from fedrouter.errors import BadInput, BadMessage, Refused
+from fedrouter.errors import BadInput, BadMessage, FedrouterError, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.accountant import Event, PrivacyAccountant
@@ -86,6 +86,8 @@ class Client:
     in_service : the router that it serves, with which it compares a candidate; None for its own best single model
     tolerance : by how much a candidate may make it worse off, in utility, before it objects; None for
         :data:`TOLERANCE`
+    without_own : subtracts its own sums from a router, to say in a vote what the others' rows give it; an error says
+        that they cannot be subtracted. None if it does not say so
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Client:
         rederivation: FollowsRuns | None = None,
         in_service: Callable[[], Router | None] | None = None,
         tolerance: float | None = None,
+        without_own: Callable[[Router], Router] | None = None,
     ) -> None:
         if not name.strip():
             raise BadInput("client name: expected a non-empty string")
@@ -117,6 +120,7 @@ class Client:
         self._rederivation = rederivation
         self._in_service = in_service
         self._tolerance = tolerance
+        self._without_own = without_own
         self._memory = memory or ShortMemory()
         self._evaluations = evaluations
         if privacy.differential_privacy:
@@ -284,4 +288,12 @@ class Client:
             admit_cohort=self._cohorts.admit,
             in_service=self._in_service,
             tolerance=self._tolerance,
+            without_own=self._router_without_own if self._without_own else None,
         )
+
+    def _router_without_own(self, router: Router) -> Router | None:
+        """None for a family whose state is no sum, or a log that is not the one that the router was learned from."""
+        try:
+            return self._without_own(router) if self._without_own else None
+        except FedrouterError:
+            return None

@@ -32,6 +32,7 @@ class ClientView:
     follow : takes in what the coordinator shows of a run, and returns how much of it is known; None to ignore it
     in_service : the router that the client serves now, or None; None to compare a candidate with single models only
     tolerance : by how much a candidate may make the client worse off, in utility, before it objects
+    without_own : a router without the client's own rows, or None if they cannot be taken out; None to leave that
     admit_cohort : called with the digests of questions, the names of all clients in their total, and whether it is
         about to be revealed, before secure aggregation sends or reveals anything; raises Refused to stay out of it
     """
@@ -51,6 +52,7 @@ class ClientView:
     admit_cohort: Callable[[Sequence[bytes], Sequence[str], bool], None] | None = None
     in_service: Callable[[], Router | None] | None = None
     tolerance: float = 0.0
+    without_own: Callable[[Router], Router | None] | None = None
 
     @property
     def has_rows(self) -> bool:

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from math import sqrt
 from operator import add
 from typing import Any
 
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.verbs.vote import LEAST_JUDGED, Ballot, VoteRequest
+from fedrouter.federation.verbs.vote import CONFIDENCE, LEAST_JUDGED, Ballot, VoteRequest
 from fedrouter.routers.base import Router
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
+
+
+@dataclass(frozen=True)
+class FromOthers:
+    """What federating gives to the whole: each member's router without its own rows, which has not seen its log,
+    instead of its own best single model.
+
+    ``changes`` holds, for each λ, the mean change of accuracy and of dollars a query over all members' queries, each
+    with half of its 95% interval.
+    """
+
+    queries: int
+    changes: tuple[Mapping[str, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"queries": self.queries, "changes": [dict(one) for one in self.changes]}
+
+    @classmethod
+    def of(cls, request: VoteRequest, total: Ballot) -> FromOthers:
+        size = total.compared
+        changes = []
+        for place, tradeoff in enumerate(request.tradeoffs):
+            one = {"tradeoff": tradeoff}
+            for name, sums in (("accuracy", total.got_accuracy), ("cost", total.got_cost)):
+                mean, square = (float(value) / size for value in sums.totals()[place])
+                one[name] = mean
+                one[f"{name}_error"] = CONFIDENCE * sqrt(max(square - mean**2, 0.0) / (size - 1))
+            changes.append(one)
+        return cls(size, tuple(changes))
 
 
 @dataclass(frozen=True)
@@ -25,6 +56,7 @@ class VoteResult:
     tradeoffs : values of λ
     accuracy, cost : mean change of accuracy and of dollars a query, at each λ
     objected : whether a client is worse off by more than it tolerates
+    from_others : what the other members' rows give, on the logs of all members that can take their own out
     """
 
     queries: int
@@ -34,6 +66,7 @@ class VoteResult:
     accuracy: tuple[float, ...]
     cost: tuple[float, ...]
     objected: bool
+    from_others: FromOthers | None = None
 
     @property
     def outcome(self) -> str:
@@ -57,6 +90,7 @@ class VoteResult:
             "queries": self.queries,
             "utility": [self.low, self.high] if known else None,
             "objected": self.objected,
+            "from_others": self.from_others.to_json() if self.from_others else None,
             "changes": [
                 {"tradeoff": tradeoff, "accuracy": accuracy, "cost": cost}
                 for tradeoff, accuracy, cost in zip(self.tradeoffs, self.accuracy, self.cost, strict=True)
@@ -70,7 +104,8 @@ class VoteResult:
             tuple(float(value) for value in part.totals() / max(total.count, 1))
             for part in (total.accuracy, total.cost)
         )
-        return cls(total.count, low, high, request.tradeoffs, accuracy, cost, total.objection > 0)
+        others = FromOthers.of(request, total) if total.compared >= LEAST_JUDGED else None
+        return cls(total.count, low, high, request.tradeoffs, accuracy, cost, total.objection > 0, others)
 
 
 def ask_vote(federation: Federation, router: Router) -> VoteResult | None:

@@ -1,5 +1,6 @@
 """A client subtracts its own sums from the router at home, and compares; its journal records nothing of it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,9 @@ from pyarrow import parquet
 from cli import command
 from conftest import drawn_evaluations
 from fedrouter.bundle import load
-from fedrouter.deployment.client import contribution as module
 from fedrouter.deployment.client.contribution import contribution
 from fedrouter.deployment.client.local_client import client_of
+from fedrouter.deployment.client.own_sums import own_sums
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
@@ -68,14 +69,16 @@ def bundle(directory, tmp_path):
     sign = question_signer(open_coordinator(tmp_path / "coordinator").authority_key)
     members = LocalFederation([client_of(directory.path), *others])
     result = perform(KMEANS, members, folder, ProgressLog(folder), sign=sign, keys=keys)
-    assert result["vote"]["evidence"]["queries"] > 0  # the client of the state directory derived the vote, too
+    evidence = result["vote"]["evidence"]
+    assert evidence["queries"] > 0  # the client of the state directory derived the vote, too
+    assert evidence["from_others"]["queries"] == 120  # of the members, only it can take its own rows out
     return folder / "bundle"
 
 
 def test_the_client_subtracts_exactly_its_own_sums_and_records_nothing(directory, bundle):
     before = directory.journal.read_bytes()
     router = load(bundle).router
-    with module.own_sums(directory) as federation:
+    with own_sums(directory, client_of) as federation:
         without = remove_clients(router, federation)
     others = router.sums.count.sum() - without.sums.count.sum()
     assert 100 <= others <= 120  # rows that minimum group sizes withhold are not in the router either
@@ -92,6 +95,22 @@ def test_the_bundle_delivered_last_is_the_default(directory, bundle):
     directory.bundles.mkdir()
     set_current(directory, {"bundle": str(bundle), "run": "run-1", "digest": ""})
     assert contribution(directory).to_json() == contribution(directory, bundle).to_json()
+
+
+def test_what_all_members_got_is_the_total_of_what_each_got(directory, bundle):
+    """Here of one member, as the others cannot say: so it is what that one gets to see of itself."""
+    evidence = json.loads((bundle.parent / "result.json").read_bytes())["vote"]["evidence"]
+    directory.bundles.mkdir()
+    entry = {"bundle": str(bundle), "run": "run-1", "digest": "", "from_others": evidence["from_others"]}
+    set_current(directory, entry)
+    found = contribution(directory)
+    for whole, own in zip(found.whole["changes"], found.got, strict=True):
+        assert whole == pytest.approx(own, rel=0.02, abs=1e-6)
+    said = command.run("federation", "contribution", directory.path).stdout
+    assert "What all got: the others' router instead of their best single model, on 120 queries of all members" in said
+    assert said.count("for 1,000 queries") == 12
+    set_current(directory, {**entry, "from_others": {"queries": 1, "changes": [{"tradeoff": "[bold]"}]}})
+    assert contribution(directory).whole is None
 
 
 def test_a_client_that_is_not_in_the_router_is_told(directory, bundle):

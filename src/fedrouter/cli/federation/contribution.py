@@ -19,7 +19,10 @@ def contribution(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the router with and without this client's evaluations, on its own log; nobody is asked."""
+    """Compare the router with and without this client's evaluations, on its own log; nobody is asked.
+
+    What all members got is known from their vote on the bundle that was delivered last.
+    """
     from fedrouter.deployment.client.contribution import contribution as compare
     from fedrouter.deployment.state.directories import open_client
 
@@ -30,6 +33,10 @@ def contribution(
     _table(voice, found.got)
     voice.say("\n[bold]What you gave[/]: the router with your evaluations instead of without")
     _table(voice, found.gave)
+    if found.whole:
+        queries = f"{found.whole['queries']:,} queries of all members"
+        voice.say(f"\n[bold]What all got[/]: the others' router instead of their best single model, on {queries}")
+        _table(voice, found.whole["changes"])
     voice.result(found.to_json())
 
 

@@ -5,10 +5,7 @@ A router of sums is everybody's sums added up, and a client knows its own: it su
 
 from __future__ import annotations
 
-import sqlite3
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +14,11 @@ import numpy as np
 
 from fedrouter.bundle import load
 from fedrouter.deployment.client.local_client import client_of, evaluations_of
+from fedrouter.deployment.client.own_sums import without_own
 from fedrouter.deployment.state.delivered import current
 from fedrouter.deployment.state.directories import ClientDirectory
-from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import family
 from fedrouter.federation.gain import TRADEOFFS, Gain, gain
-from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.privacy.journal import Journal
 
 CONFIDENCE = 1.96
 """Standard errors on either side of a mean: a 95% interval."""
@@ -40,15 +33,19 @@ class Contribution:
     gave : by the client's own rows: the router with them instead of without
     got : by the others' rows: the router without the client's own instead of its own best single model. It has not
         seen the log on which it is compared
+    whole : the same as ``got`` over the logs of all members, from their total in the vote; None if the bundle came
+        without it
     """
 
     bundle: Path
     queries: int
     gave: Sequence[Mapping[str, Any]]
     got: Sequence[Mapping[str, Any]]
+    whole: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"bundle": str(self.bundle), "queries": self.queries, "gave": list(self.gave), "got": list(self.got)}
+        own = {"bundle": str(self.bundle), "queries": self.queries, "gave": list(self.gave), "got": list(self.got)}
+        return {**own, "whole": self.whole}
 
 
 def contribution(directory: ClientDirectory, bundle: Path | None = None) -> Contribution:
@@ -60,13 +57,24 @@ def contribution(directory: ClientDirectory, bundle: Path | None = None) -> Cont
     saved, config = load(path), directory.config()
     if config.name not in saved.clients:
         raise BadInput(f"{path}: {config.name} is not a client of this router, which has {', '.join(saved.clients)}")
-    with own_sums(directory) as federation:
-        without = family(saved.router.family).removal()(saved.router, federation)
+    without = without_own(directory, client_of, saved.router)
     rows = evaluations_of(config)[0].over(saved.router.pool)
     gave, got = gain(rows, saved.router, without), gain(rows, without, None)
     if gave is None or got is None:
         raise BadInput(f"{config.name}: its log knows too few models to compare routers on it")
-    return Contribution(path, len(gave), _changes(gave), _changes(got))
+    whole = _whole(entry) if entry and path == Path(entry["bundle"]) else None
+    return Contribution(path, len(gave), _changes(gave), _changes(got), whole)
+
+
+def _whole(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the coordinator said of the whole when it delivered the bundle; None if it is not in that form."""
+    names = ("tradeoff", "accuracy", "accuracy_error", "cost", "cost_error")
+    try:
+        given = entry["from_others"]
+        changes = [{name: float(one[name]) for name in names} for one in given["changes"]]
+        return {"queries": int(given["queries"]), "changes": changes}
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _changes(found: Gain) -> list[dict[str, Any]]:
@@ -84,28 +92,3 @@ def _changes(found: Gain) -> list[dict[str, Any]]:
         for parts in [{"accuracy": found.accuracy, "cost": found.cost}]
         for place, tradeoff in enumerate(TRADEOFFS)
     ]
-
-
-class OwnSums(LocalFederation):
-    """The client alone, asked by itself for what it sends under secure sums."""
-
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        return {name: self._clients[name].answer(verb, payload, hidden=True) for name in self.clients()}
-
-
-@contextmanager
-def own_sums(directory: ClientDirectory) -> Iterator[LocalFederation]:
-    """The client with a copy of its journal: what it once withheld it withholds again, and nothing is recorded."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "journal.sqlite"
-        if directory.journal.exists():
-            with sqlite3.connect(directory.journal) as real, sqlite3.connect(copy) as other:
-                real.backup(other)
-            real.close()
-            other.close()
-        journal = Journal(copy)
-        try:
-            client: Client = client_of(directory.path, journal)
-            yield OwnSums([client])
-        finally:
-            journal.close()

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from fedrouter.deployment.client.own_sums import without_own
 from fedrouter.deployment.client.recording import RecordingClient
 from fedrouter.deployment.state.delivered import served_router
 from fedrouter.deployment.state.directories import open_client
@@ -113,6 +114,7 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
         rederivation=Rederivation(config.name, identity, verify, journal) if privacy.rederive else None,
         in_service=partial(served_router, directory),
         tolerance=config.tolerance,
+        without_own=partial(without_own, directory, client_of),
     )
 
 

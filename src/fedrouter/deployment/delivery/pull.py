@@ -48,7 +48,7 @@ def pull(directory: ClientDirectory) -> Path | None:
                 (arriving / name).write_bytes(_get(directory, f"{PATH}/{run}/{name}"))
             if load(arriving).manifest["digest"] != digest:
                 raise BadInput(f"{run}: the bundle that arrived is not the one that was offered")
-    entry = {"bundle": str(folder), "run": run, "digest": digest}
+    entry = {"bundle": str(folder), "run": run, "digest": digest, "from_others": offered[-1].get("from_others")}
     set_current(directory, entry)
     return folder
 

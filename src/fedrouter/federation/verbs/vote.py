@@ -3,6 +3,10 @@
 Each client compares the candidate with the router that it has in service, or with its own best single model if there is
 none, on its own log. A client that is worse off objects. An objection is a random number and none is zero, so that the
 total shows whether anybody objects, but neither who nor how many, and nobody can cancel the objection of another.
+
+A client that can subtract its own sums from the candidate also says what the others' rows give it: how their router,
+which has not seen its log, does there, instead of its own best single model. Nobody else could say that of it, and
+nobody sees it of a single client; the total is what federating is worth to the whole.
 """
 
 from __future__ import annotations
@@ -86,13 +90,18 @@ class Ballot(Message):
     accuracy: Annotated[ExactSums, "(T,) sums of the change of accuracy"]
     cost: Annotated[ExactSums, "(T,) sums of the change of cost, in dollars"]
     objection: Annotated[int, "0, or a random number if the client is worse off than it tolerates"]
+    compared: Annotated[int, "number of queries on which the router without the client's own rows was compared"]
+    got_accuracy: Annotated[ExactSums, "(T, 2) sums of the change of accuracy by that router, and of its square"]
+    got_cost: Annotated[ExactSums, "(T, 2) the same for cost, in dollars"]
 
     def check(self) -> None:
         self.require(self.count >= 0, "count must be at least 0")
         self.require(self.objection >= 0, "objection must be at least 0")
         self.require_array("gain", np.int64, (2, 2))
+        self.require(self.compared >= 0, "compared must be at least 0")
         for name in ("accuracy", "cost"):
             self.require_array(name, np.int64, (None, 2))
+            self.require_array(f"got_{name}", np.int64, (None, 2, 2))
 
     def __add__(self, other: Ballot) -> Ballot:
         return Ballot(
@@ -101,6 +110,9 @@ class Ballot(Message):
             self.accuracy + other.accuracy,
             self.cost + other.cost,
             self.objection + other.objection,
+            self.compared + other.compared,
+            self.got_accuracy + other.got_accuracy,
+            self.got_cost + other.got_cost,
         )
 
     def interval(self, errors: float = CONFIDENCE) -> tuple[float, float]:
@@ -123,20 +135,36 @@ def answer(client: ClientView, request: VoteRequest) -> Ballot:
     rows = client.rows.sendable_apart(rows, "votes")
     found = gain(rows, router, other, request.tradeoffs) if len(rows) else None
     heard = _heard(client, rows, found)
-    return _abstention(request) if heard is None else _ballot(heard, client.tolerance)
+    if heard is None:
+        return _abstention(request)
+    ballot = _ballot(request, heard, client.tolerance)
+    others = client.without_own(router) if client.without_own else None
+    got = gain(rows, others, None, request.tradeoffs) if others else None
+    got = _heard(client, rows, got, heard.say) if got else None
+    if got is None:
+        return ballot
+    accuracy, cost = (_sums(np.hstack([part, part**2])) for part in (got.accuracy, got.cost))
+    return replace(ballot, compared=len(got), got_accuracy=_paired(accuracy), got_cost=_paired(cost))
 
 
-def _heard(client: ClientView, rows: Evaluations, found: Gain | None) -> Gain | None:
+def _paired(sums: ExactSums) -> ExactSums:
+    """Sums ``(2T,)`` of values and then of their squares, as ``(T, 2)``."""
+    return ExactSums(sums.limbs.reshape(2, -1, 2).transpose(1, 0, 2).copy())
+
+
+def _heard(client: ClientView, rows: Evaluations, found: Gain | None, beside: Floats | None = None) -> Gain | None:
     """The gain at those values of λ at which no query has too much say, as if nothing changed at the others.
 
     Queries are not left out: two votes that leave out different ones would differ by those. The rule holds under masks,
-    too: a small client loses nothing by saying nothing, unlike in learning. None if nothing is left to say.
+    too: a small client loses nothing by saying nothing, unlike in learning. ``beside`` ``(E, k)`` are the weights in
+    what is said along with it. None if nothing is left to say.
     """
     keys, one = row_keys(rows), np.zeros(len(rows), np.int64)
     kept = np.ones(0 if found is None else found.say.shape[1], np.bool_)
     while found is not None and kept.any():
         say = np.where(kept, found.say, 0.0)
-        if len(client.rows.heard(keys, say, one, under_masks=0.0)) == len(rows):
+        columns = say if beside is None else np.hstack([say, beside])
+        if len(client.rows.heard(keys, columns, one, under_masks=0.0)) == len(rows):
             return found.where(kept)
         few = np.where(kept, (say != 0).sum(axis=0), len(rows) + 1)
         kept[few.argmin()] = False
@@ -144,10 +172,11 @@ def _heard(client: ClientView, rows: Evaluations, found: Gain | None) -> Gain | 
     return None
 
 
-def _ballot(found: Gain, tolerance: float) -> Ballot:
+def _ballot(request: VoteRequest, found: Gain, tolerance: float) -> Ballot:
     utility = found.utility.mean(axis=1)
     total = _sums(np.stack([utility, utility**2], axis=1))
-    ballot = Ballot(len(found), total, _sums(found.accuracy), _sums(found.cost), 0)
+    sums = {"gain": total, "accuracy": _sums(found.accuracy), "cost": _sums(found.cost)}
+    ballot = replace(_abstention(request), count=len(found), **sums)
     worse = len(found) >= LEAST_JUDGED and ballot.interval(SURE)[1] < -tolerance
     return replace(ballot, objection=1 + secrets.randbelow(OBJECTIONS - 1)) if worse else ballot
 
@@ -159,21 +188,25 @@ def _sums(values: Floats) -> ExactSums:
 
 def _abstention(request: VoteRequest) -> Ballot:
     size = len(request.tradeoffs)
-    return Ballot(0, ExactSums.zeros((2,)), ExactSums.zeros((size,)), ExactSums.zeros((size,)), 0)
+    both, paired = ExactSums.zeros((size,)), ExactSums.zeros((size, 2))
+    return Ballot(0, ExactSums.zeros((2,)), both, both, 0, 0, paired, paired)
 
 
 def numbers(request: VoteRequest) -> int:
-    return 2 + 4 + 4 * len(request.tradeoffs)
+    return 3 + 4 + 12 * len(request.tradeoffs)
 
 
 def to_vector(request: VoteRequest, reply: Ballot, clients: int) -> Vector:
-    return flatten(reply.count, reply.gain, reply.accuracy, reply.cost, reply.objection)
+    got = reply.compared, reply.got_accuracy, reply.got_cost
+    return flatten(reply.count, reply.gain, reply.accuracy, reply.cost, reply.objection, *got)
 
 
 def from_vector(request: VoteRequest, vector: Vector, clients: int) -> Ballot:
     size = len(request.tradeoffs)
-    count, total, accuracy, cost, objection = unflatten(vector, (1,), (2, 2), (size, 2), (size, 2), (1,))
-    return Ballot(int(count[0]), exact_sums(total), exact_sums(accuracy), exact_sums(cost), int(objection[0]))
+    shapes = (1,), (2, 2), (size, 2), (size, 2), (1,), (1,), (size, 2, 2), (size, 2, 2)
+    count, total, accuracy, cost, objection, compared, *got = unflatten(vector, *shapes)
+    sums = map(exact_sums, (total, accuracy, cost))
+    return Ballot(int(count[0]), *sums, int(objection[0]), int(compared[0]), *map(exact_sums, got))
 
 
 def nothing(request: VoteRequest) -> Ballot:
@@ -184,7 +217,9 @@ def faults(request: VoteRequest, reply: Ballot) -> str | None:
     size = len(request.tradeoffs)
     if not reply.accuracy.shape == reply.cost.shape == (size,):
         return SHAPE
-    if not whole_number(reply.count, 0, MOST_ROWS):
+    if not reply.got_accuracy.shape == reply.got_cost.shape == (size, 2):
+        return SHAPE
+    if not whole_number(reply.count, 0, MOST_ROWS) or not whole_number(reply.compared, 0, reply.count):
         return TOO_MANY
     (total, squares), slack = reply.gain.totals(), reply.count * (MOST_GAIN + 1) * RESOLUTION
     most = MOST_GAIN * reply.count + slack
@@ -194,16 +229,28 @@ def faults(request: VoteRequest, reply: Ballot) -> str | None:
         return SPREAD
     if np.abs(reply.cost.totals()).max() > MOST_DOLLARS * most:
         return SPREAD
+    for sums, each in ((reply.got_accuracy, MOST_GAIN), (reply.got_cost, MOST_GAIN * MOST_DOLLARS)):
+        got, squares = sums.totals().T
+        room = reply.compared * each * (1 + RESOLUTION) + slack * each
+        if (np.abs(got) > room).any() or (squares < 0).any() or (squares > each * room).any():
+            return SPREAD
     return None if whole_number(reply.objection, 0, 2**62) else SPREAD
 
 
 def most_bytes(request: VoteRequest) -> int:
-    """32 bytes, and 32 for each value of λ."""
-    return 32 + 32 * len(request.tradeoffs)
+    """32 bytes, and 96 for each value of λ."""
+    return 32 + 96 * len(request.tradeoffs)
 
 
 def _rows(request: VoteRequest, reply: Ballot) -> float:
     return float(reply.count)
+
+
+def _scale(reply: Ballot, factor: float) -> Ballot:
+    """Scaled down; what the others' rows give is left out where its count would not go with it."""
+    scaled: Ballot = scale_counted(reply, factor)
+    nothing = ExactSums.zeros(reply.got_cost.shape)
+    return replace(scaled, compared=0, got_accuracy=nothing, got_cost=nothing)
 
 
 VERB = Verb(
@@ -212,7 +259,8 @@ VERB = Verb(
     reply=Ballot,
     purpose="Let the clients judge a new router on their own logs before gateways may serve it.",
     leaves="The number of queries compared, sums of what the router would change in utility, accuracy and cost, and "
-    "whether the client is worse off than it tolerates.",
+    "whether the client is worse off than it tolerates; and sums of what the router without the client's own rows "
+    "changes.",
     answer=answer,
     disclosure=MinimumSizes(
         ("cell", "say"),
@@ -229,7 +277,7 @@ VERB = Verb(
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums of changes"),
     robust=RobustTreatment(
-        cap=Cap(_rows, scale_counted),
+        cap=Cap(_rows, _scale),
         winsorize=Without("a client that is alone with its judgment is heard: it may be the one that is worse off"),
         updates=Without("not trained weights"),
     ),
