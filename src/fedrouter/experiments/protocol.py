@@ -207,7 +207,7 @@ def _of_shared_models(clients: Sequence[ClientData], privacy: str) -> tuple[Sequ
     dropped = [name for name in pool.names if name not in shared]
     if len(dropped) == len(pool):
         raise BadInput("no model has enough evaluations of two clients: use more data, fewer clients or --privacy open")
-    kept = ModelPool(sorted((model for model in pool if model.name in shared), key=lambda model: model.name))
+    kept = ModelPool([pool.models[pool.index(name)] for name in sorted(shared & set(pool.names))])
     if kept.names == pool.names:
         return clients, []
 

@@ -175,8 +175,8 @@ def _heard(client: ClientView, rows: Evaluations, found: Gain | None, beside: Fl
 def _ballot(request: VoteRequest, found: Gain, tolerance: float) -> Ballot:
     utility = found.utility.mean(axis=1)
     total = _sums(np.stack([utility, utility**2], axis=1))
-    sums = {"gain": total, "accuracy": _sums(found.accuracy), "cost": _sums(found.cost)}
-    ballot = replace(_abstention(request), count=len(found), **sums)
+    accuracy, cost = _sums(found.accuracy), _sums(found.cost)
+    ballot = replace(_abstention(request), count=len(found), gain=total, accuracy=accuracy, cost=cost)
     worse = len(found) >= LEAST_JUDGED and ballot.interval(SURE)[1] < -tolerance
     return replace(ballot, objection=1 + secrets.randbelow(OBJECTIONS - 1)) if worse else ballot
 
@@ -204,9 +204,17 @@ def to_vector(request: VoteRequest, reply: Ballot, clients: int) -> Vector:
 def from_vector(request: VoteRequest, vector: Vector, clients: int) -> Ballot:
     size = len(request.tradeoffs)
     shapes = (1,), (2, 2), (size, 2), (size, 2), (1,), (1,), (size, 2, 2), (size, 2, 2)
-    count, total, accuracy, cost, objection, compared, *got = unflatten(vector, *shapes)
-    sums = map(exact_sums, (total, accuracy, cost))
-    return Ballot(int(count[0]), *sums, int(objection[0]), int(compared[0]), *map(exact_sums, got))
+    count, total, accuracy, cost, objection, compared, got_accuracy, got_cost = unflatten(vector, *shapes)
+    return Ballot(
+        int(count[0]),
+        exact_sums(total),
+        exact_sums(accuracy),
+        exact_sums(cost),
+        int(objection[0]),
+        int(compared[0]),
+        exact_sums(got_accuracy),
+        exact_sums(got_cost),
+    )
 
 
 def nothing(request: VoteRequest) -> Ballot:
