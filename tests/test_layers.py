@@ -88,7 +88,7 @@ ORDERS = {
         ("families",),
         ("rederivation",),
     ),
-    "frontier": (("envelope",), ("curve",), ("verdict",)),
+    "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
     "gateway": (
         ("config", "http"),
         ("config_file", "routing"),

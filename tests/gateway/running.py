@@ -57,7 +57,7 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
         )
         for character in CAST
     )
-    routing = RoutingConfig(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max")
+    routing = RoutingConfig(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max", tradeoff=100.0)
     config = Config(
         models=models,
         routing=routing,

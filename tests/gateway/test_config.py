@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fedrouter.gateway.config import RoutingConfig, TimingConfig
+from fedrouter.gateway.config import ExploreConfig, RoutingConfig, TimingConfig
 from fedrouter.gateway.config_file import BadConfig, read_config
 from fedrouter.gateway.reference import tables, updated
 
-DOCUMENTED = {"default_model": "small", "baseline_model": "large"}
+DOCUMENTED = {
+    "default_model": "small",
+    "baseline_model": "large",
+    "quality": 0.95,
+    "max_cost": 0.05,
+    "explore": ExploreConfig(share=0.1),
+}
 """What the documented config sets apart from the defaults it shows."""
 CIRCLE, DEEP = "server: &x {port: *x}", "a: " + "[" * 3000 + "]" * 3000
 """YAML that cannot be read to its end."""
@@ -88,6 +94,13 @@ def test_a_good_config_is_read(tmp_path):
     assert config.judges.list[0].settings == {"pattern": "^yes"}
     assert config.server.auth
     assert not config.keep_prompts
+
+
+def test_a_config_sets_one_of_quality_dial_and_tradeoff(tmp_path):
+    with pytest.raises(BadConfig, match="line 3, routing: set dial or tradeoff, not both"):
+        read_config(written(tmp_path, GOOD.replace("tradeoff: 1e3", "tradeoff: 1e3\n  dial: 3")))
+    with pytest.raises(BadConfig, match=r"routing.dial: expected a number from 0 to 10, got 11"):
+        read_config(written(tmp_path, GOOD.replace("tradeoff: 1e3", "dial: 11")))
 
 
 def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch, bundle):

@@ -35,6 +35,10 @@ from fedrouter.learning.panel import judge_of
 ENVIRONMENT = "os.environ/"
 """How a config refers to a secret: `os.environ/OPENAI_API_KEY` is the value of that environment variable."""
 Ability = Literal["tools", "vision", "json", "audio"]
+DEFAULT_QUALITY = 0.95
+"""The share of the best model's expected accuracy to keep, in a config that sets no quality, dial or tradeoff."""
+FIRST_SHARE = 0.3
+"""The share of requests that explore where the gateway starts without a bundle, unless the config says otherwise."""
 ABILITIES: tuple[str, ...] = get_args(Ability)
 MEGABYTE = 1 << 20
 MAX_LIMIT_MB = 1 << 20
@@ -140,6 +144,10 @@ class Upstream(Section):
     context: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Context length in tokens; default: no limit."
     )
+    quality: Share | None = Field(
+        default=None,
+        description="A guess of the model's mean accuracy, used until the router has learned; default: by price.",
+    )
     abilities: frozenset[Ability] = Field(
         default=frozenset({"tools", "json"}), description="What the model can do; it gets no requests that need more."
     )
@@ -171,7 +179,11 @@ class StickyConfig(Section):
 class ExploreConfig(Section):
     """How much traffic may be used to measure models other than the best one."""
 
-    share: Share = Field(default=0.0, description="Largest share of requests that explore; 0 turns exploration off.")
+    share: Share | None = Field(
+        default=None,
+        description="Largest share of requests that explore; 0 turns exploration off. Default: 0.3 in a config without "
+        "`routing.bundle`, otherwise 0.",
+    )
     extra_cost: Positive = Field(
         default=0.1, description="Largest extra cost of exploration, as a share of the total cost."
     )
@@ -181,9 +193,24 @@ class RoutingConfig(Section):
     """How a model is chosen."""
 
     bundle: Text | None = Field(default=None, description="Folder of the router's bundle, relative to this file.")
-    default_model: Text = Field(description="Serves when the router is unsure.")
-    baseline_model: Text = Field(description="Savings are reported relative to this model.")
-    tradeoff: Positive = Field(default=100.0, description="λ, in accuracy per US dollar, for requests that set none.")
+    default_model: Text | None = Field(
+        default=None, description="Serves when the router is unsure; default: the most expensive model."
+    )
+    baseline_model: Text | None = Field(
+        default=None, description="Savings are reported relative to this model; default: the most expensive one."
+    )
+    quality: Share | None = Field(
+        default=None,
+        description="Share of the best model's expected accuracy to keep on average, as cheaply as possible; 0.95 if "
+        "`dial` and `tradeoff` are not set either.",
+    )
+    dial: Annotated[float, Field(ge=0, le=10), BeforeValidator(_not_bool)] | None = Field(
+        default=None, description="From 0 (cheapest) to 10 (best), instead of `quality`."
+    )
+    tradeoff: Positive | None = Field(default=None, description="λ, in accuracy per US dollar, instead of `quality`.")
+    max_cost: Positive | None = Field(
+        default=None, description="US dollars that a request may be expected to cost; default: no limit."
+    )
     region: Cosine = Field(
         default=0.12, description="Smallest cosine between a prompt and the nearest region of the training data."
     )
@@ -198,6 +225,19 @@ class RoutingConfig(Section):
     sticky: StickyConfig = Field(default=StickyConfig(), description="When a conversation keeps its model.")
     explore: ExploreConfig = Field(default=ExploreConfig(), description="How much traffic may explore.")
 
+    @property
+    def explored_share(self) -> float:
+        """The largest share of requests that explore."""
+        if self.explore.share is not None:
+            return self.explore.share
+        return FIRST_SHARE if self.bundle is None else 0.0
+
+    @model_validator(mode="after")
+    def _one_knob(self) -> Self:
+        if len(set_ := [name for name in ("quality", "dial", "tradeoff") if getattr(self, name) is not None]) > 1:
+            raise problem(f"set {set_[0]} or {set_[1]}, not both")
+        return self
+
     @field_validator("bundle")
     @classmethod
     def _exists(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -210,9 +250,9 @@ class RoutingConfig(Section):
 
     @field_validator("default_model", "baseline_model")
     @classmethod
-    def _in_pool(cls, value: str, info: ValidationInfo) -> str:
+    def _in_pool(cls, value: str | None, info: ValidationInfo) -> str | None:
         names = None if info.context is None else info.context["names"]
-        if names and value not in names:
+        if names and value is not None and value not in names:
             raise problem(f"{value!r} is not in model_list ({', '.join(names)})")
         return value
 
@@ -308,7 +348,7 @@ class Config(Section):
     models: Annotated[tuple[Upstream, ...], Field(min_length=1)] = Field(
         validation_alias="model_list", description="The models that may be chosen."
     )
-    routing: RoutingConfig = Field(description="How a model is chosen.")
+    routing: RoutingConfig = Field(default=RoutingConfig(), description="How a model is chosen.")
     timing: TimingConfig = Field(default=TimingConfig(), description="Timeouts and retries.")
     server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server and its limits.")
     judges: JudgesConfig = Field(default=JudgesConfig(), description="Scores for answers that got no feedback.")
@@ -316,6 +356,20 @@ class Config(Section):
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )
+
+    @property
+    def default_model(self) -> str:
+        """The model that serves when the router is unsure."""
+        return self.routing.default_model or self._most_expensive
+
+    @property
+    def baseline_model(self) -> str:
+        """The model that savings are relative to."""
+        return self.routing.baseline_model or self._most_expensive
+
+    @property
+    def _most_expensive(self) -> str:
+        return max(self.models, key=lambda model: model.input_price + model.output_price).name
 
     def model(self, name: str) -> Upstream:
         return next(model for model in self.models if model.name == name)

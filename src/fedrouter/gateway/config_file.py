@@ -22,7 +22,6 @@ MISSING = {
     "output_price": "is missing: a model without a price is refused; write 0 if it is free",
     "params": "is missing; expected at least api_base",
     "model_list": "expected at least one model",
-    "routing": "is missing; expected at least default_model and baseline_model",
 }
 """Messages for required fields that need more than "is missing"."""
 

@@ -21,8 +21,10 @@ from fedrouter.gateway.observe.metrics import Metrics
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.decision import Decider, Policy
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
+from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upstream.upstreams import Upstreams
+from fedrouter.learning.traffic import recent_queries
 from fedrouter.store.store import Store
 from fedrouter.store.writer import Writer
 
@@ -52,13 +54,12 @@ class Gateway:
 
     async def warm_up(self) -> None:
         """Load the encoder by using it once; until then the default model serves."""
-        if self.bundles.current is not None:
-            pending = self.embedder.begin(b"", WARM_UP)
-            if pending is not None:
-                try:
-                    await asyncio.shield(pending)
-                except EncoderFailed:
-                    raise FedrouterError("the encoder cannot be used; the log says why") from None
+        pending = self.embedder.begin(b"", WARM_UP)
+        if pending is not None:
+            try:
+                await asyncio.shield(pending)
+            except EncoderFailed:
+                raise FedrouterError("the encoder cannot be used; the log says why") from None
         self.warm = True
 
     async def until_warm(self) -> None:
@@ -97,18 +98,23 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     """
     store = await asyncio.to_thread(Store.open, config.store)
     bundles = Bundles(tuple(model.name for model in config.models))
+    bundles.typical = partial(recent_queries, store)
     current = await asyncio.to_thread(store.current) if follow else None
-    if current is not None:
+    if current is not None and current.path != PRIOR:
         bundles.swap(await asyncio.to_thread(bundles.prepare, current.path, current.digest))
     elif config.routing.bundle is not None:
         first = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
         if follow:
             await asyncio.to_thread(store.set_current, first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
+    identity = bundles.encoder or await asyncio.to_thread(lambda: open_encoder().identity())
+    bundles.prior = ServedPrior(config.models, identity)
+    if bundles.current is None:
+        bundles.swap(bundles.prior)
     encoder = cache(encoder_of or partial(_encoder, config.routing.encoder))
 
     def encode(texts: Sequence[str]) -> Embeddings:
-        assert bundles.encoder is not None  # nothing is encoded without a bundle
+        assert bundles.encoder is not None  # set by what is in service
         return encoder(bundles.encoder)(texts)
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache)
@@ -139,8 +145,8 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
 
 
 def _policy(config: Config) -> Policy | None:
-    if not config.routing.explore.share:
+    if not config.routing.explored_share:
         return None
     from fedrouter.learning.exploration import Thompson
 
-    return Thompson(config.routing.explore.share, config.routing.explore.extra_cost)
+    return Thompson(config.routing.explored_share, config.routing.explore.extra_cost)

@@ -105,7 +105,7 @@ class RequestContext:
         embedding = decision.embedding
         if embedding is None and self.prompt.text:
             embedding = embedder.peek(self.prompt.digest)
-        baseline = self.config.model(self.config.routing.baseline_model)
+        baseline = self.config.model(self.config.baseline_model)
         latency = (time.perf_counter() - self.started) * 1000
         return Record(
             id=decision.id,

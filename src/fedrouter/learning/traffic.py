@@ -15,6 +15,7 @@ from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
 from fedrouter.store.records import Record
+from fedrouter.store.store import Store
 
 NOT_IN_POOL = -1
 """The index of a model that is not in the pool."""
@@ -22,6 +23,8 @@ LEARNED = "learned from already"
 UNROUTED = ("named", "off")
 """The gateway's reasons for decisions that no router made."""
 NOT_ROUTED = "not routed"
+RECENT, ENOUGH = 500, 50
+"""The latest requests that stand for a log's traffic, and how many there must be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +136,17 @@ def evaluations_of(
         np.array([record.cost for record in kept], np.float64),
     )
     return evaluations, dict(left_out)
+
+
+def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:
+    """Embeddings ``(n, d)`` of the latest requests in a log; None if there are too few to stand for its traffic."""
+    width, stem = 4 * encoder.dimension, column_stem(encoder.name)
+    records = [
+        record
+        for record in store.latest(RECENT)
+        if len(record.embedding or b"") == width and column_stem(record.encoder) == stem
+    ]
+    return _embeddings(records, encoder.dimension) if len(records) >= ENOUGH else None
 
 
 def scored_at(record: Record) -> float:

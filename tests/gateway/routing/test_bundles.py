@@ -14,6 +14,7 @@ import pytest
 
 from fedrouter.bundle import load, save
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.gateway.config import ExploreConfig
 from fedrouter.gateway.routing import bundles
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.pool import ModelPool
@@ -96,18 +97,18 @@ def test_two_gateways_on_one_store_follow_one_switch(start, bundle, second, upst
     assert eventually(lambda: other.chat(SQL, headers=key).headers["x-fedrouter-bundle-version"] == "2")
 
 
-def test_a_gateway_without_a_bundle_serves_the_default_and_takes_the_first_bundle_it_is_given(
+def test_a_gateway_without_a_bundle_routes_by_guesses_and_takes_the_first_bundle_it_is_given(
     start, bundle, upstream, tmp_path
 ):
     config = config_for(tmp_path, bundle, upstream.url)
-    gateway = start(config.replace(routing=config.routing.replace(bundle=None)))
-    response = gateway.chat(SQL)
-    assert (response.headers["x-fedrouter-model"], response.headers["x-fedrouter-reason"]) == (
-        "atlas-mini",
-        "no_bundle",
-    )
+    gateway = start(config.replace(routing=config.routing.replace(bundle=None, explore=ExploreConfig(share=0))))
+    first = gateway.chat(SQL).headers
+    assert (first["x-fedrouter-family"], first["x-fedrouter-reason"]) == ("prior", "prior")
+    gateway.store.set_current("", "prior")
     gateway.store.set_current(load(bundle).manifest["digest"], str(bundle))
-    assert eventually(lambda: gateway.chat(SQL).headers["x-fedrouter-reason"] not in ("no_bundle", "encoder_timeout"))
+    assert eventually(lambda: gateway.chat(SQL).headers["x-fedrouter-reason"] == "best")
+    gateway.store.roll_back()
+    assert eventually(lambda: gateway.chat(SQL).headers["x-fedrouter-reason"] == "prior")
 
 
 def test_a_bundle_that_knows_none_of_the_models_is_refused(bundle):
@@ -145,7 +146,8 @@ def test_every_family_can_be_served(family, world, tmp_path):
     assert (error[known] >= 0).all()
     assert serving.unknown == ["unknown"]
     assert serving.has_regions == (family in ("kmeans", "kernel", "auto", "query_blind"))
-    assert serving.tradeoff_of(10) == 0 < serving.tradeoff_of(9) < serving.tradeoff_of(0)
+    points = serving.points
+    assert points.of_dial(10) == 0 < points.of_dial(9) < points.of_dial(0)
 
 
 def test_another_encoder_of_the_same_width_is_refused(bundle):

@@ -81,6 +81,22 @@ def test_settings_in_headers_and_in_the_model_s_name_count_too(gateway, prompts)
     )
 
 
+def test_a_quality_is_kept_as_cheaply_as_possible_and_a_cost_is_not_exceeded(gateway, prompts):
+    accuracy, cost = [], []
+    for quality in (0.5, 0.9, 1.0):
+        found = [route(gateway, text, fedrouter={"quality": quality}).json() for text in prompts[::60]]
+        accuracy.append(np.mean([entry["predicted_accuracy"] for entry in found]))
+        cost.append(np.mean([entry["predicted_cost"] for entry in found]))
+    assert (accuracy, cost) == (sorted(accuracy), sorted(cost))
+    assert cost[0] < cost[1] < cost[2]
+    header = route(gateway, prompts[0], {"x-fedrouter-quality": "0.9"}).json()
+    assert header["tradeoff"] == route(gateway, prompts[0], fedrouter={"quality": 0.9}).json()["tradeoff"]
+    for text in prompts[::60]:
+        within = route(gateway, text, fedrouter={"tradeoff": 0, "max_cost": 0.001}).json()["ranking"]
+        assert within
+        assert all(entry["cost"] <= 0.001 for entry in within)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -89,6 +105,10 @@ def test_settings_in_headers_and_in_the_model_s_name_count_too(gateway, prompts)
         {"tradeoff": True},
         {"dial": 11},
         {"dial": 3, "tradeoff": 3},
+        {"dial": 3, "quality": 0.9},
+        {"quality": 1.1},
+        {"max_cost": -1},
+        {"max_cost": 1e-9},
         {"allow": []},
         {"allow": [3]},
         {"allow": "nobody-*"},

@@ -63,7 +63,7 @@ def _check(voice: Voice, config: Path | None) -> None:
         wrong = [{"line": p.line, "field": p.field, "message": p.message} for p in error.problems]
         voice.result({"config": str(config), "ok": False, "problems": wrong})
         raise typer.Exit(2) from None
-    voice.say(f"{config}: valid; {len(found.models)} models, default {found.routing.default_model}")
+    voice.say(f"{config}: valid; {len(found.models)} models, default {found.default_model}")
     voice.result({"config": str(config), "ok": True, "problems": []})
 
 

@@ -14,7 +14,7 @@ async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     serving = gateway.bundles.current
     names = [("auto", "fedrouter")]
     if serving is not None:
-        names.append((f"router-{serving.family}-{gateway.config.routing.tradeoff:g}", "fedrouter"))
+        names.append((f"router-{serving.family}-{gateway.decider.default_tradeoff(serving):g}", "fedrouter"))
     names += [(name, "pool") for name in gateway.decider.names]
     listed = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
     await send_response(send, 200, orjson.dumps({"object": "list", "data": listed}))

@@ -25,7 +25,7 @@ async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     found = {
         "by": by,
         "since": since,
-        "baseline": gateway.config.routing.baseline_model,
+        "baseline": gateway.config.baseline_model,
         "rows": [row.to_json() for row in rows],
         "total": {name: sum(getattr(row, name) for row in rows) for name in sums},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,13 @@ import numpy as np
 from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, FedrouterError
+from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings
+from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
+from fedrouter.gateway.routing.served import PRIOR, Served, ServedPrior
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
 
 if TYPE_CHECKING:
     from fedrouter.store.store import Store
@@ -23,7 +29,7 @@ LOG = logging.getLogger("fedrouter.gateway")
 POLL = 2.0
 """Seconds between two checks of the store for another bundle."""
 PROBES = 64
-"""Random queries that stand in for the regions of a router that has none, to find its typical costs."""
+"""Random queries that stand in for typical ones where neither traffic nor regions are known."""
 CACHED_QUERIES = 4096
 """Queries whose estimates are kept; a repeated prompt is not estimated again."""
 
@@ -31,7 +37,9 @@ CACHED_QUERIES = 4096
 class ServedBundle:
     """A loaded bundle mapped to the gateway's models, some of which its router may not know."""
 
-    def __init__(self, bundle: Bundle, models: tuple[str, ...]) -> None:
+    needs_embedding = True
+
+    def __init__(self, bundle: Bundle, models: tuple[str, ...], typical: Embeddings | None = None) -> None:
         self.bundle, self.router = bundle, bundle.router
         self.digest: str = bundle.manifest["digest"]
         self.version, self.family = bundle.version, bundle.router.family
@@ -45,12 +53,18 @@ class ServedBundle:
         if centres is not None:
             lengths = np.linalg.norm(centres, axis=1, keepdims=True)
             self._directions = np.ascontiguousarray(centres / np.maximum(lengths, 1e-12), np.float32)
-        self._cost_span = self._typical_cost_span()
+        typical = typical_queries(self.router) if typical is None else typical
+        offered = ModelPool([model for model in self.router.pool if model.name in models] or self.router.pool)
+        self.points = OperatingPoints(self.router.estimate(typical).over(offered))
         self._cache = EstimatesCache(self.estimate, CACHED_QUERIES)
 
-    def cached_estimates(self, digest: bytes, embedding: Embeddings) -> QueryEstimates:
+    def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
         """Estimates for a query ``(d,)`` whose prompt has this digest, from the cache if it has them."""
+        assert embedding is not None
         return self._cache.get(digest, embedding)
+
+    def estimate_all(self, embeddings: Embeddings) -> Estimates:
+        return self.router.estimate(embeddings)
 
     def estimate(self, embedding: Embeddings) -> QueryEstimates:
         """Estimates for a query ``(d,)``."""
@@ -71,20 +85,14 @@ class ServedBundle:
         assert self._directions is not None
         return float((self._directions @ embedding).max() / max(float(np.linalg.norm(embedding)), 1e-12))
 
-    def tradeoff_of(self, dial: float) -> float:
-        """λ for a dial from 0 (cheapest) to 10 (best), log-spaced and scaled by the pool's typical costs."""
-        return 0.0 if dial >= 10 else float(10 ** (2 - 4 * dial / 9) / self._cost_span)
 
-    def _typical_cost_span(self) -> float:
-        """Mean cost of the most expensive model minus that of the cheapest, over the router's regions."""
-        probes = self.router.regions()
-        if probes is None:
-            drawn = np.random.default_rng(0).normal(size=(PROBES, self.router.dimension)).astype(np.float32)
-            probes = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-        cost = self.router.estimate(probes).cost
-        known = ~np.isnan(cost).all(axis=0)
-        mean = np.nanmean(cost[:, known], axis=0) if known.any() else np.array([1.0])
-        return float(max(mean.max() - mean.min(), 1e-9))
+def typical_queries(router: Router) -> Embeddings:
+    """Queries ``(n, d)`` that stand for a router's traffic where none is known: its regions, or random directions."""
+    regions = router.regions()
+    if regions is not None:
+        return regions
+    drawn = np.random.default_rng(0).normal(size=(PROBES, router.dimension)).astype(np.float32)
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
 @dataclass
@@ -92,10 +100,16 @@ class Bundles:
     """The bundle in service. ``current`` is replaced in one assignment, so each request sees one bundle throughout."""
 
     models: tuple[str, ...]
-    current: ServedBundle | None = None
+    current: Served | None = None
+    prior: ServedPrior | None = None
+    """What serves while there is no bundle."""
+    typical: Callable[[EncoderIdentity], Embeddings | None] = lambda encoder: None
+    """Embeddings ``(n, d)`` of recent traffic, or None where there is too little of it."""
     refused: str | None = None
     """Why the bundle that the store names as current was not put into service."""
     encoder: EncoderIdentity | None = None
+    tradeoff: float | None = None
+    """λ that `fedrouter calibrate --apply` set for requests that set none, instead of the config's."""
 
     def prepare(self, path: str | Path, digest: str | None = None) -> ServedBundle:
         """Load and verify a bundle; :class:`BadBundle` if its digest or its encoder is another than expected."""
@@ -107,13 +121,19 @@ class Bundles:
                 f"{path}: made for the encoder {bundle.encoder}, but this gateway runs {self.encoder}; restart it to "
                 "change encoders"
             )
-        serving = ServedBundle(bundle, self.models)
+        serving = ServedBundle(bundle, self.models, self.typical(bundle.encoder))
         if len(serving.unknown) == len(self.models):
             raise BadBundle(f"{path}: knows none of the models in model_list")
         return serving
 
-    def swap(self, serving: ServedBundle) -> None:
-        """Put a bundle into service."""
+    def at(self, path: str, digest: str) -> Served:
+        """What the store names as current: a bundle, or the prior after a rollback to it."""
+        if path == PRIOR and self.prior is not None:
+            return self.prior
+        return self.prepare(path, digest)
+
+    def swap(self, serving: Served) -> None:
+        """Put a bundle or the prior into service."""
         if self.encoder is None or serving.encoder.weights is not None:  # known weights are not forgotten
             self.encoder = serving.encoder
         self.current, self.refused = serving, None
@@ -133,7 +153,7 @@ class Bundles:
                 if self.current is not None and self.current.digest == row.digest:
                     self.refused = None
                     continue
-                self.swap(await asyncio.to_thread(self.prepare, row.path, row.digest))
+                self.swap(await asyncio.to_thread(self.at, row.path, row.digest))
                 LOG.info("bundle %s (version %s) in service", row.digest[:19], self.current and self.current.version)
             except FedrouterError as error:
                 self.refused = str(error)

@@ -13,14 +13,15 @@ import numpy as np
 
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.access.pricing import expected_cost
-from fedrouter.gateway.config import ABILITIES, Config
+from fedrouter.gateway.config import ABILITIES, DEFAULT_QUALITY, Config
 from fedrouter.gateway.http import HttpError
 from fedrouter.gateway.request_context import RequestContext
-from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
+from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed, EncoderTimeout
 from fedrouter.gateway.routing.estimates_cache import Flags, QueryEstimates, Ranking
 from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
+from fedrouter.gateway.routing.served import PRIOR, Served
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.learning.exploration import Choice
 from fedrouter.store.records import new_id
@@ -43,7 +44,7 @@ class Decision:
     reason: str
     tradeoff: float
     order: tuple[str, ...]
-    serving: ServedBundle | None
+    serving: Served | None
     estimates: Mapping[str, Floats]
     """Accuracy, cost and utility of each model of ``order``; NaN where unknown."""
     propensity: float = 1.0
@@ -110,13 +111,11 @@ class Decider:
         return self._choose(context, serving, embedding, problem, allowed)
 
     async def _embedding(
-        self, prompt: Prompt, options: RequestOptions, serving: ServedBundle | None
+        self, prompt: Prompt, options: RequestOptions, serving: Served | None
     ) -> tuple[Embeddings | None, str | None]:
         """The prompt's embedding, or the reason why there is none."""
         if options.off:
             return None, "off"
-        if serving is None:
-            return None, "no_bundle"
         if not prompt.text:
             return None, "no_ask"
         found = self._embedder.cached(prompt.digest)
@@ -154,14 +153,16 @@ class Decider:
     def _choose(
         self,
         context: RequestContext,
-        serving: ServedBundle | None,
+        serving: Served | None,
         embedding: Embeddings | None,
         problem: str | None,
         allowed: Flags,
     ) -> Decision:
         tradeoff, estimates = self._tradeoff(context.options, serving), self._unknown
-        if serving is not None and embedding is not None:
+        if serving is not None and (embedding is not None or not serving.needs_embedding):
             estimates = serving.cached_estimates(context.prompt.digest, embedding)
+            problem = problem if serving.needs_embedding or problem == "off" else None
+        allowed = self._within_cost(context, allowed, estimates)
         ranking = estimates.ranking(allowed, tradeoff)
         if embedding is not None:
             problem = problem or self._doubt(estimates, ranking)
@@ -180,10 +181,11 @@ class Decider:
             problem = "no_estimate"
         propensity, explored, best = 1.0, False, ranking.indices[0]
         if problem is not None:
-            default = self.indices[self._config.routing.default_model]
+            default = self.indices[self._config.default_model]
             chosen, reason = (default if allowed[default] else best), problem
         else:
-            chosen, reason = best, "budget" if limited else "best"
+            prior = serving is not None and serving.family == PRIOR
+            chosen, reason = best, "budget" if limited else "prior" if prior else "best"
             previous = self._sticky_model(context, ranking.utility, best)
             if previous is not None:
                 chosen, reason = previous, "sticky"
@@ -207,12 +209,42 @@ class Decider:
             embedding,
         )
 
-    def _tradeoff(self, options: RequestOptions, serving: ServedBundle | None) -> float:
+    def _tradeoff(self, options: RequestOptions, serving: Served | None) -> float:
         if options.tradeoff is not None:
             return options.tradeoff
-        if options.dial is not None and serving is not None:
-            return serving.tradeoff_of(options.dial)
-        return self._config.routing.tradeoff
+        if serving is None:
+            return 0.0
+        if options.dial is not None:
+            return serving.points.of_dial(options.dial)
+        if options.quality is not None:
+            return serving.points.of_quality(options.quality)
+        return self.default_tradeoff(serving)
+
+    def default_tradeoff(self, serving: Served) -> float:
+        """λ of requests that set none of tradeoff, dial and quality, with what is in service."""
+        routing = self._config.routing
+        if self._bundles.tradeoff is not None:
+            return self._bundles.tradeoff
+        if routing.tradeoff is not None:
+            return routing.tradeoff
+        if routing.dial is not None:
+            return serving.points.of_dial(routing.dial)
+        return serving.points.of_quality(DEFAULT_QUALITY if routing.quality is None else routing.quality)
+
+    def _within_cost(self, context: RequestContext, allowed: Flags, estimates: QueryEstimates) -> Flags:
+        """The allowed models whose expected cost is within ``max_cost``, if the request or the config sets one."""
+        limit = context.options.max_cost
+        limit = self._config.routing.max_cost if limit is None else limit
+        if limit is None:
+            return allowed
+        expected = [
+            expected_cost(model, context.prompt, cost)
+            for model, cost in zip(self._config.models, estimates.cost, strict=True)
+        ]
+        within: Flags = allowed & (np.array(expected) <= limit)
+        if not within.any():
+            raise _none_left("max_cost is below the expected cost of every model that could answer")
+        return within
 
     def _doubt(self, estimates: QueryEstimates, ranking: Ranking) -> str | None:
         """The reason not to trust the router's estimates for this query, if there is one."""
@@ -233,7 +265,7 @@ class Decider:
         gain = utility[best] - utility[index]
         return index if gain <= self._config.routing.sticky.gain else None
 
-    def _named(self, context: RequestContext, name: str, serving: ServedBundle | None) -> Decision:
+    def _named(self, context: RequestContext, name: str, serving: Served | None) -> Decision:
         """A request that names its model: no routing, no fallbacks."""
         index = self.indices[name]
         if context.budget is not None:

@@ -44,6 +44,14 @@ class RequestOptions(BaseModel):
     dial: Annotated[Number, Field(le=10)] | None = Field(
         default=None, description="From 0 (cheapest) to 10 (best), instead of a tradeoff."
     )
+    quality: Annotated[Number, Field(le=1)] | None = Field(
+        default=None,
+        description="Share of the best model's expected accuracy to keep on average, as cheaply as possible; "
+        "instead of a tradeoff.",
+    )
+    max_cost: Number | None = Field(
+        default=None, description="US dollars; excludes models whose expected cost for this request is higher."
+    )
     allow: Globs | None = Field(
         default=None, description="Names of the models that may answer; `*` and `?` are wildcards."
     )
@@ -61,12 +69,16 @@ class RequestOptions(BaseModel):
     )
 
 
+KNOBS = ("tradeoff", "dial", "quality")
+"""Options that set λ; a request may set one of them."""
 DEFAULTS = RequestOptions()
 """The options of a request that sets none."""
 NAMES = tuple(RequestOptions.model_fields)
 EXPECTED = {
     "tradeoff": f"expected a number from 0 to {MAX_NUMBER:g}",
     "dial": "expected a number from 0 to 10",
+    "quality": "expected a number from 0 to 1",
+    "max_cost": f"expected a number from 0 to {MAX_NUMBER:g}",
     "allow": "expected model names, which may contain * and ?",
     "max_price": f"expected a number from 0 to {MAX_NUMBER:g}",
     "expected": "expected the text of a right answer",
@@ -90,14 +102,14 @@ def read_options(
             _validated(found)  # an invalid header is an error even if the body overrides it
         found = _merged(found, inside)
     options = _validated(found) if found else DEFAULTS  # most requests set none: nothing to validate
-    if options.tradeoff is not None and options.dial is not None:
-        raise _invalid("fedrouter.dial", "set a tradeoff or a dial, not both")
+    if len(set_ := [name for name in KNOBS if getattr(options, name) is not None]) > 1:
+        raise _invalid(f"fedrouter.{set_[1]}", f"set a {set_[0]} or a {set_[1]}, not both")
     if model == "auto":
         return options, None
     named = _named(model, pool)
     if named is None:
         tradeoff = _tradeoff_in_name(model, family)
-        if options.tradeoff is None and options.dial is None:
+        if not set_:
             options = options.model_copy(update={"tradeoff": tradeoff})
     return options, named
 
@@ -111,7 +123,7 @@ def _from_headers(headers: Mapping[bytes, bytes]) -> dict[str, Any]:
         name = shown[len(HEADER) :].replace("-", "_")
         if name not in NAMES:
             raise _invalid(shown, f"unknown option; expected one of {', '.join(NAMES)}")
-        if name in ("tradeoff", "dial", "max_price"):
+        if name in (*KNOBS, "max_cost", "max_price"):
             try:
                 found[name] = float(value)
             except ValueError:
@@ -132,8 +144,8 @@ def _merged(found: dict[str, Any], inside: Any) -> dict[str, Any]:
     if not isinstance(inside, dict):
         raise _invalid("fedrouter", "expected an object with options")
     given = {name: value for name, value in inside.items() if value is not None or name not in NAMES}
-    if "tradeoff" in given or "dial" in given:  # either one in the body replaces both in headers
-        found = {name: value for name, value in found.items() if name not in ("tradeoff", "dial")}
+    if not given.keys().isdisjoint(KNOBS):  # one of them in the body replaces any in headers
+        found = {name: value for name, value in found.items() if name not in KNOBS}
     return found | given
 
 

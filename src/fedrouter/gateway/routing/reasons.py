@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 REASONS: Mapping[str, str] = {
     "best": "highest predicted accuracy - λ · cost of the models allowed for this request",
+    "prior": "nothing was learned yet: highest accuracy - λ · cost as guessed from the config's prices and `quality`",
     "explored": "chosen by exploration, so that this model keeps being measured",
     "sticky": "the conversation stays with its model: no other model is better by enough",
     "budget": "highest predicted accuracy - λ · cost of the models that fit the rest of the daily budget",
     "named": "the request named this model",
     "off": "the request turned routing off, so the default model serves",
-    "no_bundle": "the gateway has no router yet, so the default model serves",
     "no_ask": "the request contains no user text, so the default model serves",
     "out_of_region": "the prompt is unlike the router's training data, so the default model serves",
     "unsure": "the router's estimates for this prompt are too uncertain, so the default model serves",
