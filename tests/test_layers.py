@@ -95,6 +95,7 @@ ORDERS = {
         ("access", "reference"),
         ("request_context", "upstream"),
         ("observe", "routing.decision"),
+        ("autopilot",),
         ("gateway",),
         ("demo", "pipeline"),
         ("routes",),
@@ -104,7 +105,8 @@ ORDERS = {
     "learning": (
         ("allowance", "exploration", "incremental", "schema", "traffic"),
         ("judges", "new_feedback", "offpolicy"),
-        ("from_log", "panel"),
+        ("from_log", "panel", "trial"),
+        ("first_router",),
     ),
     "report": (
         ("page", "style"),

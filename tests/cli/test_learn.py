@@ -196,3 +196,47 @@ def test_importing_the_learning_package_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_a_bundle_a_first_router_is_learned_from_the_log(workspace):
+    out = workspace / "first-from-log"
+    found = answer("learn", "--store", f"sqlite:///{workspace}/log.db", "--router", "linear", "--out", out)
+    assert (found["version"], found["rows"]) == (1, 1200)
+    saved = load(out)
+    assert saved.clients["gateway"]["learnt_until"] == found["learnt_until"]
+    again = run("learn", "--bundle", out, "--store", f"sqlite:///{workspace}/log.db", "--out", workspace / "again")
+    assert "nothing to learn" in again.stderr  # it knows how far it has read
+
+
+def test_a_first_router_is_learned_from_one_file_alone_and_from_several_as_a_federation(tmp_path):
+    lines = ["prompt,model,accuracy,cost"]
+    for number in range(40):
+        lines += [f"What is {number} plus 1?,small,1,0.0001", f"What is {number} plus 1?,large,1,0.01"]
+        lines += [
+            f"Prove theorem {number} of topology,small,0,0.0001",
+            f"Prove theorem {number} of topology,large,1,0.01",
+        ]
+    (tmp_path / "bank.csv").write_text("\n".join(lines))
+    (tmp_path / "clinic.csv").write_text("\n".join(lines).replace("theorem", "lemma"))
+    (tmp_path / "shop.csv").write_text("\n".join(lines).replace("theorem", "claim"))
+    bank, clinic, shop = (f"{name}={tmp_path}/{name}.csv" for name in ("bank", "clinic", "shop"))
+    alone = answer("learn", "--client", bank, "--router", "linear", "--out", tmp_path / "alone")
+    assert alone["rows"] == {"bank": 160}
+    logs = ("--client", bank, "--client", clinic, "--client", shop)
+    together = answer("learn", *logs, "--router", "linear", "--out", tmp_path / "together")
+    assert together["rows"] == {"bank": 160, "clinic": 160, "shop": 160}
+    assert set(load(tmp_path / "together").clients) == {"bank", "clinic", "shop"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--client", "bank"], "--client: expected NAME=FILE, got 'bank'"),
+        (["--client", "a=x.csv", "--client", "a=y.csv"], "--client: a is named twice"),
+        (["--personal"], "expected --bundle"),
+    ],
+)
+def test_a_wrong_first_router_is_refused_in_one_line(options, message, tmp_path):
+    failed = run("learn", *options, "--out", tmp_path / "out")
+    assert (failed.returncode, message in failed.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ import pytest
 from conftest import PROJECT
 
 PRINTED = {
+    "day_zero.py": ["Autopilot swapped: accuracy - λ · cost changes by +", "100 requests with version 1"],
     "federation_in_one_process.py": ["Identical to the earlier router, to the bit: True"],
     "gateway_in_process.py": ["capital of Mali? (small answers)", "is irrational. (large answers)"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
@@ -20,7 +21,13 @@ PRINTED = {
 """What must be among the lines that each example prints."""
 
 
-@pytest.mark.parametrize("path", sorted((PROJECT / "examples").glob("*.py")), ids=lambda path: path.name)
+EXAMPLES = [
+    pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name == "day_zero.py" else [])
+    for path in sorted((PROJECT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
 def test_an_example_runs(path, tmp_path):
     done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

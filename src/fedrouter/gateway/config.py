@@ -29,6 +29,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fedrouter.errors import BadInput
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.learning.judges import ModelAnswer, PricedModel
 from fedrouter.learning.panel import judge_of
 
@@ -37,7 +39,7 @@ ENVIRONMENT = "os.environ/"
 Ability = Literal["tools", "vision", "json", "audio"]
 DEFAULT_QUALITY = 0.95
 """The share of the best model's expected accuracy to keep, in a config that sets no quality, dial or tradeoff."""
-FIRST_SHARE = 0.3
+FIRST_SHARE = 0.5
 """The share of requests that explore where the gateway starts without a bundle, unless the config says otherwise."""
 ABILITIES: tuple[str, ...] = get_args(Ability)
 MEGABYTE = 1 << 20
@@ -181,7 +183,7 @@ class ExploreConfig(Section):
 
     share: Share | None = Field(
         default=None,
-        description="Largest share of requests that explore; 0 turns exploration off. Default: 0.3 in a config without "
+        description="Largest share of requests that explore; 0 turns exploration off. Default: 0.5 in a config without "
         "`routing.bundle`, otherwise 0.",
     )
     extra_cost: Positive = Field(
@@ -231,6 +233,21 @@ class RoutingConfig(Section):
         if self.explore.share is not None:
             return self.explore.share
         return FIRST_SHARE if self.bundle is None else 0.0
+
+    @property
+    def kept_quality(self) -> float | None:
+        """The quality to keep; None if a dial or λ is set instead."""
+        if self.dial is not None or self.tradeoff is not None:
+            return None
+        return DEFAULT_QUALITY if self.quality is None else self.quality
+
+    def tradeoff_for(self, points: OperatingPoints) -> float:
+        """λ of requests that set none, with a router that has these operating points."""
+        if self.tradeoff is not None:
+            return self.tradeoff
+        if self.dial is not None:
+            return points.of_dial(self.dial)
+        return points.of_quality(self.kept_quality or 0.0)
 
     @model_validator(mode="after")
     def _one_knob(self) -> Self:
@@ -342,6 +359,36 @@ class JudgesConfig(Section):
     per_minute: Count = Field(default=60, description="Calls per minute to judges of kind `model`.")
 
 
+class LearningConfig(Section):
+    """Autopilot: when the gateway learns from its own log and puts the result into service; `off` turns it off."""
+
+    enabled: StrictBool | None = Field(
+        default=None,
+        description="Whether the gateway learns by itself; `learning: on` or `learning: off` for short. Default: on in "
+        "a config without `routing.bundle`.",
+    )
+    every: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=200, description="Newly scored requests after which it learns."
+    )
+    hours: Positive = Field(
+        default=24.0, description="Hours after which it learns from fewer, but at least 50; 0: never."
+    )
+    router: Text = Field(default="linear", description="Family of the first router.")
+    folder: Text = Field(default="bundles", description="Where bundles are written, relative to this file.")
+
+    @field_validator("router")
+    @classmethod
+    def _is_a_family(cls, value: str) -> str:
+        if value not in FAMILIES:
+            raise problem(f"expected one of {', '.join(FAMILIES)}, got {value!r}")
+        return value
+
+
+def _switch(value: Any) -> Any:
+    """One word instead of a section; YAML reads `on` and `off` as true and false."""
+    return {"enabled": value in (True, "on")} if isinstance(value, bool) or value in ("on", "off") else value
+
+
 class Config(Section):
     """Everything that `fedrouter serve` needs to know."""
 
@@ -352,10 +399,18 @@ class Config(Section):
     timing: TimingConfig = Field(default=TimingConfig(), description="Timeouts and retries.")
     server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server and its limits.")
     judges: JudgesConfig = Field(default=JudgesConfig(), description="Scores for answers that got no feedback.")
+    learning: Annotated[LearningConfig, BeforeValidator(_switch)] = Field(
+        default=LearningConfig(), description="When the gateway learns from its own log."
+    )
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )
+
+    @property
+    def learns(self) -> bool:
+        """Whether the gateway learns by itself."""
+        return self.routing.bundle is None if self.learning.enabled is None else self.learning.enabled
 
     @property
     def default_model(self) -> str:

@@ -68,7 +68,8 @@ def read_config(path: str | Path) -> Config:
             ]
             document.problems += [document.explained(each) for each in errors]
         else:
-            return config
+            folder = path.parent / Path(config.learning.folder).expanduser()
+            return config.replace(learning=config.learning.replace(folder=str(folder)))
     raise BadConfig(str(path), document.problems)
 
 

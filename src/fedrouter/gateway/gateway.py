@@ -14,6 +14,7 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.limits import Budgets, RateLimiter
+from fedrouter.gateway.autopilot import Autopilot
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.observe.gauges import gauges
 from fedrouter.gateway.observe.judging import JudgeQueue
@@ -107,7 +108,9 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
         if follow:
             await asyncio.to_thread(store.set_current, first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
-    identity = bundles.encoder or await asyncio.to_thread(lambda: open_encoder().identity())
+    identity = bundles.encoder
+    if identity is None:
+        identity = await asyncio.to_thread(lambda: open_encoder().identity())
     bundles.prior = ServedPrior(config.models, identity)
     if bundles.current is None:
         bundles.swap(bundles.prior)
@@ -137,6 +140,8 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     )
     if follow:
         gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
+        if config.learns:
+            gateway.tasks.append(asyncio.create_task(Autopilot(config, store, bundles).run()))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from fedrouter.errors import MissingExtra
 
 try:
-    from sqlalchemy import Connection, Engine, select, tuple_
+    from sqlalchemy import Connection, Engine, func, select, tuple_
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
@@ -159,6 +159,12 @@ class Store:
         scores.check(score, by)
         with self.writing() as connection:
             return scores.put_score(connection, decision_id, score, by, time.time() if at is None else at)
+
+    def scored_since(self, at: float) -> int:
+        """How many decisions got their current score after a time."""
+        d = DECISIONS.c
+        with self.reading() as connection:
+            return int(connection.execute(select(func.count()).where(d.scored_at > at)).scalar() or 0)
 
     def feedback(self, decision_id: str) -> list[Feedback]:
         """Every score that was sent for a decision, oldest first."""

@@ -7,15 +7,24 @@ from typing import Annotated
 
 import typer
 
+from fedrouter.cli.gateway.learn_first import learn_first
 from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, moment, open_store
 from fedrouter.cli.output import Json, Voice
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after
+from fedrouter.errors import BadInput
 
 
 def learn(
-    bundle: Annotated[Path, typer.Option("--bundle", help="Folder of the router to start from.")],
     out: Out,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="Folder of the router to start from; none: a first router.")
+    ] = None,
+    clients: Annotated[
+        list[str] | None,
+        typer.Option("--client", metavar="NAME=FILE", help="Learn a first router from log files; repeatable."),
+    ] = None,
+    router: Annotated[str, typer.Option("--router", help="Family of a first router.")] = "auto",
     store: StoreUrl = None,
     config: ConfigPath = None,
     personal: Annotated[
@@ -29,6 +38,9 @@ def learn(
 ) -> None:
     """Learn from the scored requests in a gateway's log that the router has not learned from yet.
 
+    Without --bundle it learns a first router, from all scored requests or from log files: from one file alone, from
+    several as a federation in this process under the default privacy.
+
     A router whose state is sums adds each request as one more row, exactly. A score that was corrected after it was
     learned from is subtracted first.
     """
@@ -37,6 +49,11 @@ def learn(
 
     voice = Voice(as_json)
     refuse_existing(out)
+    if bundle is None:
+        learn_first(voice, out, clients or [], router, (store, config), since, name, seed, personal or bool(test))
+        return
+    if clients:
+        raise BadInput("--client: a bundle learns from more logs by `fedrouter client join`; leave out --bundle")
     saved = load(bundle)
     start = moment(since, "--since")
     with open_store(store, config) as log:

@@ -108,8 +108,6 @@ class Bundles:
     refused: str | None = None
     """Why the bundle that the store names as current was not put into service."""
     encoder: EncoderIdentity | None = None
-    tradeoff: float | None = None
-    """λ that `fedrouter calibrate --apply` set for requests that set none, instead of the config's."""
 
     def prepare(self, path: str | Path, digest: str | None = None) -> ServedBundle:
         """Load and verify a bundle; :class:`BadBundle` if its digest or its encoder is another than expected."""

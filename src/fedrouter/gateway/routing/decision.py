@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.access.pricing import expected_cost
-from fedrouter.gateway.config import ABILITIES, DEFAULT_QUALITY, Config
+from fedrouter.gateway.config import ABILITIES, Config
 from fedrouter.gateway.http import HttpError
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routing.bundles import Bundles
@@ -222,14 +222,7 @@ class Decider:
 
     def default_tradeoff(self, serving: Served) -> float:
         """λ of requests that set none of tradeoff, dial and quality, with what is in service."""
-        routing = self._config.routing
-        if self._bundles.tradeoff is not None:
-            return self._bundles.tradeoff
-        if routing.tradeoff is not None:
-            return routing.tradeoff
-        if routing.dial is not None:
-            return serving.points.of_dial(routing.dial)
-        return serving.points.of_quality(DEFAULT_QUALITY if routing.quality is None else routing.quality)
+        return self._config.routing.tradeoff_for(serving.points)
 
     def _within_cost(self, context: RequestContext, allowed: Flags, estimates: QueryEstimates) -> Flags:
         """The allowed models whose expected cost is within ``max_cost``, if the request or the config sets one."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.routing.estimates_cache import QueryEstimates
@@ -86,10 +86,10 @@ class ServedPrior:
         return Estimates(self._pool, accuracy, cost, uncertainty=lambda: error)
 
 
-def _guess(cost: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _guess(cost: Floats) -> Floats:
     """Accuracies between `LOW` and `HIGH` by the logarithm of the cost; a free model counts as the cheapest."""
     paid = cost > 0
     if not paid.any() or cost[paid].min() == cost.max():
         return np.where(paid | ~paid.any(), (LOW + HIGH) / 2, LOW)
     scale = np.log(np.where(paid, cost, cost[paid].min()))
-    return LOW + (HIGH - LOW) * (scale - scale.min()) / (scale.max() - scale.min())
+    return np.asarray(LOW + (HIGH - LOW) * (scale - scale.min()) / (scale.max() - scale.min()))

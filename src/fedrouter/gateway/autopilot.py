@@ -1,0 +1,122 @@
+"""Autopilot: learns from the gateway's own log, tries the result on old traffic, and swaps only if it is better.
+
+Every attempt is a line of ``autopilot.jsonl`` in the folder of its bundles: what was compared, the interval, and why it
+was swapped or not. The bundle that it replaces stays where it is, for `fedrouter bundle rollback`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from fedrouter.bundle import load, save
+from fedrouter.errors import FedrouterError
+from fedrouter.evaluations import Evaluations
+from fedrouter.gateway.config import Config
+from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
+from fedrouter.gateway.routing.served import PRIOR, pool_of
+from fedrouter.learning.first_router import first_from_log, learn_router
+from fedrouter.learning.from_log import learn_from_log
+from fedrouter.learning.incremental import Learner
+from fedrouter.learning.traffic import scored_at
+from fedrouter.learning.trial import LEAST_ROWS, Policy, run_trial
+from fedrouter.routers.base import Router
+from fedrouter.store.store import Store
+
+LOG = logging.getLogger("fedrouter.gateway")
+CHECK = 2.0
+"""Seconds between two checks whether enough requests were scored."""
+CLIENT = "gateway"
+"""The log's name among a router's clients."""
+JOURNAL = "autopilot.jsonl"
+
+
+class Autopilot:
+    """Learns whenever enough requests were scored; runs beside the gateway, its work in a thread."""
+
+    def __init__(self, config: Config, store: Store, bundles: Bundles) -> None:
+        self._config, self._store, self._bundles = config, store, bundles
+        self._folder = Path(config.learning.folder)
+        last = self._last_attempt()
+        self._until, self._at = last.get("until", 0.0), last.get("at", time.time())
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK)
+            try:
+                if await asyncio.to_thread(self._due):
+                    outcome = await asyncio.to_thread(self.attempt)
+                    LOG.info("autopilot: %s: %s", "swapped" if outcome["swapped"] else "kept", outcome["why"])
+            except (FedrouterError, OSError) as error:  # the store or the disk; looked at again in a moment
+                LOG.error("autopilot: %s", error)
+
+    def attempt(self) -> dict[str, Any]:
+        """Learn once, try, and swap if it is better; what happened, as in the journal."""
+        self._at = time.time()
+        try:
+            found = self._attempt()
+        except FedrouterError as error:
+            found = {"swapped": False, "why": str(error)}
+        found = {"at": self._at, "until": self._until, **found}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / JOURNAL).open("a") as journal:
+            journal.write(json.dumps(found) + "\n")
+        return found
+
+    def _attempt(self) -> dict[str, Any]:
+        serving, routing = self._bundles.current, self._config.routing
+        assert serving is not None
+        bundle = load(serving.bundle.path) if isinstance(serving, ServedBundle) else None
+        learned_until = 0.0 if bundle is None else float(bundle.clients.get(CLIENT, {}).get("learnt_until", 0.0))
+        records = [record for record in self._store.rows(scored_only=True) if scored_at(record) > learned_until]
+        self._until = max(map(scored_at, records), default=self._until)
+        pool = pool_of(self._config.models) if bundle is None else bundle.router.pool
+        family = self._config.learning.router
+
+        def candidate(rows: Evaluations) -> Router:
+            return Learner(bundle.router).fold(rows).router if bundle else learn_router({CLIENT: rows}, family)[0]
+
+        trial = run_trial(
+            records,
+            pool,
+            serving.encoder,
+            Policy(serving.estimate_all, routing.tradeoff_for(serving.points)),
+            lambda rows: (
+                learn_router({CLIENT: rows}, family)[0] if bundle is None else Learner(bundle.router).fold(rows).router
+            ),
+            routing.tradeoff_for,
+            routing.kept_quality or 0.0,
+        )
+        found: dict[str, Any] = {"swapped": False, "why": trial.why, "trial": trial.to_json()}
+        if not trial.better:
+            return found
+        if bundle is None:
+            learned = first_from_log(records, pool, serving.encoder, family, CLIENT)
+        else:
+            learned = learn_from_log(bundle, self._store, CLIENT)
+        path = self._folder / f"auto-{int(self._at * 1000):x}"
+        save(path, learned.router, serving.encoder, learned.provenance)
+        before = self._store.current()
+        if before is not None and before.digest != serving.digest:
+            return found | {"why": "another bundle was put into service meanwhile"}
+        if before is None:
+            self._store.set_current("", PRIOR)  # so that a rollback leads back to the guesses
+        self._store.set_current(load(path).manifest["digest"], str(path.resolve()))
+        return found | {"swapped": True, "bundle": str(path), "rows": learned.rows}
+
+    def _due(self) -> bool:
+        new, learning = self._store.scored_since(self._until), self._config.learning
+        waited = 0 < learning.hours * 3600 <= time.time() - self._at
+        return new >= (min(LEAST_ROWS, learning.every) if waited else learning.every)
+
+    def _last_attempt(self) -> dict[str, Any]:
+        try:
+            lines = (self._folder / JOURNAL).read_text().splitlines()
+            found = json.loads(lines[-1]) if lines else {}
+            return found if isinstance(found, dict) else {}
+        except (OSError, ValueError):
+            return {}

@@ -1,0 +1,151 @@
+"""A trial on old traffic: whether a router learned from a log would have done better than the one in service.
+
+The log is split into folds by query. For each fold a candidate is learned from the other folds, and its choices and
+those of the router in service are compared on this one, doubly robust: both policies get the same predictions, the
+candidate's, corrected by the logged outcomes where a policy chooses what the log chose. The difference is paired, so
+queries on which both agree add nothing to its error. Only requests whose model was drawn at random count; where nothing
+was drawn, the log says nothing about other models.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.frontier.operating_point import OperatingPoints
+from fedrouter.learning.offpolicy import LEAST_EFFECTIVE, Mean, Outcome
+from fedrouter.learning.traffic import NOT_IN_POOL, Traffic, evaluations_of, traffic_of
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
+from fedrouter.store.records import Record
+
+FOLDS = 8
+LEAST_ROWS = 50
+"""Drawn and scored requests that a trial needs."""
+CONFIDENCE = 1.96
+"""Standard errors on either side of a 95% interval."""
+
+Make = Callable[[Evaluations], Router]
+TradeoffOf = Callable[[OperatingPoints], float]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is in service: its estimates for queries ``(n, d)``, and its λ."""
+
+    estimate: Callable[[Embeddings], Estimates]
+    tradeoff: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outcome: doubly robust means of both policies, and their paired difference (candidate minus present).
+
+    ``utility`` is the difference of accuracy - λ · cost at the candidate's λ. ``effective`` is the effective sample
+    size of the candidate.
+    """
+
+    requests: int
+    effective: float
+    tradeoff: float
+    present: Outcome
+    candidate: Outcome
+    accuracy: Mean
+    cost: Mean
+    utility: Mean
+    better: bool
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_trial(
+    records: Sequence[Record],
+    pool: ModelPool,
+    encoder: EncoderIdentity,
+    present: Policy,
+    make: Make,
+    tradeoff_of: TradeoffOf,
+    keep: float = 0.0,
+) -> Trial:
+    """Compare what ``make`` learns from scored requests with what is in service.
+
+    Parameters
+    ----------
+    tradeoff_of : λ of a router in service, from its operating points
+    keep : the share of the present accuracy that the candidate must keep, whatever it saves
+    """
+    fold = np.array([zlib.crc32(record.embedding or b"") % FOLDS for record in records])
+    parts: list[tuple[Floats, ...]] = []
+    tradeoffs: list[float] = []
+    drawn = sum(record.propensity < 1 for record in records)
+    if drawn < LEAST_ROWS:
+        raise BadInput(
+            f"{drawn} scored requests whose model was drawn, expected at least {LEAST_ROWS}: more must explore"
+        )
+    clip = math.sqrt(drawn)
+    for number in range(FOLDS):
+        inside = [record for record, at in zip(records, fold, strict=True) if at == number and record.propensity < 1]
+        rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), pool, encoder)
+        traffic = traffic_of(inside, pool, encoder)
+        if not len(traffic) or not len(rows):
+            continue
+        candidate = make(rows)
+        tradeoff = tradeoff_of(OperatingPoints(candidate.estimate(rows.embeddings).over(pool)))
+        tradeoffs.append(tradeoff)
+        guess, current = candidate.estimate(traffic.embeddings).over(pool), present.estimate(traffic.embeddings)
+        current = current.over(pool)
+        accuracy, cost = _filled(guess.accuracy, current.accuracy), _filled(guess.cost, current.cost)
+        before = _scores(traffic, current.choose(present.tradeoff), accuracy, cost, clip)
+        after = _scores(traffic, guess.choose(tradeoff), accuracy, cost, clip)
+        gain = (after[0] - before[0]) - tradeoff * (after[1] - before[1])
+        parts.append((*before[:2], *after, gain))
+    if not parts:
+        raise BadInput("no scored request that can be learned from and judged on")
+    old_accuracy, old_cost, new_accuracy, new_cost, weight, gain = (
+        np.concatenate(each) for each in zip(*parts, strict=True)
+    )
+    effective = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-12))
+    was, now = (Outcome(Mean.of(a), Mean.of(c)) for a, c in ((old_accuracy, old_cost), (new_accuracy, new_cost)))
+    utility = Mean.of(gain)
+    better, why = _verdict(utility, was, now, effective, keep)
+    differences = Mean.of(new_accuracy - old_accuracy), Mean.of(new_cost - old_cost)
+    return Trial(len(gain), effective, float(np.mean(tradeoffs)), was, now, *differences, utility, better, why)
+
+
+def _scores(
+    traffic: Traffic, choice: Integers, accuracy: Floats, cost: Floats, clip: float
+) -> tuple[Floats, Floats, Floats]:
+    """Doubly robust accuracy and cost of each row ``(n,)`` under a policy's choices, and the rows' weights."""
+    every, known = np.arange(len(traffic)), traffic.chosen != NOT_IN_POOL
+    weight = np.where((choice == traffic.chosen) & known, np.minimum(1 / traffic.propensity, clip), 0.0)
+    found = (
+        predicted[every, choice] + weight * (seen - np.nan_to_num(predicted[every, traffic.chosen]))
+        for predicted, seen in ((accuracy, traffic.accuracy), (cost, traffic.cost))
+    )
+    return (*found, weight)  # type: ignore[return-value]
+
+
+def _filled(values: Floats, others: Floats) -> Floats:
+    """Predictions, with another's where there is none."""
+    return np.where(np.isnan(values), others, values)
+
+
+def _verdict(utility: Mean, was: Outcome, now: Outcome, effective: float, keep: float) -> tuple[bool, str]:
+    low, high = utility.value - CONFIDENCE * utility.error, utility.value + CONFIDENCE * utility.error
+    interval = f"accuracy - λ · cost changes by {utility.value:+.4f} (95%: {low:+.4f} to {high:+.4f})"
+    if effective < LEAST_EFFECTIVE:
+        return False, f"the log says too little about its choices: an effective sample of {effective:.1f} requests"
+    if now.accuracy.value < keep * was.accuracy.value:
+        return False, f"it keeps {now.accuracy.value / was.accuracy.value:.0%} of the accuracy, expected {keep:.0%}"
+    return low > 0, f"{interval}, which {'clears' if low > 0 else 'does not clear'} zero"
