@@ -122,6 +122,7 @@ ORDERS = {
     "store": (
         ("engine", "migrations", "records", "tables"),
         ("accounting", "export", "keys", "scores", "switches"),
+        ("holds",),
         ("store",),
         ("writer",),
     ),

@@ -91,7 +91,7 @@ def start(encoder_of):
         store = Store.open(config.store)
         headers = {"authorization": f"Bearer {found['key']}"}
         client = httpx.Client(base_url=found["url"], headers=headers, timeout=20)
-        running = Running(found["url"], found["key"], store, client, servers[0])
+        running = Running(found["url"], found["key"], store, client, servers[0], config)
 
         def stop():
             client.close()

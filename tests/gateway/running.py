@@ -26,6 +26,7 @@ class Running:
     store: Store
     http: httpx.Client
     app: object = None
+    config: Config | None = None
 
     def chat(self, text=SQL, model="auto", headers=None, **more):
         body = {"model": model, "messages": [{"role": "user", "content": text}], **more}

@@ -140,6 +140,9 @@ class ControlledUpstream:
             return self._plain(writer, b'{"hello": 1', 200)
         elif behavior == "grades":
             return self._plain(writer, completion(model, '{"score": 7}'), 200)
+        elif behavior == "spends":  # all that it may
+            await asyncio.sleep(0.1)
+            return self._plain(writer, completion(model, usage=(10, request["max_tokens"] * request["n"])), 200)
         elif behavior == "no-usage":
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
         if streamed:

@@ -100,6 +100,10 @@ class UpstreamParams(Section):
         default="authorization", description="Header for the key; `authorization` sends it as a bearer token."
     )
     query: Mapping[str, str] = Field(default={}, description="Query parameters to add to each call.")
+    stream_usage: StrictBool = Field(
+        default=True,
+        description="Whether to ask for the usage of every stream; false for an API that refuses `stream_options`.",
+    )
 
     @field_validator("api_base")
     @classmethod
@@ -312,6 +316,12 @@ class ServerConfig(Section):
     )
     rate_per_minute: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Requests per minute for keys without a rate of their own; default: no limit."
+    )
+    in_progress_per_key: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=256, description="Chat requests of one key that may be in progress at the same time."
+    )
+    reserve_tokens: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=1000, description="Output tokens to reserve in a budget for a request that sets no `max_tokens`."
     )
 
     @property

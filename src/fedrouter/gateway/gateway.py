@@ -13,7 +13,8 @@ from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
-from fedrouter.gateway.access.limits import Budgets, RateLimiter
+from fedrouter.gateway.access.budgets import Budgets
+from fedrouter.gateway.access.limits import InProgress, RateLimiter
 from fedrouter.gateway.autopilot import Autopilot
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.observe.gauges import gauges
@@ -46,6 +47,7 @@ class Gateway:
     upstreams: Upstreams
     authenticator: Authenticator
     rate_limiter: RateLimiter
+    in_progress: InProgress
     budgets: Budgets
     metrics: Metrics
     judge_queue: JudgeQueue | None
@@ -74,6 +76,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.writer.close()
+        await self.budgets.close()
         await self.upstreams.close()
         self.embedder.close()
         self.store.close()
@@ -134,10 +137,12 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
         upstreams,
         Authenticator(store, config.server.auth),
         RateLimiter(config.server.rate_per_minute),
+        InProgress(config.server.in_progress_per_key),
         Budgets(store),
         metrics,
         JudgeQueue.of(config, upstreams, writer),
     )
+    gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))
     if follow:
         gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
         if config.learns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import orjson
@@ -12,16 +11,24 @@ from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routing.options import read_options
 from fedrouter.gateway.routing.prompt import read_prompt
+from fedrouter.store.records import Key
 
 
-async def route_request(gateway: Gateway, request: HttpRequest, default_model: str | None = None) -> RequestContext:
-    """The context of a chat request with its decision; :class:`HttpError` if it is rejected.
-
-    ``default_model`` stands in for a body without ``model``.
-    """
-    started = time.perf_counter()
+async def admit(gateway: Gateway, request: HttpRequest) -> Key:
+    """The key of a request, which counts against its rate; :class:`HttpError` if it has none or is over its rate."""
     key = await gateway.authenticator.authenticate(request)
     gateway.rate_limiter.admit(key)
+    return key
+
+
+async def route_request(
+    gateway: Gateway, request: HttpRequest, key: Key, started: float, default_model: str | None = None
+) -> RequestContext:
+    """The context of a chat request with its decision; :class:`HttpError` if it is rejected.
+
+    ``started`` is when the request came, in seconds of ``perf_counter``; ``default_model`` stands in for a body without
+    ``model``.
+    """
     raw = await request.body(gateway.config.server.body_limit)
     body = read_body(raw)
     serving = gateway.bundles.current

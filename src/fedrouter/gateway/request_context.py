@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from fedrouter.gateway.access.limits import BudgetReservation
-from fedrouter.gateway.access.pricing import Usage, cost_of, expected_cost
+from fedrouter.gateway.access.budgets import BudgetReservation
+from fedrouter.gateway.access.pricing import Usage, cost_of, cost_to_reserve
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.http import Headers
 from fedrouter.gateway.routing.options import RequestOptions
@@ -47,6 +47,10 @@ class RequestContext:
     """None for a key without a daily budget."""
     decision: Decision = field(init=False)
     upstream_seconds: float = 0.0
+    reserved: float = 0.0
+    """What the current attempt may cost, in US dollars."""
+    lost: float = 0.0
+    """The same of attempts that may have been charged though their usage never came."""
 
     @property
     def session(self) -> str:
@@ -57,12 +61,24 @@ class RequestContext:
         """Free the body, which may be large, before a long wait for an answer."""
         self.raw, self.body = b"", {}
 
-    def can_afford(self, model: Upstream) -> bool:
-        """Reserve the expected cost of one more attempt at this model; False if the budget does not allow it."""
-        if self.budget is None:
-            return True
+    @property
+    def asks_for_usage(self) -> bool:
+        """Whether the client wants the event with the usage at the end of its stream."""
+        options = self.body.get("stream_options")
+        return isinstance(options, dict) and options.get("include_usage") is True
+
+    async def reserve(self, model: Upstream) -> bool:
+        """Reserve what one more attempt at this model may cost; False if the budget does not allow it."""
         predicted = self.decision.cost_at(self.decision.order.index(model.name))
-        return self.budget.reserve(expected_cost(model, self.prompt, predicted))
+        self.reserved = cost_to_reserve(model, self.prompt, predicted, self.config.server.reserve_tokens)
+        return self.budget is None or await self.budget.reserve(self.reserved)
+
+    def lose(self) -> None:
+        """The attempt failed after it was sent: it may have been charged, so what was reserved for it counts."""
+        self.lost += self.reserved
+        self.reserved = 0.0
+        if self.budget is not None:
+            self.budget.lose()
 
     def settle(self, cost: float | None) -> None:
         """Charge the key's budget and release its reservation; a second call does nothing."""
@@ -107,6 +123,10 @@ class RequestContext:
             embedding = embedder.peek(self.prompt.digest)
         baseline = self.config.model(self.config.baseline_model)
         latency = (time.perf_counter() - self.started) * 1000
+        known = usage is not None and served is not None and not usage.partial
+        cost = cost_of(usage, served) if usage and served and known else None
+        if self.lost:
+            cost = self.lost + (cost or 0.0)
         return Record(
             id=decision.id,
             time=time.time(),
@@ -129,12 +149,12 @@ class RequestContext:
             task=self.options.task,
             input_tokens=usage.input_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
-            cost=cost_of(usage, served) if usage and served else None,
-            baseline_cost=cost_of(usage, baseline) if usage and served else None,
+            cost=cost,
+            baseline_cost=cost_of(usage, baseline) if usage and known else None,
             latency_ms=latency,
             overhead_ms=max(0.0, latency - self.upstream_seconds * 1000),
             attempts=max(1, attempts),
             status=status,
             streamed=self.streamed,
-            estimated=usage.estimated if usage else None,
+            estimated=True if self.lost else usage.estimated if usage else None,
         )

@@ -52,6 +52,11 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """UPDATE keys SET admin = TRUE
             WHERE id = (SELECT id FROM keys WHERE NOT disabled ORDER BY created, id LIMIT 1)""",
     ),
+    (
+        """CREATE TABLE holds (
+            "key" TEXT NOT NULL, holder TEXT NOT NULL, amount {number} NOT NULL, "until" {number} NOT NULL,
+            PRIMARY KEY ("key", holder))""",
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

@@ -16,7 +16,7 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-from fedrouter.store import accounting, keys, scores, switches
+from fedrouter.store import accounting, holds, keys, scores, switches
 from fedrouter.store.engine import engine_of, readable_errors
 from fedrouter.store.migrations import VERSION, migrate, version
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
@@ -205,6 +205,19 @@ class Store:
         """US dollars that a key has spent since a time."""
         with self.reading() as connection:
             return accounting.spent(connection, key, since)
+
+    def hold(
+        self, key: str, holder: str, budget: float, since: float, reserved: float, wanted: float, seconds: float
+    ) -> holds.Hold:
+        """Set aside a part of a key's budget for one gateway, for some seconds; see `holds.hold`."""
+        now = time.time()
+        with self.writing() as connection:
+            return holds.hold(connection, key, holder, budget, since, reserved, wanted, now, now + seconds)
+
+    def release(self, holder: str) -> None:
+        """Give back what a gateway holds of all budgets."""
+        with self.writing() as connection:
+            holds.release(connection, holder)
 
     # Keys
 

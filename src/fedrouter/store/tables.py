@@ -102,3 +102,13 @@ SUMS = Table(
     Column("scored", BigInteger, nullable=False),
     Column("score", Double, nullable=False),
 )
+
+# What each gateway has set aside of a key's daily budget for requests in progress.
+HOLDS = Table(
+    "holds",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("holder", Text, primary_key=True),
+    Column("amount", Double, nullable=False),
+    Column("until", Double, nullable=False),
+)

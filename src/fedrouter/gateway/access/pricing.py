@@ -17,12 +17,16 @@ DEFAULT_OUTPUT = 500
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request; ``cached`` input tokens were in the upstream's prompt cache."""
+    """Tokens of one request; ``cached`` input tokens were in the upstream's prompt cache.
+
+    ``partial``: the answer broke off, and the upstream may have charged for more than it sent.
+    """
 
     input_tokens: int
     output_tokens: int
     cached: int = 0
     estimated: bool = False
+    partial: bool = False
 
     @classmethod
     def of(cls, usage: Any) -> Usage | None:
@@ -33,6 +37,9 @@ class Usage:
         completion: Any = usage.get("completion_tokens", 0)
         if not _count(prompt) or not _count(completion):
             return None
+        total: Any = usage.get("total_tokens")
+        if _count(total):  # some upstreams leave reasoning tokens out of the completion's, but not out of the total
+            completion = max(completion, total - prompt)
         details = usage.get("prompt_tokens_details")
         cached: Any = details.get("cached_tokens") if isinstance(details, Mapping) else 0
         return cls(prompt, completion, min(cached, prompt) if _count(cached) else 0)
@@ -54,8 +61,20 @@ def cost_of(usage: Usage, model: Upstream) -> float:
     return (fresh * model.input_price + usage.cached * cached_price + usage.output_tokens * model.output_price) / 1e6
 
 
+def cost_to_reserve(model: Upstream, prompt: Prompt, predicted: float | None, default_output: int) -> float:
+    """US dollars that a request may cost: at its own limit of output tokens, for each answer that it asks for.
+
+    Without a limit, ``default_output`` tokens or the router's estimate, whichever is more.
+    """
+    output = (prompt.max_output or default_output) * prompt.choices
+    cost = (prompt.input_tokens * model.input_price + output * model.output_price) / 1e6
+    if prompt.max_output is not None or predicted is None or math.isnan(predicted):
+        return cost
+    return max(cost, predicted)
+
+
 def expected_cost(model: Upstream, prompt: Prompt, predicted: float | None) -> float:
-    """Cost to reserve for a request: the router's estimate, or one from the request's length if there is none."""
+    """US dollars that a request is expected to cost: the router's estimate, or one from the request's length."""
     input_cost = prompt.input_tokens * model.input_price
     if predicted is None or math.isnan(predicted):
         output = min(DEFAULT_OUTPUT, prompt.max_output or DEFAULT_OUTPUT)

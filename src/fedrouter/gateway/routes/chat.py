@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -12,12 +13,13 @@ from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
-from fedrouter.gateway.pipeline import route_request
+from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, chat_schema
 from fedrouter.gateway.upstream.splice import SplicedBody
 from fedrouter.gateway.upstream.stream import UsageTracker, answer_length, answer_text
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
+from fedrouter.store.records import STATUSES
 
 DROPPED_HEADERS = frozenset(
     {
@@ -34,16 +36,24 @@ END_TIMEOUT = 1.0
 
 
 async def chat(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    context = await route_request(gateway, request)
+    started = time.perf_counter()
+    key = await admit(gateway, request)
+    with gateway.in_progress.of(key):
+        context = await route_request(gateway, request, key, started)
+        await _answer(gateway, request, context, send)
+
+
+async def _answer(gateway: Gateway, request: HttpRequest, context: RequestContext, send: Send) -> None:
     raw = context.raw
     # Splicing a body with millions of small values takes seconds: do that on a thread.
     spliced = SplicedBody(raw) if len(raw) < LARGE else await asyncio.to_thread(SplicedBody, raw)
+    wants_usage = context.asks_for_usage
     judged = context.body if gateway.judge_queue is not None and len(raw) <= MAX_JUDGED else None
     context.release_body()
     del raw
     disconnected = asyncio.ensure_future(request.disconnected())
     try:
-        await _Exchange(gateway, context, disconnected, judged, send).run(spliced)
+        await _Exchange(gateway, context, disconnected, judged, wants_usage, send).run(spliced)
     finally:
         disconnected.cancel()
         context.settle(None)
@@ -58,10 +68,12 @@ class _Exchange:
         context: RequestContext,
         disconnected: asyncio.Future[None],
         judged: dict[str, Any] | None,
+        wants_usage: bool,
         send: Send,
     ) -> None:
         self._gateway, self._context = gateway, context
         self._disconnected, self._judged, self._send = disconnected, judged, send
+        self._wants_usage = wants_usage
 
     async def run(self, spliced: SplicedBody) -> None:
         context, upstreams = self._context, self._gateway.upstreams
@@ -69,14 +81,15 @@ class _Exchange:
         try:
             found = await upstreams.complete(
                 context.decision.order,
-                lambda model: spliced.to(model.target),
+                lambda model: spliced.to(model.target, context.streamed and model.params.stream_usage),
                 context.streamed,
-                context.can_afford,
+                context,
                 self._disconnected.done,
             )
         except UpstreamsFailed as failure:
             context.upstream_seconds = time.perf_counter() - called
             status = "client_gone" if self._disconnected.done() else failure.kind
+            status = status if status in STATUSES else "refused"
             await self._commit(status, None, None, failure.attempts)
             await send_error(self._send, _failed(failure), context.headers(None))
             return
@@ -117,7 +130,8 @@ class _Exchange:
     async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse) -> None:
         """Pass on events as they arrive. After the first one there are no retries: a failure becomes an error event."""
         context, send = self._context, self._send
-        tracker, status = UsageTracker(self._judged is not None), "ok"
+        hide_usage = found.model.params.stream_usage and not self._wants_usage
+        tracker, status = UsageTracker(self._judged is not None, hide_usage), "ok"
         self._disconnected.add_done_callback(lambda _: response.close())
         headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
@@ -141,7 +155,11 @@ class _Exchange:
             status = "client_gone"
         context.upstream_seconds += time.perf_counter() - began
         text = tracker.text if status == "ok" else None
-        await self._commit(status, found.model, tracker.usage(context.prompt), found.attempts, text)
+        usage = tracker.usage(context.prompt)
+        if status != "ok" and usage.estimated:
+            context.lose()
+            usage = replace(usage, partial=True)
+        await self._commit(status, found.model, usage, found.attempts, text)
         if status != "ok":
             response.close()
             if status != "client_gone":  # then the model is not to blame
@@ -176,6 +194,7 @@ def _failed(failure: UpstreamsFailed) -> HttpError:
     wait = failure.retry_after
     headers = [(b"retry-after", b"%d" % max(1, round(wait)))] if wait is not None else []
     kind = "rate_limit_error" if failure.status == 429 else "upstream_error"
+    kind = failure.kind if failure.kind == "insufficient_quota" else kind
     return HttpError(failure.status, str(failure), failure.kind, kind, headers=headers)
 
 

@@ -9,6 +9,7 @@ import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 
 MAX_ID = 64
@@ -16,8 +17,7 @@ BODY_LIMIT = 64 << 10
 
 
 async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    key = await gateway.authenticator.authenticate(request)
-    gateway.rate_limiter.admit(key)
+    key = await admit(gateway, request)
     decision, score = _read(await request.body(BODY_LIMIT))
     own = None if key.admin else key.id
     outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import JSON, HttpRequest, Send, send_response
-from fedrouter.gateway.pipeline import route_request
+from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.routes.endpoint import Endpoint, chat_schema
 from fedrouter.gateway.routing.reasons import REASONS
 
 
 async def route(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    context = await route_request(gateway, request, default_model="auto")
+    started = time.perf_counter()
+    context = await route_request(gateway, request, await admit(gateway, request), started, default_model="auto")
     decision, prompt = context.decision, context.prompt
     found = {
         "decision_id": decision.id,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrouter.evaluations import Embeddings, Floats
-from fedrouter.gateway.access.pricing import expected_cost
+from fedrouter.gateway.access.pricing import cost_to_reserve, expected_cost
 from fedrouter.gateway.config import ABILITIES, Config
 from fedrouter.gateway.http import HttpError
 from fedrouter.gateway.request_context import RequestContext
@@ -169,7 +169,7 @@ class Decider:
         limited = False
         if context.budget is not None:
             expected = [
-                expected_cost(model, context.prompt, cost)
+                cost_to_reserve(model, context.prompt, cost, self._config.server.reserve_tokens)
                 for model, cost in zip(self._config.models, estimates.cost, strict=True)
             ]
             affordable, limited = context.budget.affordable(np.array(expected))
@@ -263,7 +263,8 @@ class Decider:
         index = self.indices[name]
         if context.budget is not None:
             costs = np.full(len(self.names), np.inf)
-            costs[index] = expected_cost(self._config.models[index], context.prompt, None)
+            tokens = self._config.server.reserve_tokens
+            costs[index] = cost_to_reserve(self._config.models[index], context.prompt, None, tokens)
             if not context.budget.affordable(costs)[0][index]:
                 raise _budget_spent("The rest of this key's daily budget does not cover this model.")
         nothing = dict.fromkeys(("accuracy", "cost", "utility"), np.array([np.nan]))

@@ -60,6 +60,10 @@ MAX_PROMPT = 20_000
 """Characters of the prompt, counted from its end, that the encoder gets; far more than its context window."""
 CHARACTERS_PER_TOKEN = 4
 IMAGE_TOKENS = 800
+FILE_CHARACTERS_PER_TOKEN = 50
+"""Base64 characters of a file for each token that models read of it; a page of a PDF has some 75,000."""
+AUDIO_CHARACTERS_PER_TOKEN = 2_000
+"""The same for compressed audio."""
 MESSAGE_TOKENS = 4
 CONVERSATION_START = 20_000
 """Characters of a message that identify its conversation."""
@@ -84,6 +88,8 @@ class Prompt:
     """Identifies the conversation: a keyed hash of its first messages."""
     continued: bool
     """Whether the conversation already has an assistant message."""
+    choices: int = 1
+    """How many answers the request asks for (``n``)."""
 
     @cached_property
     def digest(self) -> bytes:
@@ -111,7 +117,8 @@ def read_prompt(body: Mapping[str, Any]) -> Prompt:
     wanted = body.get("response_format")
     if isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema"):
         needs.add("json")
-    return Prompt(text, tokens, _max_output(body), frozenset(needs), _conversation(messages), answered)
+    choices = _positive(body.get("n")) or 1
+    return Prompt(text, tokens, _max_output(body), frozenset(needs), _conversation(messages), answered, choices)
 
 
 def human_text(content: Any) -> str:
@@ -188,6 +195,9 @@ def _tokens(content: Any, needs: set[str]) -> int:
             count += IMAGE_TOKENS
         elif kind == "input_audio":
             needs.add("audio")
+            count += 1 + length_of(part.get("input_audio")) // AUDIO_CHARACTERS_PER_TOKEN
+        elif kind in ("file", "input_file"):
+            count += 1 + length_of(part) // FILE_CHARACTERS_PER_TOKEN
         elif isinstance(part, dict) and isinstance(text := part.get("text"), str):
             count += len(text) // CHARACTERS_PER_TOKEN
     return count
@@ -212,10 +222,13 @@ def length_of(value: Any) -> int:
 
 def _max_output(body: Mapping[str, Any]) -> int | None:
     for name in ("max_completion_tokens", "max_tokens"):
-        value = body.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if value := _positive(body.get(name)):
             return value
     return None
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,6 @@
-"""Byte-exact body splicing: replace ``model`` and cut ``fedrouter`` out of a JSON body, keeping every other byte.
+"""Byte-exact body splicing: a JSON body with another ``model``, without ``fedrouter``, and every other byte kept.
+
+A streamed request can be made to ask for its usage.
 
 No JSON library does this: parsing and writing again changes number formats, white space and duplicate keys.
 """
@@ -11,6 +13,7 @@ import orjson
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
 _SPACE = b" \t\r\n"
+_ASKING = b'{"include_usage":true}'
 
 
 def members(raw: bytes) -> list[tuple[str, int, int, int]]:
@@ -54,27 +57,42 @@ class SplicedBody:
     def __init__(self, raw: bytes) -> None:
         parts = members(raw)
         whole = memoryview(raw)
-        cuts: list[tuple[int, int, bool]] = []
+        cuts: list[tuple[int, int, str]] = []
         for index, (name, name_at, start, end) in enumerate(parts):
-            if name == "model":
-                cuts.append((start, end, True))
+            if name in ("model", "stream_options"):
+                cuts.append((start, end, name))
             elif name == "fedrouter":
                 if index + 1 < len(parts):  # with the comma after it
-                    cuts.append((name_at, parts[index + 1][1], False))
+                    cuts.append((name_at, parts[index + 1][1], name))
                 else:  # with the comma before it; the member before may have been cut too
                     before = max((e for n, _, _, e in parts[:index] if n != "fedrouter"), default=name_at)
-                    cuts = [cut for cut in cuts if cut[2] or cut[1] <= before]
-                    cuts.append((before, end, False))
-        self._pieces: list[memoryview | None] = []  # None where the model's name goes
-        at = 0
-        for start, end, is_model in cuts:
+                    cuts = [cut for cut in cuts if cut[2] != "fedrouter" or cut[1] <= before]
+                    cuts.append((before, end, name))
+        # None where the model's name goes; a pair where asking for the usage makes a difference: without, and with.
+        self._pieces: list[memoryview | tuple[bytes, bytes] | None] = []
+        at, has_options = 0, any(name == "stream_options" for *_, name in cuts)
+        for start, end, name in cuts:
             self._pieces.append(whole[at:start])
             at = end
-            if is_model:
+            if name == "model":
                 self._pieces.append(None)
+                if not has_options:
+                    self._pieces.append((b"", b',"stream_options":' + _ASKING))
+                    has_options = True
+            elif name == "stream_options":
+                self._pieces.append((raw[start:end], _asking(raw[start:end])))
         self._pieces.append(whole[at:])
 
-    def to(self, model: str) -> bytes:
-        """The body for an upstream, with this value of ``model``."""
+    def to(self, model: str, with_usage: bool = False) -> bytes:
+        """The body for an upstream, with this value of ``model``; ``with_usage`` asks for the usage of a stream."""
         name = orjson.dumps(model)
-        return b"".join([name if piece is None else piece for piece in self._pieces])
+        chosen = [piece[with_usage] if isinstance(piece, tuple) else piece for piece in self._pieces]
+        return b"".join([name if piece is None else piece for piece in chosen])
+
+
+def _asking(options: bytes) -> bytes:
+    """A value of ``stream_options`` that asks for the usage; one that no upstream would accept stays as it is."""
+    found = orjson.loads(options)
+    if found is None:
+        return _ASKING
+    return orjson.dumps(found | {"include_usage": True}) if isinstance(found, dict) else options

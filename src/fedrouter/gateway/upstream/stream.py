@@ -17,10 +17,12 @@ class UsageTracker:
     """Takes chunks from the upstream and returns the bytes to pass on: whole lines, every byte unchanged.
 
     A line is held back until it is complete, so that a stream that breaks off leaves no partial event with the client.
+    With ``hide_usage``, the event that has only the usage is left out, because the client did not ask for it.
     """
 
-    def __init__(self, keep_text: bool) -> None:
+    def __init__(self, keep_text: bool, hide_usage: bool = False) -> None:
         self._rest = b""
+        self._hide_usage, self._hidden = hide_usage, False
         self._usage: Any = None
         self._characters = 0
         self._text: list[str] | None = [] if keep_text else None
@@ -36,15 +38,25 @@ class UsageTracker:
         if not end and len(data) > MAX_LINE:
             end = len(data)
         ready, self._rest = data[:end], data[end:]
+        if self._hide_usage:
+            return b"".join([line for line in ready.splitlines(keepends=True) if self._passes(line)])
         for line in ready.split(b"\n"):
             if line.startswith(b"data:"):
                 self._event(line[5:].strip())
         return ready
 
+    def _passes(self, line: bytes) -> bool:
+        """Process a line; False if it belongs to the event that is hidden: its data, or the blank line after it."""
+        if line.startswith(b"data:"):
+            self._hidden = self._event(line[5:].strip())
+            return not self._hidden
+        hidden, self._hidden = self._hidden, False
+        return not (hidden and not line.strip())
+
     def rest(self) -> bytes:
         """The incomplete last line, once the stream has ended."""
-        if self._rest.startswith(b"data:"):
-            self._event(self._rest[5:].strip())
+        if self._rest.startswith(b"data:") and self._event(self._rest[5:].strip()) and self._hide_usage:
+            return b""
         return self._rest
 
     @property
@@ -59,16 +71,17 @@ class UsageTracker:
         """Tokens as reported by the upstream, or estimated from the length of the answer."""
         return Usage.of(self._usage) or Usage.estimate(prompt, self._characters)
 
-    def _event(self, data: bytes) -> None:
+    def _event(self, data: bytes) -> bool:
+        """Process an event; returns whether it has the usage and nothing else."""
         if data == b"[DONE]":
             self.done = True
-            return
+            return False
         try:
             event = orjson.loads(data)
         except orjson.JSONDecodeError:
-            return
+            return False
         if not isinstance(event, dict):
-            return
+            return False
         if event.get("usage") is not None:
             self._usage = event["usage"]
         choices = event.get("choices")
@@ -77,6 +90,7 @@ class UsageTracker:
                 continue
             self.finished = self.finished or choice.get("finish_reason") is not None
             self._delta(choice.get("delta"))
+        return isinstance(event.get("usage"), dict) and choices == []
 
     def _delta(self, delta: Any) -> None:
         if not isinstance(delta, dict):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import orjson
@@ -62,11 +62,28 @@ class UpstreamsFailed(Exception):
 
 
 class _AttemptFailed(Exception):
-    """One failed attempt: whether the same model should be retried, and after how many seconds."""
+    """One failed attempt: whether the same model should be retried, and after how many seconds.
 
-    def __init__(self, status: int, kind: str, what: str, retry: bool, after: float | None = None) -> None:
+    ``paid`` is whether the upstream may have charged for it.
+    """
+
+    def __init__(
+        self, status: int, kind: str, what: str, retry: bool, after: float | None = None, paid: bool = False
+    ) -> None:
         super().__init__(what)
-        self.status, self.kind, self.retry, self.after = status, kind, retry, after
+        self.status, self.kind, self.retry, self.after, self.paid = status, kind, retry, after, paid
+
+
+class Payer(Protocol):
+    """Who pays for attempts: a request, by the budget of its key."""
+
+    async def reserve(self, model: Upstream) -> bool:
+        """Reserve what one more attempt at this model may cost; False if it must not be made."""
+        ...
+
+    def lose(self) -> None:
+        """The attempt failed after it was sent, and may have been charged."""
+        ...
 
 
 class Upstreams:
@@ -114,15 +131,15 @@ class Upstreams:
         order: Sequence[str],
         payload: Callable[[Upstream], bytes],
         streamed: bool,
-        permit: Callable[[Upstream], bool] = lambda model: True,
+        payer: Payer | None = None,
         disconnected: Callable[[], bool] = lambda: False,
     ) -> UpstreamResponse:
         """The first response of the models in this order, with retries; :class:`UpstreamsFailed` if there is none.
 
         An upstream's rejection of the request itself, such as 400, is a response too: the client has to see it.
-        ``permit`` is called before each attempt and may forbid it; after ``disconnected`` there is no further attempt.
+        ``payer`` is asked before each attempt and may forbid it; after ``disconnected`` there is no further attempt.
         """
-        attempts, last = 0, None
+        attempts, last, unpaid = 0, None, False
         deadline = time.monotonic() + self._timing.deadline
         for name in order:
             model, breaker = self._models[name], self.breakers[name]
@@ -131,7 +148,8 @@ class Upstreams:
                 if ticket is None:
                     break
                 try:
-                    if not permit(model):
+                    if payer is not None and not await payer.reserve(model):
+                        unpaid = True
                         breaker.abandoned(ticket)
                         break
                     left = deadline - time.monotonic()
@@ -142,6 +160,8 @@ class Upstreams:
                 except _AttemptFailed as failure:
                     last = failure
                     self._failing.add(name)
+                    if failure.paid and payer is not None:
+                        payer.lose()
                     if failure.status == 429:  # busy, not broken
                         breaker.abandoned(ticket)
                     else:
@@ -164,6 +184,8 @@ class Upstreams:
                     breaker.succeeded(ticket)
                     found.attempts = attempts
                     return found
+        if last is None and unpaid:
+            raise UpstreamsFailed(429, "insufficient_quota", "The daily budget of this key is spent.", attempts)
         if last is None:
             rest = min((self.breakers[name].seconds_left for name in order), default=0.0)
             message = "Every model that may answer is unavailable after failures."
@@ -199,12 +221,14 @@ class Upstreams:
                 body = await self._read(response)
                 document = _document(body) if status == 200 else None
                 if status == 200 and document is None:
-                    raise _AttemptFailed(502, "upstream_error", "status 200 but not a chat completion", True)
+                    raise _AttemptFailed(502, "upstream_error", "status 200 but not a chat completion", True, paid=True)
                 return UpstreamResponse(model, status, response.headers, body, document)
-        except TimeoutError:
-            raise _AttemptFailed(504, "timeout", f"no answer within {seconds:.0f} s", False) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:  # nothing was sent
             raise _AttemptFailed(502, "upstream_error", type(error).__name__, True) from None
+        except TimeoutError:
+            raise _AttemptFailed(504, "timeout", f"no answer within {seconds:.0f} s", False, paid=True) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _AttemptFailed(502, "upstream_error", type(error).__name__, True, paid=True) from None
         finally:
             if response is not None:
                 response.release()
@@ -217,7 +241,9 @@ class Upstreams:
             size += len(part)
             if size > self._limit:
                 response.close()
-                raise _AttemptFailed(502, "upstream_error", f"an answer of more than {self._limit} bytes", False)
+                raise _AttemptFailed(
+                    502, "upstream_error", f"an answer of more than {self._limit} bytes", False, paid=True
+                )
             parts.append(part)
         return b"".join(parts)
 

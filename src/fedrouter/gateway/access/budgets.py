@@ -1,0 +1,160 @@
+"""Daily budgets of API keys. What a request may cost is reserved before each attempt and replaced by what it did cost.
+
+Gateways on one store share a key's budget: each sets aside in the store what its own requests may cost
+(`store/holds.py`), a little more than it needs at the moment, so that few requests wait for the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import secrets
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.evaluations import Floats
+from fedrouter.store.engine import StoreFailed
+from fedrouter.store.records import Key
+from fedrouter.store.store import Store
+
+LOG = logging.getLogger("fedrouter.gateway")
+DAY = 86_400
+FRESH = 10.0
+"""Seconds after which a key's spending is read from the store again, to which other gateways write too."""
+RENEWED, LAPSES = 20.0, 90.0
+"""Seconds after which what a gateway holds is renewed, and after which it lapses if it is not."""
+LAST_PART = 0.2
+"""The last part of a daily budget, in which expensive models are excluded first:"""
+MAX_FRACTION = 10
+"""one request may then be expected to cost at most one of this many parts of the rest."""
+
+
+@dataclass(eq=False)
+class Account:
+    """One key's budget at this gateway, in US dollars.
+
+    ``held`` is set aside in the store for this gateway, ``limit`` is the most that could be. ``reserved`` is what
+    requests in progress may cost, and ``spent`` what requests that ended since the store was asked have cost.
+    """
+
+    key: Key
+    held: float = 0.0
+    limit: float = 0.0
+    reserved: float = 0.0
+    spent: float = 0.0
+    day: int = -1
+    read_at: float = -math.inf
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def covers(self, cost: float) -> bool:
+        """Whether one more reservation fits into what is held."""
+        return self.reserved + self.spent + cost <= self.held
+
+
+class Budgets:
+    """Accounts by key; their numbers come from the store on first use, at the start of a day and every few seconds."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._holder = store, secrets.token_hex(8)
+        self._accounts: dict[str, Account] = {}
+
+    async def reservation(self, key: Key) -> BudgetReservation | None:
+        """A reservation for one request; None for a key without a budget."""
+        if key.daily_budget is None:
+            return None
+        account = self._accounts.setdefault(key.id, Account(key))
+        account.key = key
+        if account.day != _today() or time.monotonic() - account.read_at > FRESH:
+            async with account.lock:
+                try:
+                    await self.ask_store(account, 0.0)
+                except StoreFailed:
+                    if account.day != _today():
+                        raise  # otherwise what is held still counts
+        return BudgetReservation(self, account)
+
+    async def ask_store(self, account: Account, wanted: float) -> None:
+        """Hold ``wanted`` US dollars more than what is reserved, if the budget allows it; needs the account's lock."""
+        day, reserved, before = _today(), account.reserved, account.spent
+        budget = account.key.daily_budget or 0.0
+        found = await asyncio.to_thread(
+            self._store.hold, account.key.id, self._holder, budget, float(day * DAY), reserved, wanted, LAPSES
+        )
+        account.spent -= before  # requests that ended meanwhile may be missing in the store's sum: they still count
+        account.held, account.limit, account.day, account.read_at = found.amount, found.limit, day, time.monotonic()
+
+    async def renew(self) -> None:
+        """Keep holding what is reserved and give back the rest, until cancelled."""
+        while True:
+            await asyncio.sleep(RENEWED)
+            for account in [account for account in self._accounts.values() if account.held]:
+                async with account.lock:
+                    try:
+                        await self.ask_store(account, 0.0)
+                    except StoreFailed as error:
+                        LOG.error("what is reserved of a budget was not renewed: %s", error)
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        if self._accounts:
+            with contextlib.suppress(StoreFailed):  # then it lapses
+                await asyncio.to_thread(self._store.release, self._holder)
+
+
+class BudgetReservation:
+    """One request's share of its key's daily budget: reserved before each attempt, settled at the end."""
+
+    def __init__(self, budgets: Budgets, account: Account) -> None:
+        self._budgets, self._account = budgets, account
+        self._attempt = self._lost = 0.0
+
+    @property
+    def left(self) -> float:
+        """US dollars that this request may still reserve."""
+        account = self._account
+        return account.limit - account.reserved - account.spent + self._attempt
+
+    def affordable(self, costs: Floats) -> tuple[npt.NDArray[np.bool_], bool]:
+        """Which of the costs to reserve ``(M,)`` can be paid, and whether any cannot.
+
+        When little is left, expensive models are excluded first; the cheapest stays as long as it can be paid.
+        """
+        left = self.left
+        ceiling = left if left > LAST_PART * (self._account.key.daily_budget or 0.0) else left / MAX_FRACTION
+        can_pay = costs <= ceiling if left > 0 else np.zeros(len(costs), bool)
+        if not can_pay.any() and costs.min() <= left and left > 0:
+            can_pay = costs == costs.min()
+        return can_pay, not bool(can_pay.all())
+
+    async def reserve(self, cost: float) -> bool:
+        """Reserve the cost of the next attempt instead of the previous one; False if too little is left."""
+        account = self._account
+        async with account.lock:
+            more = cost - self._attempt
+            if more > 0 and not account.covers(more):
+                await self._budgets.ask_store(account, more)
+            if self.left <= 0 or (more > 0 and not account.covers(more)):
+                return False
+            account.reserved += more
+            self._attempt = cost
+            return True
+
+    def lose(self) -> None:
+        """The attempt may have been charged though its usage is unknown: keep its reservation to the end."""
+        self._lost += self._attempt
+        self._attempt = 0.0
+
+    def settle(self, cost: float | None) -> None:
+        """Release what is reserved and charge the real cost; None for a request that cost nothing."""
+        self._account.reserved -= self._attempt + self._lost
+        self._attempt = self._lost = 0.0
+        self._account.spent += cost or 0.0
+
+
+def _today() -> int:
+    return int(time.time() // DAY)

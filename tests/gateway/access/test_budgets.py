@@ -1,0 +1,194 @@
+"""Daily budgets: what is reserved, what is charged, and that many requests and several gateways do not overspend."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from fedrouter.gateway.access.budgets import Budgets
+from fedrouter.gateway.access.pricing import Usage
+from fedrouter.gateway.routing.prompt import read_prompt
+from fedrouter.store.store import Store
+from gateway.running import SQL, config_for, eventually
+
+
+def with_key(token):
+    return {"authorization": f"Bearer {token}"}
+
+
+def output_price(gateway, name):
+    return next(model.output_price for model in gateway.config.models if model.name == name) / 1e6
+
+
+def at_once(calls):
+    """Responses of requests that are sent at the same time."""
+    found = []
+    threads = [threading.Thread(target=lambda call=call: found.append(call())) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_a_budget_holds_under_parallel_requests_and_ends_with_cheap_models(
+    start, bundle, upstream, tmp_path, known_prompts
+):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "slow"}))
+    budget = 0.1
+    identity, token = gateway.store.create_key("careful", daily_budget=budget)
+    served, refused = [], []
+
+    def ask(prompt):
+        response = gateway.chat(prompt, headers=with_key(token), fedrouter={"dial": 10})
+        if response.status_code == 200:
+            served.append(gateway.record(response))
+        else:
+            refused.append(response.json()["error"]["code"])
+
+    prompts = list(known_prompts)[:60]
+    for start_at in range(0, 60, 20):
+        threads = [threading.Thread(target=ask, args=(prompt,)) for prompt in prompts[start_at : start_at + 20]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert gateway.store.spent(identity, 0.0) <= budget
+    assert {record.reason for record in served} >= {"best", "budget"}
+    assert not refused or set(refused) == {"insufficient_quota"}
+
+
+def test_a_spent_budget_refuses_and_a_named_model_too(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    _, token = gateway.store.create_key("broke", daily_budget=0.0)
+    for model in ("auto", "indigo-nano"):
+        response = gateway.chat(SQL, model=model, headers=with_key(token))
+        assert (response.status_code, response.json()["error"]["code"]) == (429, "insufficient_quota")
+    assert not list(gateway.store.rows())
+
+
+def test_a_fallback_that_the_budget_does_not_pay_for_is_not_asked(start, bundle, upstream, tmp_path, known_prompts):
+    upstream.forget()
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"indigo-nano": "broken", "atlas-max": "never"}))
+    _, token = gateway.store.create_key("thrifty", daily_budget=0.0004)
+    settings = {"allow": ["indigo-nano", "atlas-max"], "tradeoff": 1e6}
+    response = gateway.chat(next(iter(known_prompts)), headers=with_key(token), fedrouter=settings)
+    assert response.status_code == 502
+    assert upstream.asked["never"] == 0
+    assert upstream.asked["broken"] > 0
+
+
+def test_a_reservation_is_replaced_settled_and_limited_to_a_tenth_of_the_rest(tmp_path):
+    async def run(store):
+        store.create_key("k", daily_budget=1.0)
+        (key,) = store.all_keys()
+        budgets = Budgets(store)
+        first, second = await budgets.reservation(key), await budgets.reservation(key)
+        costs = np.array([0.9, 0.05, 0.001])
+        assert first.affordable(costs)[0].all()
+        assert await first.reserve(0.9)
+        assert not await second.reserve(0.2)
+        can_pay, short = second.affordable(costs)
+        assert (can_pay.tolist(), short) == ([False, False, True], True)  # a tenth of what is left, 0.1
+        assert await first.reserve(0.3)  # another model instead: the first reservation is given back
+        assert await second.reserve(0.2)
+        first.settle(0.25)
+        second.settle(None)
+        assert (await budgets.reservation(key)).left == pytest.approx(0.75)
+        await budgets.close()
+
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store:
+        asyncio.run(run(store))
+
+
+def test_two_gateways_hold_no_more_than_the_budget_and_one_that_stops_gives_back(tmp_path):
+    async def run(store):
+        store.create_key("k", daily_budget=1.0)
+        (key,) = store.all_keys()
+        one, two = Budgets(store), Budgets(store)
+        first, second = await one.reservation(key), await two.reservation(key)
+        assert await first.reserve(0.6)
+        assert not await second.reserve(0.5)
+        assert await second.reserve(0.3)
+        first.settle(None)
+        await one.close()
+        third = await two.reservation(key)
+        assert await third.reserve(0.6)
+        assert not await third.reserve(0.8)
+
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store:
+        asyncio.run(run(store))
+
+
+def test_many_requests_at_two_gateways_do_not_overspend_whatever_max_tokens_says(start, bundle, upstream, tmp_path):
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "spends"})
+    one, two = start(config), start(config)
+    budget = 10.5 * 400 * output_price(one, "atlas-max")  # ten answers
+    identity, token = one.store.create_key("careful", daily_budget=budget)
+
+    def ask(gateway):
+        body = {"model": "atlas-max", "max_tokens": 200, "n": 2, "messages": [{"role": "user", "content": SQL}]}
+        return one.http.post(f"{gateway.url}/v1/chat/completions", json=body, headers=with_key(token))
+
+    responses = at_once([lambda gateway=gateway: ask(gateway) for gateway in (one, two) for _ in range(20)])
+    served = [response for response in responses if response.status_code == 200]
+    refused = {response.json()["error"]["code"] for response in responses if response.status_code != 200}
+    assert served
+    assert refused == {"insufficient_quota"}
+    assert 0 < one.store.spent(identity, 0.0) <= budget
+
+
+def test_an_attempt_that_timed_out_is_charged_what_was_reserved_for_it(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "hang"}))
+    identity, token = gateway.store.create_key("patient", daily_budget=1.0)
+    response = gateway.chat(SQL, model="atlas-max", max_tokens=1000, headers=with_key(token))
+    record = gateway.record(response)
+    assert (response.status_code, record.status, record.estimated) == (504, "timeout", True)
+    assert record.cost == pytest.approx(1000 * output_price(gateway, "atlas-max"), rel=0.05)
+    assert gateway.store.spent(identity, 0.0) == record.cost
+
+
+def test_a_stream_is_charged_what_the_upstream_reports_and_its_event_is_hidden(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    plain = gateway.chat(SQL, stream=True)
+    record = gateway.record(plain)
+    assert (record.input_tokens, record.output_tokens, record.estimated) == (10, 5, False)
+    assert "usage" not in plain.text
+    assert plain.text.endswith("data: [DONE]\n\n")
+    for options in (None, {}, {"include_usage": False}):
+        assert gateway.chat(SQL, stream=True, stream_options=options).content == plain.content
+    assert '"usage"' in gateway.chat(SQL, stream=True, stream_options={"include_usage": True}).text
+
+
+def test_an_upstream_that_refuses_stream_options_is_not_sent_them(start, bundle, upstream, tmp_path):
+    config = config_for(tmp_path, bundle, upstream.url)
+    models = tuple(model.replace(params=model.params.replace(stream_usage=False)) for model in config.models)
+    gateway = start(config.replace(models=models))
+    assert gateway.record(gateway.chat(SQL, stream=True)).estimated
+    assert b"stream_options" not in upstream.bodies[-1]
+
+
+def test_a_stream_that_a_client_leaves_is_charged_what_was_reserved(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "endless"}))
+    body = {"model": "atlas-max", "stream": True, "max_tokens": 500, "messages": [{"role": "user", "content": SQL}]}
+    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as response:
+        next(response.iter_bytes())
+        decision = response.headers["x-fedrouter-decision-id"]
+    assert eventually(lambda: gateway.store.get(decision) is not None)
+    record = gateway.store.get(decision)
+    assert record.status == "client_gone"
+    assert record.cost >= 500 * output_price(gateway, "atlas-max")
+
+
+def test_answers_files_audio_and_reasoning_are_counted():
+    parts = [
+        {"type": "file", "file": {"file_data": "x" * 500_000}},
+        {"type": "input_audio", "input_audio": {"data": "x" * 200_000}},
+    ]
+    prompt = read_prompt({"messages": [{"role": "user", "content": parts}], "n": 3})
+    assert (prompt.choices, prompt.input_tokens > 10_000) == (3, True)
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 115}
+    assert Usage.of(usage).output_tokens == 105
