@@ -122,7 +122,7 @@ def test_a_refused_start_changes_nothing(directories, tmp_path):
     before = (Path(made["home"]) / "federation.json").read_bytes()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert "cannot be listened at" in refused("coordinator", made["home"], "--listen", address)
+        assert "another program listens there" in refused("coordinator", made["home"], "--listen", address)
     with process_lock(Path(made["home"]) / "coordinator.pid"):
         assert "already running" in refused("coordinator", made["home"], "--listen", "127.0.0.1:1")
     assert (Path(made["home"]) / "federation.json").read_bytes() == before

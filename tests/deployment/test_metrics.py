@@ -61,7 +61,10 @@ def test_they_are_served_and_nothing_else_is(directory):
             assert values(answer.read().decode())["runs", "failed"] == 1
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/ca.key", timeout=30)
-        with pytest.raises(BadInput, match="cannot be listened at"), serving_metrics(directory, f"127.0.0.1:{port}"):
+        with (
+            pytest.raises(BadInput, match="another program listens there"),
+            serving_metrics(directory, f"127.0.0.1:{port}"),
+        ):
             pass
 
 

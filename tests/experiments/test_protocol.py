@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations, full_grid
+from fedrouter.bundle import load
 from fedrouter.data.partition import ClientData
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
@@ -37,12 +38,15 @@ SETTINGS = {"kmeans": KMeansSettings(4, 5)}
 def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp_path, privacy):
     found = compare(SPLIT, SETTINGS, privacy=privacy)
     clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in SPLIT])
-    job = Job(family="kmeans", secure=2 / 3 if privacy == "default" else None)
+    job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3 if privacy == "default" else None)
     deployed = perform(job, clients, tmp_path, ProgressLog(tmp_path))
     assert list(found.pool.names) == deployed["models"] == ["model-0", "model-1", "model-2"]
     assert found.routers["kmeans"].pool.names == found.pool.names
     assert found.warnings[0] == "left out, because fewer than two clients have enough evaluations of it: model-3"
     assert all((one.train.model < 3).all() for one in found.clients)
+    simulated, real = found.routers["kmeans"].arrays(), load(deployed["bundle"]).router.arrays()
+    assert simulated.keys() == real.keys()
+    assert all(np.array_equal(simulated[name], real[name]) for name in real)  # queries of model-3 count in both
 
 
 def test_the_order_of_models_is_that_of_a_real_federation_whatever_it_is_in_the_file(tmp_path):

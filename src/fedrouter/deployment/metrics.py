@@ -20,6 +20,7 @@ from fedrouter.deployment.runs.progress import Tail
 from fedrouter.deployment.state.config import split_address
 from fedrouter.deployment.state.credentials import valid_until
 from fedrouter.deployment.state.directories import CoordinatorDirectory
+from fedrouter.deployment.state.process_lock import cannot_listen
 from fedrouter.engines.flower.control import Unreachable
 from fedrouter.errors import BadInput, FedrouterError
 
@@ -80,7 +81,7 @@ def serving_metrics(directory: CoordinatorDirectory, address: str) -> Iterator[i
     try:
         server = ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
-        raise BadInput(f"--metrics {address}: cannot be listened at ({error.strerror})") from None
+        raise BadInput(f"--metrics {cannot_listen(address, error)}") from None
     with server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -116,6 +116,7 @@ def compare(
     """
     if not any(client.test.queries for client in clients) or not any(len(client.train) for client in clients):
         raise BadInput("the split left nothing to learn from or to test on: use more data or fewer clients")
+    logs = {client.name: client.train for client in clients}
     clients, notes = _of_shared_models(clients, privacy)
     with_test = [client for client in clients if client.test.queries]
     pool = clients[0].train.pool
@@ -153,7 +154,8 @@ def compare(
         kind = family(name)
         learn = kind.learn
         with clock.of(f"federated {name}"):
-            everyone = simulated_federation({client.name: client.train for client in clients}, privacy)
+            # Whole logs, as in a real federation: queries of a model that is left out still count in groups of queries.
+            everyone = simulated_federation(logs, privacy)
             try:
                 routers[name] = learn(everyone, pool, chosen, seed, following(name))
             except NothingToLearn as error:

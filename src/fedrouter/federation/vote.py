@@ -81,8 +81,8 @@ class VoteResult:
             return "a client is worse off by more than it tolerates"
         if self.queries < LEAST_JUDGED:
             return f"compared on {self.queries} queries only"
-        found = f"utility changes by {self.low:+.4f} to {self.high:+.4f} on {self.queries:,} queries"
-        return f"{found}, which does not clear zero" if self.outcome == UNDECIDED else found
+        found = f"utility changes by {self.low:+.4f} to {self.high:+.4f} (95% interval, {self.queries:,} queries)"
+        return f"{found}, neither clearly better nor worse" if self.outcome == UNDECIDED else found
 
     def to_json(self) -> dict[str, Any]:
         known = self.queries >= 2

@@ -90,7 +90,7 @@ def test_the_client_subtracts_exactly_its_own_sums_and_records_nothing(directory
 
 
 def test_the_bundle_delivered_last_is_the_default(directory, bundle):
-    with pytest.raises(BadInput, match="no bundle was delivered yet; name one with --bundle"):
+    with pytest.raises(BadInput, match="no bundle was delivered yet; `fedrouter federation pull` fetches"):
         contribution(directory)
     directory.bundles.mkdir()
     set_current(directory, {"bundle": str(bundle), "run": "run-1", "digest": ""})

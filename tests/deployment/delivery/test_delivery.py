@@ -133,6 +133,17 @@ def test_coverage_beside_the_federations_totals_is_fetched_from_the_coordinator(
     decide(coordinator.runs / "run-1", "candidate", "")
 
 
+def test_status_tells_a_client_whether_it_is_admitted_and_which_bundle_it_serves(federation):
+    coordinator, members, _ = federation
+    stranger = command.run("federation", "status", members["stranger"].path).stdout
+    assert f"does not admit this key: send it {members['stranger'].public_key} to enroll" in " ".join(stranger.split())
+    assert "none was delivered yet" in stranger
+    decide(coordinator.runs / "run-1", "accepted", "")
+    folder = pull(members["north"])
+    found = command.answer("federation", "status", members["north"].path)
+    assert (found["reachable"], found["admitted"], found["bundle"]["bundle"]) == (True, True, str(folder))
+
+
 def test_others_get_404_whatever_they_ask(federation):
     coordinator, members, _ = federation
     decide(coordinator.runs / "run-1", "accepted", "")

@@ -15,3 +15,8 @@ def test_the_operation_keeps_its_name_in_the_file(word, operation):
     assert job.operation == operation
     assert job.to_json()["verb"] == word
     assert Job.from_json(job.to_json()) == job
+
+
+def test_a_job_is_shown_in_the_words_of_its_option():
+    job = Job.from_json(OLD | {"verb": "absorb", "base": "bundle"})
+    assert job.what == "join kmeans"

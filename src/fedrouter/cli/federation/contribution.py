@@ -28,7 +28,8 @@ def contribution(
 
     voice = Voice(as_json)
     found = compare(open_client(path), bundle)
-    voice.say(f"{plain(found.bundle)}, compared on {found.queries:,} queries of this client's own log\n")
+    voice.say(f"{plain(found.bundle)}, compared on {found.queries:,} queries of this client's own log")
+    voice.say("λ is the accuracy given up to save a dollar; ± is half of a 95% interval.\n")
     voice.say("[bold]What you got[/]: the others' router, without your evaluations, instead of your best single model")
     _table(voice, found.got)
     voice.say("\n[bold]What you gave[/]: the router with your evaluations instead of without")

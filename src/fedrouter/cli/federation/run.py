@@ -135,7 +135,7 @@ def _perform(
         name, resumed = name_for(directory, job)
     usual, before = usual_exchanges(directory, job), rows_before(directory, job)
     submitted = submit(directory, name, job)
-    voice.say(f"{name}: {'resumed' if resumed else 'started'} ({job.operation} {job.family})   (Ctrl+C stops it)")
+    voice.say(f"{name}: {'resumed' if resumed else 'started'} ({job.what})   (Ctrl+C stops it)")
     shown = ShownProgress(voice, usual)
     try:
         result = follow(submitted, shown.show)
@@ -227,12 +227,15 @@ def _robust() -> Mapping[str, Any]:
 
 
 def _counted(result: Mapping[str, Any]) -> str:
-    """Rows that were heard, also by client; under secure aggregation only each client knows its own."""
+    """Rows that were heard, also by client; under secure aggregation, also of an earlier run, only each client knows
+    its own."""
     clients = result["clients"]
     if not any(client["rows"] for client in clients):
         names = listed([client["name"] for client in clients])
         return f"{result.get('rows', 0):,}, from {names}; how many from whom is hidden"
-    return ", ".join(f"{client['name']} {client['rows']:,}" for client in clients)
+    counted = ", ".join(f"{client['name']} {client['rows']:,}" for client in clients if client["rows"])
+    hidden = listed([client["name"] for client in clients if not client["rows"]])
+    return f"{counted}; and those of {hidden}, whose number is hidden" if hidden else counted
 
 
 def _names(text: str | None) -> list[str]:

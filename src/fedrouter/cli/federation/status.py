@@ -89,15 +89,19 @@ def _client_row(client: dict[str, Any]) -> list[str]:
 
 def _client_status(voice: Voice, directory: ClientDirectory) -> None:
     from fedrouter.deployment.client.connection import connection_error
+    from fedrouter.deployment.state.delivered import current
     from fedrouter.deployment.state.process_lock import running
     from fedrouter.deployment.state.refusals import RefusalLog
 
     config, pid = directory.config(), running(directory.pid_file)
-    problem = connection_error(config.coordinator, directory.authority)
+    unreachable = connection_error(config.coordinator, directory.authority)
+    problem = unreachable or _not_admitted(directory)
+    bundle = current(directory)
     evaluations = config.log or config.store
     voice.say(f"The client {config.name} {f'is running (process {pid})' if pid else 'is not running'}")
     voice.say(f"Evaluations: {evaluations or 'not set yet'}")
-    voice.say(f"Coordinator: {problem or f'{config.coordinator} answers'}")
+    voice.say(f"Coordinator: {problem or f'{config.coordinator} answers, and admits this client'}")
+    voice.say(f"Accepted bundle: {bundle['bundle'] if bundle else 'none was delivered yet'}")
     members = _members(directory)
     if members:
         voice.say(f"Members: {members['count']}, the last one new since {shown_time(members['newest'])}")
@@ -116,13 +120,27 @@ def _client_status(voice: Voice, directory: ClientDirectory) -> None:
             "running": pid is not None,
             "pid": pid,
             "coordinator": config.coordinator,
-            "reachable": problem is None,
+            "reachable": unreachable is None,
+            "admitted": problem is None,
             "log": config.log,
             "store": config.store,
             "refusals": noted,
             "members": members,
+            "bundle": bundle,
         }
     )
+
+
+def _not_admitted(directory: ClientDirectory) -> str | None:
+    """What to do if the coordinator answers, but does not know this client's key."""
+    from fedrouter.deployment.delivery.pull import DeliveryFailed, admitted
+
+    try:
+        known = admitted(directory)
+    except DeliveryFailed as error:
+        return str(error)
+    where = directory.config().coordinator
+    return None if known else f"{where} does not admit this key: send it {directory.public_key} to enroll"
 
 
 def _members(directory: ClientDirectory) -> dict[str, Any] | None:

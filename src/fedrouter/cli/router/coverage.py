@@ -67,6 +67,10 @@ def coverage(
     steps = [f"open {document['page']}"]
     if document["bundle"] is None:
         steps.append(f"fedrouter coverage --data {data} --bundle BUNDLE")
+        steps.append(f"fedrouter coverage --data {data} --federation CLIENT_DIR")
+    elif document["took_part"] is False and federation is not None:
+        steps.append(f"fedrouter federation client {federation} --log {data}")
+        steps.append(f"fedrouter federation run COORDINATOR_DIR --join {client} --bundle BUNDLE   (the coordinator)")
     elif document["took_part"] is False:
         steps.append(f"fedrouter client join {bundle} --client {client}={data} --out BUNDLE")
     elif document["errors"] is not None:

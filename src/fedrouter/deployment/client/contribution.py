@@ -52,7 +52,10 @@ def contribution(directory: ClientDirectory, bundle: Path | None = None) -> Cont
     """Compare the router of a bundle, by default the one delivered last, with itself without this client's sums."""
     entry = current(directory)
     if bundle is None and entry is None:
-        raise BadInput(f"{directory.path}: no bundle was delivered yet; name one with --bundle")
+        raise BadInput(
+            f"{directory.path}: no bundle was delivered yet; `fedrouter federation pull` fetches the one that was "
+            "accepted last, --bundle names another"
+        )
     path = bundle or Path((entry or {})["bundle"])
     saved, config = load(path), directory.config()
     if config.name not in saved.clients:

@@ -23,6 +23,7 @@ from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.files import make_private_folder, new_folder
 
 TIMEOUT = 30.0
+OK = 200
 MOST_BYTES = 1 << 30
 """Maximum size of one file."""
 INTERVAL = 60.0
@@ -53,6 +54,11 @@ def pull(directory: ClientDirectory) -> Path | None:
     return folder
 
 
+def admitted(directory: ClientDirectory) -> bool:
+    """Whether the coordinator accepts this client's signature now. DeliveryFailed if it cannot be reached."""
+    return _answer(directory, PATH)[0] == OK
+
+
 def keep_pulling(directory: ClientDirectory, stopping: threading.Event, on_message: Callable[[str], None]) -> None:
     """Pull every minute until stopped; ``on_message`` hears of each new bundle, and once of a failure."""
     before, reported = current(directory), ""
@@ -72,6 +78,21 @@ def keep_pulling(directory: ClientDirectory, stopping: threading.Event, on_messa
 
 
 def _get(directory: ClientDirectory, path: str) -> bytes:
+    """A file of the delivery, or DeliveryFailed."""
+    coordinator = directory.config().coordinator
+    status, content = _answer(directory, path)
+    if status != OK:
+        raise DeliveryFailed(
+            f"{coordinator}: delivers nothing to this client ({status}); it is not enrolled, its clock "
+            "is wrong, or the bundle was withdrawn"
+        )
+    if len(content) > MOST_BYTES:
+        raise DeliveryFailed(f"{coordinator}: a file of the bundle is larger than {MOST_BYTES:,} bytes")
+    return content
+
+
+def _answer(directory: ClientDirectory, path: str) -> tuple[int, bytes]:
+    """Status and content of a signed request."""
     config = directory.config()
     host, port = split_address(config.coordinator)
     context = ssl.create_default_context(cafile=str(directory.authority))
@@ -84,11 +105,4 @@ def _get(directory: ClientDirectory, path: str) -> bytes:
         raise DeliveryFailed(f"{config.coordinator} cannot be reached ({type(error).__name__})") from None
     finally:
         connection.close()
-    if answer.status != 200:
-        raise DeliveryFailed(
-            f"{config.coordinator}: delivers nothing to this client ({answer.status}); it is not enrolled, its clock "
-            "is wrong, or the bundle was withdrawn"
-        )
-    if len(content) > MOST_BYTES:
-        raise DeliveryFailed(f"{config.coordinator}: a file of the bundle is larger than {MOST_BYTES:,} bytes")
-    return content
+    return answer.status, content

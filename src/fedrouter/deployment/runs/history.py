@@ -42,7 +42,7 @@ def past_runs(directory: CoordinatorDirectory) -> list[PastRun]:
         lines = progress.Tail(folder).lines()
         began = lines[0]["time"] if lines else None
         verdict = acceptance_of(folder)
-        what = f"{jobs.IN_FILES[job.operation]} {job.family}"
+        what = job.what
         status = verdict.status if verdict else None
         found.append(PastRun(folder.name, what, began, _state(folder, lines), status))
     return found

@@ -14,7 +14,9 @@ from fedrouter.files import make_private_folder, replace_file
 from fedrouter.pool import ModelPool
 
 IN_FILES = {"learn": "learn", "add_models": "extend", "add_clients": "absorb", "remove_clients": "leave"}
-"""What a job can do, and its name in the file of a job and in the JSON of `federation status`."""
+"""What a job can do, and its name in the file of a job."""
+SHOWN = {"learn": "learn", "add_models": "add model", "add_clients": "join", "remove_clients": "leave"}
+"""The same for people, in the words of the options of `federation run`."""
 FILE = "job.json"
 RESULT, BUNDLE = "result.json", "bundle"
 """What a run leaves in its folder."""
@@ -55,6 +57,11 @@ class Job:
     robust: Mapping[str, Any] | None = None
     secure: float | None = None
     new_centres: bool = False
+
+    @property
+    def what(self) -> str:
+        """The job in two or three words, such as ``join kmeans``."""
+        return f"{SHOWN[self.operation]} {self.family}"
 
     def __post_init__(self) -> None:
         if self.operation not in IN_FILES:

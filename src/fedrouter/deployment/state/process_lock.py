@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -35,7 +36,14 @@ def require_unused(address: str) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise BadInput(f"{address}: cannot be listened at ({error.strerror or 'no such host'})") from None
+        raise BadInput(cannot_listen(address, error)) from None
+
+
+def cannot_listen(address: str, error: OSError) -> str:
+    """Why no program can listen at an address, and what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{address}: another program listens there; stop it, or choose another port"
+    return f"{address}: cannot listen there ({error.strerror or 'no such host'}); expected an address of this machine"
 
 
 def _taken(pid_file: Path) -> BadInput:
