@@ -1,5 +1,6 @@
 """A client that derives the questions of a run answers honest ones, to the bit, and refuses all others."""
 
+import threading
 from contextlib import closing
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
+from fedrouter.federation import rederivation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.kmeans import KMeansSettings, centroids_request
@@ -17,7 +19,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, Question
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.rederivation import TOLERANCE, Rederivation, same_question
+from fedrouter.federation.rederivation import MOST_UNFINISHED, TOLERANCE, Rederivation, same_question
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
@@ -367,6 +369,29 @@ def test_a_client_that_restarts_is_shown_the_run_again():
     assert transcript.question(["client-0"]).request.start == 2
     assert len(transcript.question(["client-0", "client-1"]).request.exchanges) == 1
     assert transcript.question(NAMES).request.start == 0
+
+
+def test_runs_that_compute_without_end_are_not_followed_side_by_side(monkeypatch):
+    """A job may state any settings, and a coordinator may start run after run."""
+    done = threading.Event()
+
+    def endless(federation, *_):
+        federation.ask("cluster", centroids_request(SETTINGS["kmeans"], 0))
+        done.wait()
+
+    monkeypatch.setattr(rederivation, "FAMILIES", {"kmeans": replace(FAMILIES["kmeans"], learn=endless)})
+    run = Rederivation("client-0")
+    for number in range(MOST_UNFINISHED + 1):
+        transcript = Transcript()
+        transcript.begin("kmeans", SETTINGS["kmeans"].to_json(), number, POOL, NAMES)
+        transcript.add([Question("cluster", centroids_request(SETTINGS["kmeans"], 0))], [{}])
+        request = transcript.question(["client-0"]).request
+        if number < MOST_UNFINISHED:
+            assert run.follow(request) == 1
+        else:
+            with pytest.raises(Refused, match="earlier runs still compute"):
+                run.follow(request)
+    done.set()
 
 
 def test_rounding_is_tolerated_and_more_is_not():

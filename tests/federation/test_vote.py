@@ -229,6 +229,30 @@ def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
     assert not shown.any()
 
 
+def test_two_routers_delivered_one_after_the_other_read_no_row_from_two_votes():
+    """The coordinator chooses what is in service: two that differ at one query, and one candidate, gave that row."""
+    candidate, victim = VoteRequest.of(learned()), log(queries=60)
+    row = int(np.flatnonzero(victim.model == 0)[0])
+    read, counts = {}, {}
+    for policy in (OPEN, PrivacyPolicy()):
+        for accuracy in (0.0, 1.0):
+            bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
+            delivered = crafted(victim, row, 0, 1)
+            voter = Client("client-0", bent, policy, in_service=iter(delivered).__next__)
+            ballots = [voter.answer("vote", candidate, hidden=True) for _ in delivered]
+            read[policy, accuracy] = np.subtract(*(ballot.accuracy.totals() for ballot in ballots))
+            counts[policy] = [ballot.count for ballot in ballots]
+    assert np.abs(read[OPEN, 1.0] - read[OPEN, 0.0]).max() > 1
+    assert counts == {OPEN: [60, 60], PrivacyPolicy(): [60, 0]}  # the second vote is an abstention
+
+
+def test_a_vote_is_cast_again_on_the_same_candidate():
+    voter, request = clients()[0], VoteRequest.of(learned())
+    first, second = (voter.answer("vote", request) for _ in range(2))
+    assert first.count
+    assert first.accuracy == second.accuracy
+
+
 def test_no_vote_leaves_out_single_queries():
     """Two candidates of which one makes the client leave out a query would differ by that query in the rest."""
     victim = log(queries=60)

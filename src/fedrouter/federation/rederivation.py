@@ -47,6 +47,8 @@ measured on real data (benchmarks/tolerance.py): this is thousands of times as m
 that were not tried and add float32 numbers in another order, at 6e-8 each."""
 WAIT = 600.0
 """Seconds that the algorithm may take from one question to the next."""
+MOST_UNFINISHED = 2
+"""Earlier runs whose algorithm may still compute: it cannot be stopped there, and a job may state any settings."""
 Verifier = Callable[[bytes, bytes], bool]
 """Whether a statement has a signature of the coordinator."""
 
@@ -71,6 +73,7 @@ class Rederivation:
         self._identity = identity
         self._verify = verify
         self._run: _FollowedRun | None = None
+        self._closed: list[_FollowedRun] = []
 
     def follow(self, request: FollowRequest) -> int:
         """Take in what is shown of a run; returns the number of its exchanges that are known now."""
@@ -78,6 +81,9 @@ class Rederivation:
             self.close()
             if self._verify and not self._verify(request.statement(), _bytes(request.signature)):
                 raise Refused("follow: a question that the coordinator did not sign", "question")
+            self._closed = [run for run in self._closed if run.computing]
+            if len(self._closed) >= MOST_UNFINISHED:
+                raise Refused("follow: the algorithms of earlier runs still compute", "question")
             self._run = _FollowedRun(request, self._name, self._identity, self._verify, self._memory)
         return self._run.show(request)
 
@@ -103,6 +109,7 @@ class Rederivation:
         """End the algorithm of the run, wherever it stands."""
         if self._run:
             self._run.close()
+            self._closed.append(self._run)
             self._run = None
 
 
@@ -134,7 +141,10 @@ class _FollowedRun:
         self._replies = _Replies(tuple(sorted(clients)), identity.meeting(keys) if identity else None)
         self._only_votes = client not in clients
         self.trusted = base is None or memory.recall(_derived(base)) is not None
-        threading.Thread(target=self._replies.perform, args=(algorithm,), name="rederivation", daemon=True).start()
+        self._thread = threading.Thread(
+            target=self._replies.perform, args=(algorithm,), name="rederivation", daemon=True
+        )
+        self._thread.start()
 
     def show(self, request: FollowRequest) -> int:
         if request.job != self._job:
@@ -170,6 +180,11 @@ class _FollowedRun:
         return any(
             question.verb == verb and same_question(request, question.request) for question in self._replies.questions()
         )
+
+    @property
+    def computing(self) -> bool:
+        """Whether the algorithm runs; after :meth:`close` it ends where it asks something."""
+        return self._thread.is_alive()
 
     def close(self) -> None:
         self._replies.close()
@@ -261,9 +276,12 @@ class _Replies(Middleware):
 
 
 def same_question(asked: Request[Any], derived: Request[Any]) -> bool:
-    """Whether two requests are the same but for the rounding of one machine or another."""
+    """Whether two requests are the same but for the rounding of one machine or another.
+
+    Scalars are compared as text: what is remembered of a question is its digest, so one question has one spelling.
+    """
     (arrays, scalars), (own, own_scalars) = asked.pack(), derived.pack()
-    if json.loads(scalars) != json.loads(own_scalars) or set(arrays) != set(own):
+    if scalars != own_scalars or set(arrays) != set(own):
         return False
     return all(_same_array(array, own[name]) for name, array in arrays.items())
 

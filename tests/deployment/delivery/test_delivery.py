@@ -197,3 +197,4 @@ def test_a_signature_is_for_one_name_path_and_time(federation):
     assert signed_by(headers, f"{PATH}/x", keys) is None
     assert signed_by(headers, PATH, {}) is None
     assert signed_by(headers, PATH, keys, lambda: time.time() + LIFETIME + 5) is None
+    assert signed_by({**headers, "x-fedrouter-time": "9" * 400}, PATH, keys) is None

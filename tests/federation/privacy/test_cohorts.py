@@ -7,10 +7,13 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Question
+from fedrouter.federation.middleware.transcript import Transcript
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import PrivacyPolicy
+from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.secagg.server_session import ServerSession, TooFewLeft
 from fedrouter.federation.verbs.registry import VERBS
@@ -117,3 +120,20 @@ def test_clients_that_were_not_asked_do_not_reveal_what_those_that_were_asked_wi
     assert np.allclose((every.total - fewer.total).totals(), (points.T @ points)[np.triu_indices(6)], atol=1e-4)
     with pytest.raises(TooFewLeft):
         totals(gap=2)
+
+
+@pytest.mark.parametrize("spelling", ['{"fold":  -1}', '{"fold": -1.0}', '{"fold": -2, "fold": -1}'])
+def test_a_question_that_is_spelled_otherwise_does_not_follow_from_the_run(spelling):
+    """Cohorts are remembered by digests: another spelling of a question was another question, in any cohort."""
+    log = drawn_evaluations(queries=60, dimension=6)
+    family, transcript = FAMILIES["linear"], Transcript()
+    transcript.begin("linear", family.settings().to_json(), 3, log.pool, ALL)
+    mine = Client("a", log, rederivation=Rederivation("a"))
+    asked = [SecondMomentRequest(), SecondMomentRequest.unpack(({}, spelling))]
+    for request in asked:
+        mine.answer("follow", transcript.question(["a"], [Question("second_moment", request)]).request)
+        if request is asked[0]:
+            mine.reply_to_mask("second_moment", request)
+            continue
+        with pytest.raises(Refused, match="does not follow from the run"):
+            mine.reply_to_mask("second_moment", request)

@@ -94,6 +94,18 @@ def test_a_replaced_key_is_not_confirmed_along(pins):
         pins.confirm(roster_fingerprint(other))
 
 
+def test_a_roster_with_a_replaced_key_and_a_new_member_is_confirmed_after_the_key_was_accepted(pins):
+    pins.admit(LINES)
+    other = {**LINES, "south": drawn()[1], "new": drawn()[1]}
+    with pytest.raises(Refused):
+        pins.admit(other)
+    with pytest.raises(BadInput, match="south: another key"):
+        pins.confirm(roster_fingerprint(other))
+    pins.accept("south")
+    pins.confirm(roster_fingerprint(other))
+    assert pins.admit(other) == other
+
+
 def test_what_is_no_key_and_more_names_than_there_can_be_are_refused(pins, monkeypatch):
     with pytest.raises(BadMessage):
         pins.admit({**LINES, "south": "ssh-rsa AAAA"})

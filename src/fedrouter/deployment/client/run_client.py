@@ -17,6 +17,7 @@ from fedrouter.deployment.state.process_lock import process_lock, stop_signal
 from fedrouter.engines.flower.client_loop import answer_questions
 from fedrouter.engines.flower.http import Disconnected
 from fedrouter.engines.flower.node_link import NodeLink, NotAdmitted
+from fedrouter.errors import BadInput
 from fedrouter.files import append_to, replace_file, set_aside
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -90,9 +91,11 @@ def _logged(directory: ClientDirectory, on_message: Callable[[str], None]) -> Ca
 
 
 def _log(directory: ClientDirectory, text: str) -> None:
-    set_aside(directory.log_file, MOST_LOG_BYTES)
-    with append_to(directory.log_file) as file:
-        file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+    # A full disk ends the log, not the client: what must not leave without being recorded is in the journal.
+    with suppress(OSError, BadInput):
+        set_aside(directory.log_file, MOST_LOG_BYTES)
+        with append_to(directory.log_file) as file:
+            file.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
 
 
 def _known_node(directory: ClientDirectory) -> int | None:

@@ -21,6 +21,9 @@ NAME, TIME, SIGNATURE = "x-fedrouter-client", "x-fedrouter-time", "x-fedrouter-s
 LIFETIME = 300.0
 """Seconds by which the clocks may differ; within them a request that was overheard could be repeated, over TLS."""
 
+MOST_DIGITS = 12
+"""Digits of a time: longer numbers are none, and not every one can be subtracted from one."""
+
 
 def sign(private_key: bytes, name: str, path: str, now: Callable[[], float] = time.time) -> dict[str, str]:
     """The headers with which the client ``name`` asks for a path."""
@@ -36,7 +39,9 @@ def signed_by(
 ) -> str | None:
     """The enrolled client that signed a request for this path, by ``keys``, their public keys by name; or None."""
     name, at = headers.get(NAME, ""), headers.get(TIME, "")
-    if name not in keys or not (at.isascii() and at.isdigit()) or abs(now() - int(at)) > LIFETIME:
+    if name not in keys or not (at.isascii() and at.isdigit() and len(at) <= MOST_DIGITS):
+        return None
+    if abs(now() - int(at)) > LIFETIME:
         return None
     key = load_ssh_public_key(keys[name].encode())
     assert isinstance(key, ec.EllipticCurvePublicKey)

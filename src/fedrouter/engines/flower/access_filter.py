@@ -2,13 +2,17 @@
 
 Flower serves all its interfaces on one port. The one that starts runs does not authenticate its caller. Clients need
 only nine requests, each of which is signed with an enrolled key. A body that is larger than any honest one, or of
-unstated size, is refused before it is read: Flower reads it whole.
+unstated size, is refused before it is read, and so is a large one that no enrolled key has signed: Flower reads it
+whole, and looks at the signature then.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import SimpleNamespace
 from typing import Any
 
 from fedrouter.engines.flower.http import MOST_BYTES
@@ -40,22 +44,34 @@ MOST_OTHERWISE = 2**20
 
 
 class AccessFilter:
-    """ASGI middleware that answers other machines with 404 unless a client needs the path."""
+    """ASGI middleware that answers other machines with 404 unless a client needs the path.
 
-    def __init__(self, app: App) -> None:
+    ``enrolled`` says whether an enrolled key has signed a request.
+    """
+
+    def __init__(self, app: App, enrolled: Callable[[Scope], bool] | None = None) -> None:
         self._app = app
+        self._enrolled = enrolled or signed_by_node
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif self._is_for_clients(scope):
-            await (self._app(scope, receive, send) if body_fits(scope) else _refuse(send, 413))
+            refusal = await self._refusal(scope)
+            await (_refuse(send, refusal) if refusal else self._app(scope, receive, send))
         elif from_own_machine(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await _refuse(send, 404)
         else:
             await send({"type": "websocket.close"})
+
+    async def _refusal(self, scope: Scope) -> int:
+        """The status with which a client's request is refused before its body is read; 0 if it is not."""
+        size = body_size(scope)
+        if size is None or size > (MOST_UPLOADED if scope["path"] == UPLOAD else MOST_OTHERWISE):
+            return 413
+        return 0 if size <= MOST_OTHERWISE or await asyncio.to_thread(self._enrolled, scope) else 401
 
     @staticmethod
     def _is_for_clients(scope: Scope) -> bool:
@@ -68,11 +84,30 @@ async def _refuse(send: Send, status: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def body_fits(scope: Scope) -> bool:
-    """Whether a request says how large its body is, and may be that large; a server reads no more than it says."""
+def body_size(scope: Scope) -> int | None:
+    """How large a request says that its body is; None if it does not say so, once, in a form that servers agree on."""
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    most = MOST_UPLOADED if scope["path"] == UPLOAD else MOST_OTHERWISE
-    return len(lengths) == 1 and lengths[0].isdigit() and int(lengths[0]) <= most
+    # Of a request with both headers, some servers read pieces until the end, however many.
+    pieces = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    return int(lengths[0]) if len(lengths) == 1 and lengths[0].isdigit() and not pieces else None
+
+
+def signed_by_node(scope: Scope) -> bool:
+    """Whether an enrolled key has signed a request, by the check that Flower makes after it has read the body."""
+    from fastapi import HTTPException, Request
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+    from flwr.superlink.dependencies.linkstate import get_linkstate
+    from flwr.superlink.routers.fleet.node_auth import authenticate_node
+
+    request = Request({**scope, "state": {}})
+    try:
+        key = b64decode(request.headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER, ""), validate=True)
+        node = get_linkstate(request).get_node_id_by_public_key(key)
+        request.state.protobuf_request = SimpleNamespace(node_id=node)
+        authenticate_node(request)
+    except (ValueError, HTTPException):
+        return False
+    return node is not None
 
 
 def from_own_machine(scope: Scope) -> bool:

@@ -94,6 +94,8 @@ class PinnedKeys:
     def confirm(self, fingerprint: str) -> None:
         """Confirm all keys of the roster with this fingerprint, which must be the one stated last."""
         known, stated = self._read()
+        # Of a roster that was refused, nobody is pinned who was new on it.
+        known = {name: PinnedKey(line, time.time()) for name, line in stated.items()} | known
         found = roster_fingerprint(stated)
         if _bare(fingerprint) != _bare(found):
             raise BadInput(f"--confirm {fingerprint}: the roster that the coordinator stated here has {found}")

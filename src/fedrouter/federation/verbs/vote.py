@@ -24,7 +24,8 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.gain import MOST_DOLLARS, MOST_WEIGHT, TRADEOFFS, Gain, gain
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY, whole_number
-from fedrouter.federation.privacy.disclosure import row_keys
+from fedrouter.federation.privacy.disclosure import Keys, row_keys
+from fedrouter.federation.privacy.earlier_votes import EarlierVotes
 from fedrouter.federation.robust.caps import scale_counted
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
@@ -155,21 +156,30 @@ def _paired(sums: ExactSums) -> ExactSums:
 def _heard(client: ClientView, rows: Evaluations, found: Gain | None, beside: Floats | None = None) -> Gain | None:
     """The gain at those values of λ at which no query has too much say, as if nothing changed at the others.
 
-    Queries are not left out: two votes that leave out different ones would differ by those. The rule holds under masks,
-    too: a small client loses nothing by saying nothing, unlike in learning. ``beside`` ``(E, k)`` are the weights in
-    what is said along with it. None if nothing is left to say.
+    Nor may it have too much in any combination with an earlier vote: the coordinator delivers the router in service, so
+    it could let two votes differ by one query. Queries are not left out: two votes that leave out different ones would
+    differ by those. The rule holds under masks, too: a small client loses nothing by saying nothing, unlike in
+    learning. ``beside`` ``(E, k)`` are the weights in what is said along with it. None if nothing is left to say.
     """
-    keys, one = row_keys(rows), np.zeros(len(rows), np.int64)
+    votes = EarlierVotes(client.memory, rows)
     kept = np.ones(0 if found is None else found.say.shape[1], np.bool_)
     while found is not None and kept.any():
         say = np.where(kept, found.say, 0.0)
         columns = say if beside is None else np.hstack([say, beside])
-        if len(client.rows.heard(keys, columns, one, under_masks=0.0)) == len(rows):
+        if all(_evenly(client, keys, both) for keys, both in votes.with_each(columns)):
+            if client.rows.control:
+                votes.remember(columns)
             return found.where(kept)
         few = np.where(kept, (say != 0).sum(axis=0), len(rows) + 1)
         kept[few.argmin()] = False
-    client.rows.heard(keys[:0], np.zeros((0, 1)), one[:0], under_masks=0.0)
+    _evenly(client, row_keys(rows)[:0], np.zeros((0, 1)))
     return None
+
+
+def _evenly(client: ClientView, keys: Keys, columns: Floats) -> bool:
+    """Whether no query has too much say in the columns."""
+    heard = client.rows.heard(keys, columns, np.zeros(len(keys), np.int64), under_masks=0.0)
+    return len(heard) == len(keys)
 
 
 def _ballot(request: VoteRequest, found: Gain, tolerance: float) -> Ballot:
@@ -273,7 +283,8 @@ VERB = Verb(
     disclosure=MinimumSizes(
         ("cell", "say"),
         "the sums have enough different queries, and so has their difference from those of any vote before; at no "
-        "value of λ has a query more than 1/5 of the say in any combination of them, also under masks",
+        "value of λ has a query more than 1/5 of the say in any combination of them and of one vote before, also under "
+        "masks",
         eased_by_masks=False,
     ),
     differential_privacy=NoNoiseNeeded(
