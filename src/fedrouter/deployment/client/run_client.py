@@ -31,7 +31,7 @@ GRACE = 15.0
 
 def run_client(directory: ClientDirectory, on_connect: Callable[[], None], on_message: Callable[[str], None]) -> None:
     """Answer the coordinator until Ctrl-C or SIGTERM; ``on_message`` receives one line for each thing of note."""
-    on_message = _logged(directory, on_message)
+    on_message = logged(directory, on_message)
     with process_lock(directory.pid_file), stop_signal() as stopping, _interrupted_late(stopping):
         pause, reported = FIRST_PAUSE, ""
         with ClientCache(directory.path) as clients:
@@ -80,7 +80,7 @@ def _run_once(
     return "stopped"
 
 
-def _logged(directory: ClientDirectory, on_message: Callable[[str], None]) -> Callable[[str], None]:
+def logged(directory: ClientDirectory, on_message: Callable[[str], None]) -> Callable[[str], None]:
     """A callback that also writes to the client's log."""
 
     def both(text: str) -> None:
