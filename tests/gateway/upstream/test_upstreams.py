@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.running import NAMES, QUICK, SQL, config_for, events
+from gateway.running import NAMES, QUICK, SQL, config_for, events, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +178,20 @@ def _eventually(look, seconds=5.0):
     while (found := look()) is None and time.monotonic() < end:
         time.sleep(0.02)
     return found
+
+
+def test_a_plain_request_whose_client_hung_up_is_cancelled_at_once(start, bundle, upstream, tmp_path):
+    import httpx2 as httpx
+
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "hang"}, timing=QUICK.replace(answer=50, deadline=50))
+    gateway = start(config)
+    with pytest.raises(httpx.TimeoutException):
+        gateway.http.post(
+            "/v1/chat/completions",
+            json={"model": "atlas-max", "max_tokens": 100, "messages": [{"role": "user", "content": SQL}]},
+            timeout=1,
+        )
+    assert eventually(lambda: list(gateway.store.rows()))
+    (record,) = gateway.store.rows()
+    assert (record.status, record.estimated) == ("client_gone", True)
+    assert record.cost > 0

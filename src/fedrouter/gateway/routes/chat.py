@@ -78,14 +78,24 @@ class _Exchange:
     async def run(self, spliced: SplicedBody) -> None:
         context, upstreams = self._context, self._gateway.upstreams
         called = time.perf_counter()
-        try:
-            found = await upstreams.complete(
+        calling = asyncio.ensure_future(
+            upstreams.complete(
                 context.decision.order,
                 lambda model: spliced.to(model.target, context.streamed and model.params.stream_usage),
                 context.streamed,
                 context,
                 self._disconnected.done,
             )
+        )
+        try:
+            await asyncio.wait({calling, self._disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            if not calling.done():  # nobody waits for the answer any more; what it may cost so far is charged
+                calling.cancel()
+                context.lose()
+                context.upstream_seconds = time.perf_counter() - called
+                await self._commit("client_gone", None, None, 1)
+                return
+            found = calling.result()
         except UpstreamsFailed as failure:
             context.upstream_seconds = time.perf_counter() - called
             status = "client_gone" if self._disconnected.done() else failure.kind
@@ -93,6 +103,8 @@ class _Exchange:
             await self._commit(status, None, None, failure.attempts)
             await send_error(self._send, _failed(failure), context.headers(None))
             return
+        finally:
+            calling.cancel()
         context.upstream_seconds = time.perf_counter() - called
         if found.response is None:
             await self._complete(found)
