@@ -88,7 +88,8 @@ class _Exchange:
             )
         )
         try:
-            await asyncio.wait({calling, self._disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {calling, self._disconnected}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not calling.done():  # nobody waits for the answer any more; what it may cost so far is charged
                 calling.cancel()
                 context.lose()
