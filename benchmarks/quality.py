@@ -59,16 +59,20 @@ ALONE = ("auto", "kmeans")
 BASELINES = ("mix", "best_single", "query_blind", "oracle")
 
 
+REFERENCES = "references"
+"""In place of a family: the paper's families and the baselines."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """One data set and seed, the families to measure there, and whether to learn local and centralized routers too."""
+    """One data set and seed, and the family to measure there, perhaps as local and centralized router too."""
 
     data: str
     seed: int
-    families: tuple[str, ...]
+    family: str
     federated_only: bool
-    encoder: str | None = None
-    privacies: tuple[str, ...] = PRIVACIES
+    encoder: str | None
+    privacies: tuple[str, ...]
 
 
 def measured(job: Job) -> dict[str, Any]:
@@ -110,22 +114,22 @@ def measure(job: Job) -> dict[str, dict[str, Any]]:
         return sweep(router.estimate(test.embeddings), truth).measures
 
     found: dict[str, Measures] = {}
-    for family in job.families:
-        for privacy in job.privacies:
-            try:
-                found[f"{family}, {privacy}"] = federated(family, OURS[family], privacy)
-            except NothingToLearn:
-                print(f"{job.data}, seed {job.seed}: {family} cannot be learned under {privacy}", file=sys.stderr)
-    if job.encoder is None:
-        found |= {f"paper {family}, open": federated(family, settings) for family, settings in PAPER.items()}
-    references = baselines(ModelMeans.of(train), truth)
-    found |= {name: references[name].measures for name in BASELINES}
-    if not job.federated_only:
-        run = compare(clients, {name: OURS[name] for name in job.families if name in ALONE}, job.seed)
+    if job.family == REFERENCES:
+        if job.encoder is None:
+            found |= {f"paper {family}, open": federated(family, settings) for family, settings in PAPER.items()}
+        references = baselines(ModelMeans.of(train), truth)
+        found |= {name: references[name].measures for name in BASELINES}
+        return {row: measures.to_json() for row, measures in found.items()}
+    for privacy in job.privacies:
+        try:
+            found[f"{job.family}, {privacy}"] = federated(job.family, OURS[job.family], privacy)
+        except NothingToLearn:
+            print(f"{job.data}, seed {job.seed}: {job.family} cannot be learned under {privacy}", file=sys.stderr)
+    if job.family in ALONE and not job.federated_only:
+        run = compare(clients, {job.family: OURS[job.family]}, job.seed)
         for way in ("local", "centralized"):
-            for family, curves in run.curves[way].items():
-                found[f"{family}, {way}"] = curves.measures()["global"]
-    print(f"{job.data}, seed {job.seed} done", file=sys.stderr, flush=True)
+            found[f"{job.family}, {way}"] = run.curves[way][job.family].measures()["global"]
+    print(f"{job.data}, seed {job.seed}, {job.family} done", file=sys.stderr, flush=True)
     return {row: measures.to_json() for row, measures in found.items()}
 
 
@@ -143,18 +147,20 @@ def main() -> None:
     if options.encoder is None and (options.set or options.first_seed or options.privacy):
         parser.error("--set, --first-seed and --privacy go with --encoder: the pages need everything")
     sets, seeds = tuple(options.set or SETS), range(options.first_seed, options.first_seed + options.seeds)
-    # Large sets first, so that the two processes end together.
     jobs = [
         Job(
-            *(name, seed, tuple(options.family or OURS), options.federated_only or options.encoder is not None),
+            *(name, seed, family, options.federated_only or options.encoder is not None),
             *(options.encoder, tuple(options.privacy or PRIVACIES)),
         )
-        for name in sorted(sets, reverse=True)
+        for family in (*(options.family or OURS), REFERENCES)
         for seed in seeds
+        for name in sets
     ]
     with ProcessPoolExecutor(options.processes) as workers:
-        results = dict(zip(((job.data, job.seed) for job in jobs), workers.map(measured, jobs), strict=True))
-    found = {name: [results[name, seed]["found"] for seed in seeds] for name in sets}
+        results = dict(zip(jobs, workers.map(measured, jobs), strict=True))
+    found: dict[str, list[dict[str, Any]]] = {name: [{} for _ in seeds] for name in sets}
+    for job, result in results.items():
+        found[job.data][job.seed - options.first_seed] |= result["found"]
     document = {
         "command": " ".join(["python benchmarks/quality.py", *sys.argv[1:]]),
         "rounds": ROUNDS,
