@@ -46,8 +46,6 @@ def same_over_the_wire(job, federation, mirror):
     steps = [line for line in lines if line["event"] == "step"]
     assert [line["step"] for line in steps] == list(range(1, steps[0]["steps"] + 1))
     assert not any(line["missing"] for line in steps)
-    if job is MLP:
-        assert all("held-out error" in line["metrics"] for line in steps)
     # What the clients sent one by one is gone once the router is made.
     assert not (federation.coordinator.runs / f"plain-{job.family}" / CHECKPOINT).exists()
 
@@ -194,10 +192,14 @@ def test_no_prompt_and_no_embedding_is_found_in_anything_left_behind(federation)
 
 
 class Needles:
-    """Every sixteen bytes of some embeddings, at three precisions, to look for wherever they may begin."""
+    """Every sixteen bytes of some embeddings, at three precisions, to look for wherever they may begin.
+
+    Of their first 256 numbers, which come from words: the others, from the shape of a text, are mostly zero.
+    """
 
     def __init__(self, embeddings):
-        pieces = np.concatenate([embeddings.astype(kind).view("<u8").reshape(-1, 2) for kind in ("<f2", "<f4", "<f8")])
+        words = embeddings[:, :256]
+        pieces = np.concatenate([words.astype(kind).view("<u8").reshape(-1, 2) for kind in ("<f2", "<f4", "<f8")])
         self.whole = {piece.tobytes() for piece in pieces}
         self.starts = np.unique(pieces[:, 0])
 
