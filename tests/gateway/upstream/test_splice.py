@@ -47,3 +47,9 @@ def test_every_other_byte_stays():
     assert SplicedBody(b'{"model":"x","fedrouter":{}}').to("m") == b'{"model":"m"}'
     assert SplicedBody(b'{"fedrouter":{},"fedrouter":1,"model":"x"}').to("m") == b'{"model":"m"}'
     assert SplicedBody(b'{"model":"x", "fedrouter":{},"fedrouter":1}').to("m") == b'{"model":"m"}'
+
+
+def test_options_nested_deeper_than_can_be_written_again_stay_as_they_are():
+    deep = b'{"a":' * 1000 + b"1" + b"}" * 1000
+    body = b'{"model":"auto","stream":true,"stream_options":' + deep + b"}"
+    assert SplicedBody(body).to("auto", with_usage=True) == body

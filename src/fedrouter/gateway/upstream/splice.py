@@ -95,4 +95,7 @@ def _asking(options: bytes) -> bytes:
     found = orjson.loads(options)
     if found is None:
         return _ASKING
-    return orjson.dumps(found | {"include_usage": True}) if isinstance(found, dict) else options
+    try:
+        return orjson.dumps(found | {"include_usage": True}) if isinstance(found, dict) else options
+    except orjson.JSONEncodeError:  # nested deeper than can be written again
+        return options
