@@ -60,9 +60,9 @@ def main() -> None:
     lines = [
         "# Unseen data",
         "",
-        f"Federated `aiq`, means over {SEEDS} seeds, on data that was not used for any design choice; in "
-        "parentheses the mean and 95% interval of `auto` minus that router, paired over seeds. The simulated world "
-        "has fictional models.",
+        f"Federated `aiq`, means over {SEEDS} seeds, without protection, on data that was not used for any design "
+        "choice; in parentheses the mean and 95% interval of `auto` minus that router, paired over seeds. The "
+        "simulated world has fictional models.",
         "",
         "    .venv/bin/python benchmarks/unseen.py",
         "",
