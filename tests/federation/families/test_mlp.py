@@ -9,6 +9,7 @@ from conftest import drawn_evaluations
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.simulated import simulated_federation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
@@ -394,3 +395,16 @@ def test_settings_of_older_bundles_are_read_by_their_present_names():
     older = {"rounds": 7, "even_heads": False, "smoothing": 0.25, "held_out": 0.0}
     expected = MLPSettings(rounds=7, zero_init_heads=False, ema_decay=0.25, validation_fraction=0.0)
     assert MLPSettings.from_json(older) == expected
+
+
+@pytest.mark.parametrize(("privacy", "validated"), [("default", True), ("plain", False), ("open", True)])
+def test_small_clients_validate_every_round_but_in_the_clear_where_one_query_would_show(world, privacy, validated):
+    """With 60 queries each, too few are kept for validation to hide one of them in a client's own sum."""
+    rows, draw, logs = world.evaluations, np.random.default_rng(1), {}
+    for index, name in enumerate(("alpha", "beta", "gamma")):
+        own = draw.permutation(np.arange(index, rows.queries, 3))[:60]
+        logs[name] = rows.take(np.flatnonzero(np.isin(rows.query, own) & (rows.model < 4)))
+    seen = []
+    settings = MLPSettings(rounds=3, hidden=(16,))
+    learn(simulated_federation(logs, privacy), rows.pool, settings, 0, lambda progress: seen.append(progress.metrics))
+    assert [("held-out error" in metrics) for metrics in seen] == [validated] * 3
