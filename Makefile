@@ -71,7 +71,7 @@ bench-poison: $(READY) ## one poisoned client of ten, with and without robust ag
 bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others
 	$(BIN)/python benchmarks/vote.py
 
-bench-privacy: $(READY) ## attacks with and without minimum group sizes; what privacy costs
+bench-privacy: $(READY) ## attacks with and without each protection; what noise and masks cost
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/privacy_price.py
 	$(BIN)/python benchmarks/secure.py

@@ -1,33 +1,25 @@
-"""What an attacker learns from a client's messages, with and without minimum group sizes, and what those cost.
+"""What an attacker learns from a client's messages, with and without each protection.
 
 Writes docs/results/privacy.md. Run with `.venv/bin/python benchmarks/privacy.py`. The attacks are those of
-``fedrouter.testing``, on real embeddings.
+``fedrouter.testing``, on real embeddings. Rates on earlier code, with the commit, are in ``privacy_before.json``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
-from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
-from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.verb import SecureSum
-from fedrouter.frontier import sweep
+from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.testing.attacks import (
     MEMBERSHIP,
     SIZES,
@@ -44,10 +36,10 @@ from fedrouter.testing.forged import FORGED
 from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks
 
 PROJECT = Path(__file__).parents[1]
+BEFORE = json.loads((PROJECT / "benchmarks" / "privacy_before.json").read_text())["rates"]
+"""Rates of the same attacks on earlier code."""
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-SETS = ("mmlu_pro", "routerbench_subset")
-SEEDS = 2
-FLOORS, LOOSE = PrivacyPolicy(), PrivacyPolicy(MinimumGroupSizes(say=1.0))
+FLOORS = PrivacyPolicy()
 NOISE = DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)
 NOISY = PrivacyPolicy(differential_privacy=NOISE)
 SMALL = {
@@ -59,16 +51,6 @@ WATCHED = (100, 1000)
 """Queries of the client whose members are looked for."""
 STRANGERS = 600
 TIMES = (1.1, 2, 3, 5, 7)
-
-
-class Hidden(LocalFederation):
-    """Sums as secure aggregation gets them, without its masks: the totals are the same, and take less time."""
-
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        if not isinstance(verb_named(verb).secure_sum, SecureSum):
-            return super().ask(verb, payload, to)
-        names = sorted(self.clients() if to is None else to)
-        return {name: self._clients[name].answer(verb, payload, hidden=True) for name in names}  # type: ignore[misc]
 
 
 def company(log: Evaluations, rows: int) -> tuple[dict[str, Evaluations], Evaluations]:
@@ -144,40 +126,10 @@ def hostile() -> list[str]:
         rates.append(max((attack(UnderMasks(shown=shown)) for shown in runs), key=lambda rate: rate[1]))
         # Attacks that minimum group sizes stop need no noise: the accountant of such a small client would refuse.
         rates.append((0, 0) if name in STOPPED else attack(NOISY))
-        cells = [f"{won} of {tries}" if tries else "" for tries, won in rates]
+        opened, plain, masked, noisy = (f"{won} of {tries}" if tries else "" for tries, won in rates)
+        before = BEFORE.get(name, {})
+        cells = (opened, before.get("plain", ""), plain, before.get("default", ""), masked, noisy)
         lines.append(f"| {name} | {' | '.join(cells)} |")
-        say(lines[-1])
-    return lines
-
-
-def area(
-    family: str, clients: list[ClientData], test: Evaluations, seed: int, privacy: PrivacyPolicy, kind: Any
-) -> float:
-    federation = kind(Client(client.name, client.train, privacy) for client in clients)
-    router = FAMILIES[family].learn(federation, test.pool, FAMILIES[family].settings(), seed)
-    estimates = router.estimate(test.embeddings)
-    return sweep(estimates, test.grid()).measures.aiq if estimates.usable.any() else np.nan
-
-
-def price(name: str) -> list[str]:
-    ways = ((OPEN, LocalFederation), (FLOORS, LocalFederation), (FLOORS, Hidden), (LOOSE, LocalFederation))
-    log = read(DATA / f"{name}.parquet").evaluations
-    lines = []
-    for family in ("kmeans", "mlp", "linear", "kernel", "auto"):
-        found = np.full((len(ways), SEEDS), np.nan)
-        for seed in range(SEEDS):
-            clients = partition(log, seed=seed)
-            test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
-            for place, (privacy, kind) in enumerate(ways):
-                if family in ("kmeans", "mlp") and place > 1:
-                    continue  # no products of features: neither say nor hiding changes anything
-                found[place, seed] = area(family, clients, test, seed, privacy, kind)
-        means = found.mean(axis=1)
-        cells = [f"{means[0]:.4f}"]
-        for place, mean in enumerate(means[1:], start=1):
-            same = family in ("kmeans", "mlp") and place > 1
-            cells.append("the same" if same else "nothing left" if np.isnan(mean) else f"{mean - means[0]:+.4f}")
-        lines.append(f"| {name} | {family} | {' | '.join(cells)} |")
         say(lines[-1])
     return lines
 
@@ -188,13 +140,13 @@ def say(text: str) -> None:
 
 def main() -> None:
     log = read(DATA / "mmlu_pro.parquet").evaluations
-    page = f"""# What a client's messages reveal, and what minimum group sizes cost
+    page = f"""# What a client's messages reveal
 
     .venv/bin/python benchmarks/privacy.py
 
 The attacks are those of `fedrouter.testing`; [security.md](../security.md) explains them. Minimum group sizes are the
-defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two sums, 5 for each feature behind
-products of features.
+defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two sums, and no query with more than
+a fifth of the say in a sum of products.
 
 ## Is anything that is sent an embedding?
 
@@ -219,7 +171,7 @@ aggregation the coordinator sees totals over all ten clients, and centroids in t
 {chr(10).join(members(log))}
 
 For products of features this depends on the number of queries per feature. Area, by features and queries per feature,
-for random queries of mmlu_pro; minimum group sizes withhold what has fewer than 5.
+for random queries of mmlu_pro.
 
 | features | {" | ".join(f"{times:g}" for times in TIMES)} |
 |---|{"---|" * len(TIMES)}
@@ -231,21 +183,20 @@ Each attack aims at one row's accuracy and cost, or one embedding, exactly. *Pla
 the say. *Default*: under secure sums, with every other client in league with the coordinator, so that the total gives
 the client's own sums away and only its checks of the question are left; the best rate over no run shown, and an honest
 K-Means or linear run shown before. Noise is what differential privacy adds with a multiplier of
-{NOISE.multiplier:g}, less than the default. The last {len(FORGED)} forge what they show of the run.
+{NOISE.multiplier:g}, less than the default; attacks that minimum group sizes stop were not tried with it. The last
+{len(FORGED)} attacks forge what they show of the run (`fedrouter.testing.forged`). *Before*: rates kept in
+`benchmarks/privacy_before.json`, on code without checks of the question (96a36d1), and for forged runs on code without
+pinned keys and without a limit on the say in scores under masks (c69bd75^); empty where it was not measured.
 
-| attack | open | plain | default | noise |
-|---|---|---|---|---|
+| attack | open | plain, before | plain | default, before | default | noise |
+|---|---|---|---|---|---|---|
 {chr(10).join(hostile())}
 
-## The cost of minimum group sizes
+Besides these, the same question for a client's Gram matrix to two cohorts that differ in that client: without
+`cohort_gap` the difference is its matrix; with it, the other clients refuse
+(`tests/federation/privacy/test_cohorts.py`).
 
-Federated `aiq`, 10 clients, means of {SEEDS} seeds, and the change with minimum group sizes. Products of
-features (linear, kernel, and auto, which blends them) are withheld if there are fewer than five queries per feature;
-hidden by secure aggregation, or with `say=1`, they are sent.
-
-| data | family | open | minimum sizes | minimum sizes, secure aggregation | minimum sizes, say=1 |
-|---|---|---|---|---|---|
-{chr(10).join(line for name in SETS for line in price(name))}
+What protection costs in accuracy is in [quality.md](quality.md), what noise costs in [epsilon.md](epsilon.md).
 """
     target = PROJECT / "docs" / "results" / "privacy.md"
     comment = target.read_text().partition(COMMENT)[2] if target.exists() else ""

@@ -1,7 +1,9 @@
 """`fedrouter federation` as a user types it, as far as no process has to stay; the rest is in tests/deployment."""
 
 import json
+import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,16 @@ from typer.testing import CliRunner
 
 from cli.command import run
 from fedrouter.cli.federation.manage import app
+from fedrouter.cli.federation.work import protection
+from fedrouter.deployment.client.local_client import privacy_of
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.state.directories import open_client
 from fedrouter.deployment.state.process_lock import process_lock
 from fedrouter.errors import FedrouterError
+from fedrouter.federation.dp.accountant import PrivacyAccountant
+from fedrouter.federation.privacy.memory import ShortMemory
 
 
 @pytest.fixture
@@ -96,6 +103,29 @@ def test_a_run_without_a_coordinator_says_how_to_start_one(directories):
     made, _ = directories
     assert "fedrouter federation coordinator" in refused("run", made["home"], "--router", "kmeans")
     assert answered("status", made["home"])["runs"] == []  # a refused start changes nothing
+
+
+def test_too_few_clients_for_secure_sums_are_refused_before_the_run_starts(directories):
+    made, _ = directories
+    assert "secure sums need at least 3 clients" in refused("run", made["home"], "--clients", "north,south")
+    assert "fedrouter federation coordinator" in refused("run", made["home"], "--clients", "north,south", "--plain")
+
+
+def test_a_client_says_what_protects_it_and_how_many_answers_are_left(directories, tmp_path):
+    directory = open_client(Path(directories[1]["home"]))
+    config = directory.config()
+    assert protection(directory, config) == (
+        "Protection: at least 5 queries behind anything sent; --epsilon adds noise"
+    )
+    noisy = replace(config, privacy={"noise": {"epsilon": 1.0, "multiplier": 8.0}, "secure_only": True})
+    found = re.fullmatch(
+        r"Protection: noise multiplier 8, under secure sums only; epsilon 0\.00 of 1 is spent, (\d+) answers are left",
+        protection(directory, noisy),
+    )
+    assert (
+        int(found[1])
+        == PrivacyAccountant("north", privacy_of(noisy).differential_privacy, ShortMemory()).answers_left()
+    )
 
 
 def test_scheduled_runs_go_on_after_one_that_fails(directories, monkeypatch):

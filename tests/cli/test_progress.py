@@ -33,4 +33,16 @@ def test_without_an_earlier_run_it_is_estimated_from_the_steps(capsys):
     lines = shown([exchange(1, "cluster"), step(1, 4), exchange(2, "statistics")], None, capsys)
     assert lines[0] == "exchange 1   cluster: 3 of 4 answered in 0.9 s"
     assert lines[1] == "cluster 1/4   a answered"
-    assert lines[2].endswith("about 31 s left")
+    assert lines[2].endswith("about 51 s left")
+
+
+def test_the_estimate_runs_out_between_steps_and_ends_with_the_usual_exchanges(capsys):
+    lines = shown([step(1, 3), exchange(1, "x"), exchange(2, "y"), exchange(3, "z")], None, capsys)
+    assert [line.partition(", about ")[2] for line in lines[1:]] == ["11 s left", "", ""]
+    late = shown([exchange(1, "x"), exchange(2, "y"), exchange(3, "z")], 2, capsys)
+    assert [line.partition(", about ")[2] for line in late] == ["11 s left", "", ""]
+
+
+def test_waiting_for_clients_is_said_at_once(capsys):
+    [line] = shown([{"event": "waiting", "clients": ["beta", "gamma"], "seconds": 30}], None, capsys)
+    assert line == "Waiting up to 30 s for beta, gamma to connect"

@@ -62,7 +62,8 @@ class Verdict:
             f"{self.interval[0]:+.3f} to {self.interval[1]:+.3f}, {self.queries:,} queries"
         )
         if not self.worthwhile:
-            return f"do not route: use {self.best}; a coin toss between single models is not beaten ({evidence})"
+            toss = "a coin toss between single models is not shown to be beaten"
+            return f"do not route: use {self.best}; {toss} ({evidence})"
         return f"{self._offer}; a coin toss between single models needs {self._toss} ({evidence})"
 
     @property

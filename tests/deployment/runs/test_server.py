@@ -10,6 +10,20 @@ from fedrouter.deployment.state.directories import create_coordinator
 from fedrouter.errors import BadInput
 from fedrouter.federation.middleware.quorum import QuorumLost
 
+
+class Log:
+    """What is written to a run's progress."""
+
+    def __init__(self):
+        self.dropouts, self.events = [], []
+
+    def dropped(self, *report):
+        self.dropouts.append(report)
+
+    def write(self, event, **fields):
+        self.events.append((event, fields))
+
+
 MEMBERS = {"beta": 2, "alpha": 1, "gamma": 3}
 
 
@@ -24,22 +38,23 @@ class Connection:
 
 
 def test_all_take_part_once_all_are_connected():
-    reported = []
-    found = gather(MEMBERS, Job(gather=60), Connection([1], [1, 2, 3, 99]), lambda *report: reported.append(report))
+    log = Log()
+    found = gather(MEMBERS, Job(gather=60), Connection([1], [1], [1, 2, 3, 99]), log)
     assert found == ("alpha", "beta", "gamma")
-    assert reported == []
+    assert log.dropouts == []
+    assert log.events == [("waiting", {"clients": ["beta", "gamma"], "seconds": 60})]
 
 
 def test_who_does_not_come_in_time_is_named_and_left_out():
-    reported = []
-    found = gather(MEMBERS, Job(gather=0), Connection([3, 1]), lambda *report: reported.append(report))
+    log = Log()
+    found = gather(MEMBERS, Job(gather=0), Connection([3, 1]), log)
     assert found == ("alpha", "gamma")
-    assert reported == [("beta", "hello", "not connected")]
+    assert log.dropouts == [("beta", "hello", "not connected")]
 
 
 def test_the_quorum_counts_those_that_are_enrolled_not_those_that_happen_to_be_connected():
     with pytest.raises(QuorumLost, match="1 of 3 enrolled clients are connected, the quorum is 2"):
-        gather(MEMBERS, Job(gather=0, quorum=2), Connection([3]), lambda *report: None)
+        gather(MEMBERS, Job(gather=0, quorum=2), Connection([3]), Log())
 
 
 def test_only_those_a_job_names_are_invited_and_they_must_be_enrolled(tmp_path):

@@ -24,7 +24,7 @@ class ShownProgress:
     now: Callable[[], float] = time.monotonic
     steps: list[Mapping[str, Any]] = field(default_factory=list)
     _began: float = field(init=False)
-    _left: float | None = None
+    _end: float | None = None
 
     def __post_init__(self) -> None:
         self._began = self.now()
@@ -34,6 +34,9 @@ class ShownProgress:
         if line["event"] == "start":
             models = f"{len(line['models'])} models, {plain(line['encoder'])}"
             self.voice.say(f"Taking part: {', '.join(line['clients'])}; {models}")
+        elif line["event"] == "waiting":
+            names = listed([plain(name) for name in line["clients"]])
+            self.voice.say(f"Waiting up to {duration(line['seconds'] - 1)} for {names} to connect")
         elif line["event"] == "centroids kept":
             owners = listed([plain(name) for name in line["clients"]])
             self.voice.say(f"Centres of an earlier run are kept, found with {owners}; --new-centres finds new ones")
@@ -54,10 +57,10 @@ class ShownProgress:
             self._step(line)
 
     def _exchange(self, line: Mapping[str, Any]) -> None:
-        number = line["number"]
+        number, now = line["number"], self.now()
         if self.usual is not None and number < self.usual:
-            self._left = (self.now() - self._began) / number * (self.usual - number)
-        rest = f", about {duration(self._left)} left" if self._left else ""
+            self._end = now + (now - self._began) / number * (self.usual - number)
+        rest = f", about {duration(self._end - now)} left" if self._end is not None and self._end > now else ""
         of = f" of about {self.usual}" if self.usual is not None and number <= self.usual else ""
         answered = f"{line['answered']} of {line['asked']} answered in {line['seconds']:.1f} s"
         self.voice.say(f"exchange {number}{of}   {plain(', '.join(line['verbs']))}: {answered}{rest}")
@@ -65,7 +68,8 @@ class ShownProgress:
     def _step(self, line: Mapping[str, Any]) -> None:
         self.steps.append({name: line[name] for name in ("stage", "step", "steps", "answered", "missing", "metrics")})
         if self.usual is None:
-            self._left = (self.now() - self._began) * (line["steps"] - line["step"]) / line["step"]
+            now = self.now()
+            self._end = now + (now - self._began) * (line["steps"] - line["step"]) / line["step"]
         measured = "".join(f"   {name} {value:.4f}" for name, value in line["metrics"].items())
         answered = f"   {listed(line['answered'])} answered" if line["answered"] else ""
         self.voice.say(f"{plain(line['stage'])} {line['step']}/{line['steps']}{answered}{measured}")

@@ -95,6 +95,7 @@ def run(
     job = _job(router, rounds, seed, _names(models), _names(clients), change, bundle, quorum, timeout)
     # Who leaves is asked for its own sums: the difference of the two routers shows them anyway.
     secure = None if plain_sums or leave else SECURE_THRESHOLD
+    _require_crowd(job, secure)
     job = replace(job, gather=wait, robust=_robust() if robust else None, secure=secure, new_centres=new_centres)
     if every is None:
         voice.result(_perform(voice, directory, job, name, out))
@@ -218,6 +219,17 @@ def _job(
         quorum=quorum,
         timeout=timeout,
     )
+
+
+def _require_crowd(job: Job, secure: float | None) -> None:
+    """Refuse at once what a run would refuse after its handshake: secure sums of fewer clients than a sum hides."""
+    from fedrouter.federation.secagg.client import LEAST_CLIENTS
+
+    if secure is not None and 0 < len(job.clients) < LEAST_CLIENTS:
+        raise BadInput(
+            f"{', '.join(job.clients)}: secure sums need at least {LEAST_CLIENTS} clients; with --plain the "
+            "coordinator sees each client's own sums"
+        )
 
 
 def _robust() -> Mapping[str, Any]:

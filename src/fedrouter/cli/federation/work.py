@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig, FederationConfig
+    from fedrouter.deployment.state.directories import ClientDirectory
 
 
 def coordinator(
@@ -123,6 +124,7 @@ def client(
         config = replace(config, peers=read_peers(peers))
     if answers is not None:
         config = replace(config, privacy=_lasting(config, answers))
+    voice.say(f"Reading the evaluations of {config.name}")
     summary = _check(config)
     # Everything that a run will need is opened now, so that a start that is refused has changed nothing.
     require_free(directory.pid_file)
@@ -132,6 +134,7 @@ def client(
     directory.write_config(config)
     models = len(summary["models"])
     voice.say(f"{config.name}: {summary['evaluations']:,} evaluations of {models} models, {summary['encoder']}")
+    voice.say(protection(directory, config))
 
     def on_connect() -> None:
         voice.say(f"[bold]Connected[/] to {config.coordinator}   (Ctrl+C stops it)")
@@ -194,6 +197,27 @@ def _lasting(config: ClientConfig, answers: int) -> Mapping[str, Any]:
         raise BadInput("--answers goes with --epsilon")
     multiplier = multiplier_for(noise.epsilon, noise.delta, answers, noise.mechanism)
     return {**config.privacy, "noise": {**config.privacy["noise"], "multiplier": multiplier}}
+
+
+def protection(directory: ClientDirectory, config: ClientConfig) -> str:
+    """What protects this client, in one line: minimum group sizes, or noise and what its budget still allows."""
+    from fedrouter.deployment.client.local_client import privacy_of
+    from fedrouter.federation.dp.accountant import MOST_ANSWERS, PrivacyAccountant
+    from fedrouter.federation.privacy.journal import Journal
+
+    policy = privacy_of(config)
+    noise, sums = policy.differential_privacy, "under secure sums only" if policy.secure_only else ""
+    if noise is None:
+        sizes = policy.minimum_sizes
+        parts = [f"at least {sizes.cell} queries behind anything sent" if sizes else "no minimum group sizes", sums]
+        return f"Protection: {', '.join(part for part in parts if part)}; --epsilon adds noise"
+    with closing(Journal(directory.journal)) as journal:
+        accountant = PrivacyAccountant(config.name, noise, journal)
+        spent, left = accountant.spent(), accountant.answers_left()
+    more = f"{left:,} or more" if left >= MOST_ANSWERS else f"{left:,}"
+    parts = [f"noise multiplier {noise.multiplier:g}", sums]
+    budget = f"epsilon {spent:.2f} of {noise.epsilon:g} is spent, {more} answers are left"
+    return f"Protection: {', '.join(part for part in parts if part)}; {budget}"
 
 
 def _check(config: ClientConfig) -> dict[str, Any]:

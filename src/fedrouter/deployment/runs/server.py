@@ -21,7 +21,7 @@ from fedrouter.engines.flower.run_link import RunLink, RunLost
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.middleware.quorum import require_quorum
 from fedrouter.federation.middleware.subset import Subset
-from fedrouter.federation.middleware.validation import Report, ignore
+from fedrouter.federation.middleware.validation import ignore
 from fedrouter.files import locked
 
 POLL = 0.5
@@ -52,7 +52,7 @@ def perform_run(
                 everyone = Watched(FlowerFederation(link, nodes, job.timeout, log.dropped), log)
                 notices = Notices(FlowerFederation(link, nodes, NOTICE_TIMEOUT, ignore), log.dropped)
                 try:
-                    there = gather(members, job, link, log.dropped)
+                    there = gather(members, job, link, log)
                     present = Subset(everyone, (*there, *voters(directory, job, link)))
                     sign = question_signer(directory.authority_key)
                     keys = {name: client.public_key for name, client in directory.config().roster.items()}
@@ -93,19 +93,22 @@ def voters(directory: CoordinatorDirectory, job: Job, link: Nodes) -> tuple[str,
     return tuple(sorted(name for name, node in nodes.items() if name not in job.clients and node in connected))
 
 
-def gather(members: Mapping[str, int], job: Job, link: Nodes, report: Report) -> tuple[str, ...]:
+def gather(members: Mapping[str, int], job: Job, link: Nodes, log: ProgressLog) -> tuple[str, ...]:
     """Names of the clients that take part: all, as soon as all are connected, or after a while those that are.
 
     The quorum counts among all that are enrolled: whoever happens to be connected is not a federation.
     """
-    deadline = time.monotonic() + job.gather
+    deadline, told = time.monotonic() + job.gather, False
     while True:
         connected = link.connected_nodes()
         missing = sorted(name for name, node in members.items() if node not in connected)
         if not missing or time.monotonic() >= deadline:
             break
+        if not told:
+            log.write("waiting", clients=missing, seconds=job.gather)
+            told = True
         time.sleep(POLL)
     for name in missing:
-        report(name, "hello", "not connected")
+        log.dropped(name, "hello", "not connected")
     require_quorum(len(members) - len(missing), len(members), "enrolled clients are connected", job.quorum)
     return tuple(sorted(set(members) - set(missing)))
