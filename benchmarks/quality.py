@@ -44,6 +44,8 @@ from fedrouter.frontier import Measures, sweep
 from quality_page import FOLDER, PRIVACIES, PROJECT, write_pages
 
 SOURCE, KEPT = PROJECT / "src", PROJECT / "out" / "quality"
+UNRELATED = {"cli", "gateway", "deployment", "store", "testing"}
+"""Packages that no router is learned or measured by: what was measured is kept when they change."""
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
 ROUNDS = 10
@@ -77,7 +79,8 @@ class Job:
 
 def measured(job: Job) -> dict[str, Any]:
     """What this code has measured of a job before, or measures now, and the seconds that it took."""
-    code = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCE.rglob("*.py")))).hexdigest()
+    sources = (path for path in sorted(SOURCE.rglob("*.py")) if not UNRELATED & set(path.relative_to(SOURCE).parts))
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     path = KEPT / f"{digest({**asdict(job), 'code': code})}.json"
     if not path.exists():
         start = time.perf_counter()
