@@ -1,0 +1,127 @@
+"""Section `routing`: how a model is chosen."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from fedrouter.frontier.operating_point import OperatingPoints
+from fedrouter.gateway.config.fields import Cosine, Count, Positive, Section, Share, Text, not_bool, problem
+
+DEFAULT_QUALITY = 0.95
+"""The share of the best model's expected accuracy to keep, in a config that sets no quality, dial or tradeoff."""
+FIRST_SHARE = 0.5
+"""The share of requests that explore where the gateway starts without a bundle, unless the config says otherwise."""
+
+
+class StickyConfig(Section):
+    """When a conversation keeps its model."""
+
+    gain: Positive = Field(default=0.05, description="Utility by which another model must be better to take over.")
+    seconds: Positive = Field(default=3600.0, description="Seconds after which a conversation is forgotten.")
+
+
+class ExploreConfig(Section):
+    """How much traffic may be used to measure models other than the best one."""
+
+    share: Share | None = Field(
+        default=None,
+        description="Largest share of requests that explore; 0 turns exploration off. Default: 0.5 in a config without "
+        "`routing.bundle`, otherwise 0.",
+    )
+    extra_cost: Positive = Field(
+        default=0.1, description="Largest extra cost of exploration, as a share of the total cost."
+    )
+
+
+class RoutingConfig(Section):
+    """How a model is chosen."""
+
+    bundle: Text | None = Field(default=None, description="Folder of the router's bundle, relative to this file.")
+    default_model: Text | None = Field(
+        default=None, description="Serves when the router is unsure; default: the most expensive model."
+    )
+    baseline_model: Text | None = Field(
+        default=None, description="Savings are reported relative to this model; default: the most expensive one."
+    )
+    quality: Share | None = Field(
+        default=None,
+        description="Share of the best model's expected accuracy to keep on average, as cheaply as possible; 0.95 if "
+        "`dial` and `tradeoff` are not set either.",
+    )
+    dial: Annotated[float, Field(ge=0, le=10), BeforeValidator(not_bool)] | None = Field(
+        default=None, description="From 0 (cheapest) to 10 (best), instead of `quality`."
+    )
+    tradeoff: Positive | None = Field(default=None, description="λ, in accuracy per US dollar, instead of `quality`.")
+    max_cost: Positive | None = Field(
+        default=None, description="US dollars that a request may be expected to cost; default: no limit."
+    )
+    region: Cosine = Field(
+        default=0.12, description="Smallest cosine between a prompt and the nearest region of the training data."
+    )
+    error: Positive = Field(
+        default=0.35, description="Largest standard error of an accuracy, for families without regions."
+    )
+    encoder: Literal["torch", "onnx"] = Field(
+        default="torch", description="What runs the encoder of a bundle that needs a neural one: `torch` or `onnx`."
+    )
+    encoder_timeout: Positive = Field(default=2.0, description="Seconds that a request waits for its embedding.")
+    encoder_cache: Count = Field(default=20_000, description="Embeddings kept in memory.")
+    sticky: StickyConfig = Field(default=StickyConfig(), description="When a conversation keeps its model.")
+    explore: ExploreConfig = Field(default=ExploreConfig(), description="How much traffic may explore.")
+
+    @property
+    def explored_share(self) -> float:
+        """The largest share of requests that explore."""
+        if self.explore.share is not None:
+            return self.explore.share
+        return FIRST_SHARE if self.bundle is None else 0.0
+
+    @property
+    def kept_quality(self) -> float | None:
+        """The quality to keep; None if a dial or λ is set instead."""
+        if self.dial is not None or self.tradeoff is not None:
+            return None
+        return DEFAULT_QUALITY if self.quality is None else self.quality
+
+    def tradeoff_for(self, points: OperatingPoints) -> float:
+        """λ of requests that set none, with a router that has these operating points."""
+        if self.tradeoff is not None:
+            return self.tradeoff
+        if self.dial is not None:
+            return points.of_dial(self.dial)
+        return points.of_quality(self.kept_quality or 0.0)
+
+    @model_validator(mode="after")
+    def _one_knob(self) -> Self:
+        if len(set_ := [name for name in ("quality", "dial", "tradeoff") if getattr(self, name) is not None]) > 1:
+            raise problem(f"set {set_[0]} or {set_[1]}, not both")
+        return self
+
+    @field_validator("bundle")
+    @classmethod
+    def _exists(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if info.context is None or value is None:
+            return value
+        path: Path = info.context["folder"] / Path(value).expanduser()
+        if not (path / "bundle.json").is_file():
+            raise problem(f"no bundle there: {path}")
+        return str(path)
+
+    @field_validator("default_model", "baseline_model")
+    @classmethod
+    def _in_pool(cls, value: str | None, info: ValidationInfo) -> str | None:
+        names = None if info.context is None else info.context["names"]
+        if names and value is not None and value not in names:
+            raise problem(f"{value!r} is not in model_list ({', '.join(names)})")
+        return value
+
+    @field_validator("encoder")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        if value == "onnx" and find_spec("onnxruntime") is None:
+            raise problem("onnx needs another package: pip install 'fedrouter[onnx]'")
+        return value

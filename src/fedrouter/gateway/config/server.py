@@ -1,0 +1,42 @@
+"""Section `server`: the HTTP server and its limits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StrictBool, StrictInt
+
+from fedrouter.gateway.config.fields import Count, Positive, Section, Text
+
+MEGABYTE = 1 << 20
+MAX_LIMIT_MB = 1 << 20
+"""Largest limit of a body or an answer that a config may set: a TiB."""
+
+
+class ServerConfig(Section):
+    """The HTTP server and its limits."""
+
+    host: Text = Field(default="127.0.0.1", description="Address to listen on.")
+    port: Count = Field(default=8080, le=65535, description="Port to listen on; 0 for any free one.")
+    auth: StrictBool = Field(default=True, description="Whether requests need an API key.")
+    body_limit_mb: Positive = Field(default=32.0, le=MAX_LIMIT_MB, description="Largest request body, in MiB.")
+    answer_limit_mb: Positive = Field(
+        default=64.0, le=MAX_LIMIT_MB, description="Largest answer that is not streamed, in MiB."
+    )
+    rate_per_minute: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Requests per minute for keys without a rate of their own; default: no limit."
+    )
+    in_progress_per_key: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=256, description="Chat requests of one key that may be in progress at the same time."
+    )
+    reserve_tokens: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=1000, description="Output tokens to reserve in a budget for a request that sets no `max_tokens`."
+    )
+
+    @property
+    def body_limit(self) -> int:
+        return int(self.body_limit_mb * MEGABYTE)
+
+    @property
+    def answer_limit(self) -> int:
+        return int(self.answer_limit_mb * MEGABYTE)
