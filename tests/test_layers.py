@@ -50,7 +50,7 @@ ORDERS = {
         ("main",),
     ),
     "data": (
-        ("partition", "pickles", "published"),
+        ("partition", "pickles", "prices", "published"),
         ("download", "forms"),
         ("source",),
         ("routerbench", "sprout"),
@@ -91,7 +91,7 @@ ORDERS = {
     "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
     "gateway": (
         ("config", "http"),
-        ("config_file", "routing"),
+        ("config_file", "routing", "starter"),
         ("access", "reference"),
         ("request_context", "upstream"),
         ("observe", "routing.decision"),

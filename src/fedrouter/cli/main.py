@@ -12,6 +12,7 @@ from rich.markup import escape
 from fedrouter.cli.data import app as data
 from fedrouter.cli.federation.audit import audit
 from fedrouter.cli.federation.manage import app as federation
+from fedrouter.cli.gateway.init import init
 from fedrouter.cli.gateway.key import app as key
 from fedrouter.cli.gateway.learn import learn
 from fedrouter.cli.gateway.log import app as log
@@ -43,6 +44,7 @@ for command in (
     personalize,
     coverage,
     reproduce,
+    init,
     serve,
     learn,
     usage,

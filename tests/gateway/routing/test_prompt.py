@@ -38,6 +38,13 @@ def test_text_parts_are_joined_and_the_rest_is_left_out():
     assert prompt.needs == {"vision"}
 
 
+@pytest.mark.parametrize("kind", ["file", "input_file", "document"])
+def test_a_file_needs_a_model_that_reads_files(kind):
+    parts = [{"type": kind, kind: {"file_data": "data:application/pdf;base64,AAAA"}}, {"type": "text", "text": "why?"}]
+    prompt = prompt_of(("user", parts))
+    assert (prompt.text, prompt.needs) == ("why?", {"files"})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

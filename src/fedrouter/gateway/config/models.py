@@ -13,7 +13,7 @@ from fedrouter.gateway.config.fields import Positive, Section, Share, Text, flat
 
 ENVIRONMENT = "os.environ/"
 """How a config refers to a secret: `os.environ/OPENAI_API_KEY` is the value of that environment variable."""
-Ability = Literal["tools", "vision", "json", "audio"]
+Ability = Literal["tools", "vision", "json", "audio", "files"]
 ABILITIES: tuple[str, ...] = get_args(Ability)
 
 

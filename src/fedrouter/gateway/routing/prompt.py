@@ -196,7 +196,8 @@ def _tokens(content: Any, needs: set[str]) -> int:
         elif kind == "input_audio":
             needs.add("audio")
             count += 1 + length_of(part.get("input_audio")) // AUDIO_CHARACTERS_PER_TOKEN
-        elif kind in ("file", "input_file"):
+        elif kind in ("file", "input_file", "document"):
+            needs.add("files")
             count += 1 + length_of(part) // FILE_CHARACTERS_PER_TOKEN
         elif isinstance(part, dict) and isinstance(text := part.get("text"), str):
             count += len(text) // CHARACTERS_PER_TOKEN

@@ -1,0 +1,185 @@
+"""`fedrouter init`: writes a first config for the gateway, from flags or from a few questions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from fedrouter.cli.output import Json, Voice
+from fedrouter.data.prices import PriceTable, TokenPrice, price_table, read_prices
+from fedrouter.errors import BadInput, MissingExtra
+from fedrouter.files import PUBLIC, write_new
+
+if TYPE_CHECKING:
+    from fedrouter.gateway.config import Upstream
+
+DEFAULT_QUALITY = 0.95
+LOCAL = "http://localhost:11434/v1"
+"""The suggested address of a model that is not in the table: Ollama's."""
+
+
+def init(
+    out: Annotated[Path, typer.Option("--out", help="File to write; it must not exist.")] = Path("gateway.yaml"),
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="NAME of the table of prices, or NAME=http://HOST/v1. Repeat it."),
+    ] = None,
+    prices: Annotated[
+        list[str] | None,
+        typer.Option("--price", help="NAME=INPUT/OUTPUT, US dollars per million tokens; overrides the table."),
+    ] = None,
+    keys: Annotated[
+        list[str] | None, typer.Option("--key", help="NAME=VARIABLE: environment variable with a model's API key.")
+    ] = None,
+    quality: Annotated[
+        float | None, typer.Option("--quality", help="Share of the best model's accuracy to keep; default: 0.95.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the gateway.")] = 8080,
+    listed: Annotated[bool, typer.Option("--list", help="Print the table of prices and exit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a commented config for the gateway; asks a few questions unless --model is given."""
+    voice, table = Voice(as_json), price_table()
+    if listed:
+        _list(voice, table)
+        return
+    try:
+        import fedrouter.gateway.starter as starter
+    except ImportError:
+        raise MissingExtra("The gateway", "serve") from None
+    if out.exists():
+        raise BadInput(f"{out}: already exists and is not overwritten; choose another file with --out")
+    if not out.parent.is_dir():
+        raise BadInput(f"{out.parent}: no such folder")
+    given, variables = read_prices(prices or ()), _variables(keys or ())
+    if models:
+        wanted = [_upstream(text, given, variables, table) for text in models]
+    elif sys.stdin.isatty():
+        _list(voice, table)
+        wanted = _ask_for_models(given, variables, table)
+        if quality is None:
+            quality = typer.prompt("Share of the best model's accuracy to keep", DEFAULT_QUALITY, type=float, err=True)
+    else:
+        raise BadInput("init: expected --model NAME (repeat it); `fedrouter init --list` prints the known names")
+    quality = DEFAULT_QUALITY if quality is None else quality
+    if not 0 <= quality <= 1:
+        raise BadInput(f"--quality: expected a number from 0 to 1, got {quality:g}")
+    names = [model.name for model in wanted]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadInput(f"--model {twice[0]}: given twice")
+    if unused := sorted((given.keys() | variables.keys()) - set(names)):
+        raise BadInput(f"--price, --key: no --model {unused[0]}")
+    by_table = any(table.models.get(name) and name not in given for name in names)
+    text = starter.starter_config(wanted, quality, port, table if by_table else None)
+    write_new(out, text.encode(), PUBLIC)
+    needed = starter.variables(wanted)
+    _report(voice, out, wanted, table if by_table else None, needed)
+
+
+def _report(voice: Voice, out: Path, wanted: Sequence[Upstream], table: PriceTable | None, needed: list[str]) -> None:
+    voice.say(f"[bold]{escape(str(out))}[/] is written. US dollars per million tokens:\n")
+    rows = [[escape(m.name), f"{m.input_price:g}", f"{m.output_price:g}", escape(m.params.api_base)] for m in wanted]
+    voice.table(["model", "input", "output", "address"], rows)
+    if table is not None:
+        voice.say(f"\nPrices of {table.date}: {table.source}. They change: compare them with the providers' pages.")
+    if len(wanted) == 1:
+        voice.warn("one model leaves nothing to choose: add another with --model")
+    voice.next(
+        *(f"export {variable}=…" for variable in needed),
+        f"fedrouter serve --config {out} --check",
+        f"fedrouter serve --config {out}",
+    )
+    voice.result(
+        {
+            "config": str(out),
+            "models": [model.name for model in wanted],
+            "variables": needed,
+            "prices": None if table is None else {"date": table.date, "source": table.source},
+        }
+    )
+
+
+def _list(voice: Voice, table: PriceTable) -> None:
+    """Print the table of prices."""
+    rows = [
+        [model.name, model.provider.title, f"{model.price.input:g}", f"{model.price.output:g}"]
+        for model in table.models.values()
+    ]
+    voice.table(["model", "provider", "input", "output"], rows)
+    voice.say(f"\nPrices of {table.date}: {table.source}.\n{table.note}\n")
+    pages = {model.provider.title: model.provider.page for model in table.models.values()}
+    for title, page in pages.items():
+        voice.say(f"{title}: {page}")
+    voice.result(
+        {
+            "date": table.date,
+            "source": table.source,
+            "note": table.note,
+            "pages": pages,
+            "models": [
+                {"name": m.name, "provider": m.provider.title, "input": m.price.input, "output": m.price.output}
+                for m in table.models.values()
+            ],
+        }
+    )
+
+
+def _upstream(text: str, given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable) -> Upstream:
+    """The model of a flag: a name of the table, or a name and an address."""
+    from fedrouter.gateway.starter import listed_upstream, own_upstream
+
+    name, equals, address = text.partition("=")
+    if not equals:
+        model = table.find(name)
+        if model is None:
+            raise BadInput(
+                f"--model {name}: not in the table of prices (`fedrouter init --list`); give its address as "
+                f"--model {name}=http://HOST/v1 and its price as --price {name}=INPUT/OUTPUT"
+            )
+        return listed_upstream(model, given.get(model.name), variables.get(model.name))
+    price = given.get(name)
+    if price is None:
+        raise BadInput(
+            f"--model {name}: expected its price too: --price {name}=INPUT/OUTPUT, or {name}=0/0 if it is free"
+        )
+    return own_upstream(name, address, price, variables.get(name))
+
+
+def _ask_for_models(given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable) -> list[Upstream]:
+    from fedrouter.gateway.starter import own_upstream
+
+    typed = typer.prompt("Your models, separated by commas (also others than these)", err=True)
+    found = []
+    for name in dict.fromkeys(part.strip() for part in typed.split(",")):
+        if not name:
+            continue
+        if table.find(name):
+            found.append(_upstream(name, given, variables, table))
+            continue
+        address = typer.prompt(f"{name}: address of its OpenAI-compatible API", LOCAL, err=True)
+        key = typer.prompt(f"{name}: environment variable with its API key, if any", "", show_default=False, err=True)
+        price = given.get(name) or TokenPrice(
+            *(
+                typer.prompt(f"{name}: US dollars per million {what} tokens", 0.0, type=float, err=True)
+                for what in ("input", "output")
+            )
+        )
+        found.append(own_upstream(name, address, price, key or variables.get(name)))
+    if not found:
+        raise BadInput("init: expected at least one model")
+    return found
+
+
+def _variables(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, _, variable = text.partition("=")
+        if not name or not variable.isidentifier():
+            raise BadInput("--key: expected NAME=VARIABLE, the name of an environment variable and not the key itself")
+        found[name] = variable
+    return found
