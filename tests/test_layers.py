@@ -91,7 +91,7 @@ ORDERS = {
     "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
     "gateway": (
         ("config", "http"),
-        ("config_file", "routing", "starter"),
+        ("admin", "config_file", "routing", "starter"),
         ("access", "reference"),
         ("request_context", "upstream"),
         ("observe", "routing.decision"),
@@ -121,7 +121,7 @@ ORDERS = {
     ),
     "store": (
         ("engine", "migrations", "records", "tables"),
-        ("accounting", "export", "keys", "scores", "switches"),
+        ("accounting", "export", "keys", "scores", "settings", "switches"),
         ("holds",),
         ("store",),
         ("writer",),

@@ -18,6 +18,7 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Evaluations
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
+from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
 from fedrouter.gateway.routing.served import PRIOR, pool_of
 from fedrouter.learning.first_router import first_from_log, learn_router
 from fedrouter.learning.from_log import learn_from_log
@@ -38,8 +39,9 @@ JOURNAL = "autopilot.jsonl"
 class Autopilot:
     """Learns whenever enough requests were scored; runs beside the gateway, its work in a thread."""
 
-    def __init__(self, config: Config, store: Store, bundles: Bundles) -> None:
+    def __init__(self, config: Config, store: Store, bundles: Bundles, default: DefaultTradeoff | None = None) -> None:
         self._config, self._store, self._bundles = config, store, bundles
+        self._default = default or DefaultTradeoff(config.routing)
         self._folder = Path(config.learning.folder)
         last = self._last_attempt()
         self._until, self._at = last.get("until", 0.0), last.get("at", time.time())
@@ -68,7 +70,7 @@ class Autopilot:
         return found
 
     def _attempt(self) -> dict[str, Any]:
-        serving, routing = self._bundles.current, self._config.routing
+        serving = self._bundles.current
         assert serving is not None
         bundle = load(serving.bundle.path) if isinstance(serving, ServedBundle) else None
         learned_until = 0.0 if bundle is None else float(bundle.clients.get(CLIENT, {}).get("learnt_until", 0.0))
@@ -84,12 +86,12 @@ class Autopilot:
             records,
             pool,
             serving.encoder,
-            Policy(serving.estimate_all, routing.tradeoff_for(serving.points)),
+            Policy(serving.estimate_all, self._default.of(serving.points)),
             lambda rows: (
                 learn_router({CLIENT: rows}, family)[0] if bundle is None else Learner(bundle.router).fold(rows).router
             ),
-            routing.tradeoff_for,
-            routing.kept_quality or 0.0,
+            self._default.of,
+            self._default.kept_quality or 0.0,
         )
         found: dict[str, Any] = {"swapped": False, "why": trial.why, "trial": trial.to_json()}
         if not trial.better:

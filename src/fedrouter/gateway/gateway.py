@@ -127,13 +127,14 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     sticky, writer = StickySessions(config.routing.sticky.seconds), Writer(store)
     metrics = Metrics(lambda: gauges(upstreams, bundles, writer, sticky, embedder))
+    decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
         store,
         writer,
         bundles,
         embedder,
-        Decider(config, bundles, embedder, _policy(config), sticky),
+        decider,
         upstreams,
         Authenticator(store, config.server.auth),
         RateLimiter(config.server.rate_per_minute),
@@ -144,9 +145,11 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     )
     gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))
     if follow:
+        await decider.default.read(store)
+        gateway.tasks.append(asyncio.create_task(decider.default.follow(store)))
         gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
         if config.learns:
-            gateway.tasks.append(asyncio.create_task(Autopilot(config, store, bundles).run()))
+            gateway.tasks.append(asyncio.create_task(Autopilot(config, store, bundles, decider.default).run()))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:

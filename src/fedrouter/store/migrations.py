@@ -57,6 +57,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             "key" TEXT NOT NULL, holder TEXT NOT NULL, amount {number} NOT NULL, "until" {number} NOT NULL,
             PRIMARY KEY ("key", holder))""",
     ),
+    ("CREATE TABLE settings (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL, at {number} NOT NULL)",),
 )
 VERSION = len(STEPS)
 TYPES = {

@@ -16,7 +16,7 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-from fedrouter.store import accounting, holds, keys, scores, switches
+from fedrouter.store import accounting, holds, keys, scores, settings, switches
 from fedrouter.store.engine import engine_of, readable_errors
 from fedrouter.store.migrations import VERSION, migrate, version
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
@@ -270,6 +270,18 @@ class Store:
         """Return to the bundle before the current one."""
         with self.writing() as connection:
             return switches.roll_back(connection)
+
+    # Settings
+
+    def setting(self, name: str) -> str | None:
+        """A setting of all gateways on this store; None if it is not set."""
+        with self.reading() as connection:
+            return settings.setting(connection, name)
+
+    def put_setting(self, name: str, value: str | None) -> None:
+        """Set a setting of all gateways on this store, or remove it with None."""
+        with self.writing() as connection:
+            settings.put_setting(connection, name, value)
 
 
 def _storable(words: str) -> str:

@@ -103,6 +103,15 @@ SUMS = Table(
     Column("score", Double, nullable=False),
 )
 
+# What an administrator changed while gateways run.
+SETTINGS = Table(
+    "settings",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
 # What each gateway has set aside of a key's daily budget for requests in progress.
 HOLDS = Table(
     "holds",

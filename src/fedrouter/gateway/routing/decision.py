@@ -17,6 +17,7 @@ from fedrouter.gateway.config import ABILITIES, Config
 from fedrouter.gateway.http import HttpError
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routing.bundles import Bundles
+from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
 from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed, EncoderTimeout
 from fedrouter.gateway.routing.estimates_cache import Flags, QueryEstimates, Ranking
 from fedrouter.gateway.routing.options import RequestOptions
@@ -83,6 +84,7 @@ class Decider:
     ) -> None:
         self._config, self._bundles, self._embedder = config, bundles, embedder
         self._policy, self.sticky = policy, sticky
+        self.default = DefaultTradeoff(config.routing)
         self.names = tuple(model.name for model in config.models)
         self.indices = {name: index for index, name in enumerate(self.names)}
         self._unknown = QueryEstimates.unknown(len(self.names))
@@ -222,7 +224,7 @@ class Decider:
 
     def default_tradeoff(self, serving: Served) -> float:
         """λ of requests that set none of tradeoff, dial and quality, with what is in service."""
-        return self._config.routing.tradeoff_for(serving.points)
+        return self.default.of(serving.points)
 
     def _within_cost(self, context: RequestContext, allowed: Flags, estimates: QueryEstimates) -> Flags:
         """The allowed models whose expected cost is within ``max_cost``, if the request or the config sets one."""

@@ -1,0 +1,88 @@
+"""GET, PUT and DELETE /v1/tradeoff: the λ, dial or quality of requests that set none, for administrators."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.pipeline import admit
+from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
+from fedrouter.gateway.routing.default_tradeoff import LARGEST, SETTING, problem_with
+
+PATH = "/v1/tradeoff"
+BODY_LIMIT = 4096
+
+
+async def show(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await _admit(gateway, request)
+    await _answer(gateway, send)
+
+
+async def change(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await _admit(gateway, request)
+    given, bundle = _read(await request.body(BODY_LIMIT))
+    serving = gateway.bundles.current
+    if bundle is not None and (serving is None or serving.digest != bundle):
+        raise HttpError(409, "bundle: the gateway serves another router than this one.", "other_bundle", param="bundle")
+    await asyncio.to_thread(gateway.store.put_setting, SETTING, orjson.dumps(given).decode())
+    gateway.decider.default.set(given)
+    await _answer(gateway, send)
+
+
+async def reset(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await _admit(gateway, request)
+    await asyncio.to_thread(gateway.store.put_setting, SETTING, None)
+    gateway.decider.default.set(None)
+    await _answer(gateway, send)
+
+
+async def _admit(gateway: Gateway, request: HttpRequest) -> None:
+    if not (await admit(gateway, request)).admin:
+        raise HttpError(403, "The tradeoff needs an admin key.", "admin_only", "permission_error")
+
+
+async def _answer(gateway: Gateway, send: Send) -> None:
+    serving, default = gateway.bundles.current, gateway.decider.default
+    found = {
+        "tradeoff": None if serving is None else default.of(serving.points),
+        "set": default.given,
+        "bundle": serving.digest if serving else None,
+        "family": serving.family if serving else None,
+        "bundle_version": serving.version if serving else None,
+    }
+    await send_response(send, 200, orjson.dumps(found))
+
+
+def _read(raw: bytes) -> tuple[dict[str, float], str | None]:
+    try:
+        body: Any = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
+    if not isinstance(body, dict):
+        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    bundle = body.pop("bundle", None)
+    if not isinstance(bundle, str | None):
+        raise HttpError(400, "bundle: expected the digest of a bundle.", "invalid_value", param="bundle")
+    if (wrong := problem_with(body)) is not None:
+        raise HttpError(400, f"{wrong}.", "invalid_value")
+    return body, bundle
+
+
+_BODY = {
+    "type": "object",
+    "properties": {name: {"type": "number", "minimum": 0, "maximum": most} for name, most in LARGEST.items()}
+    | {"bundle": {"type": ["string", "null"], "description": "Refuse if another bundle is in service."}},
+    "additionalProperties": False,
+    "oneOf": [{"required": [name]} for name in LARGEST],
+}
+ENDPOINTS = (
+    Endpoint(PATH, "GET", show, "λ of requests that set none.", answer=OBJECT, errors=(403,)),
+    Endpoint(
+        PATH, "PUT", change, "Set λ, a dial or a quality for such requests.", _BODY, answer=OBJECT, errors=(403, 409)
+    ),
+    Endpoint(PATH, "DELETE", reset, "Go back to the config's.", answer=OBJECT, errors=(403,)),
+)
