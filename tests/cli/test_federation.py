@@ -15,16 +15,18 @@ from typer.testing import CliRunner
 
 from cli.command import run
 from fedrouter.cli.federation.manage import app
-from fedrouter.cli.federation.work import protection
+from fedrouter.cli.federation.work import _with_privacy, protection
 from fedrouter.deployment.client.local_client import privacy_of
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.progress import ProgressLog
+from fedrouter.deployment.state.config import ClientConfig
 from fedrouter.deployment.state.directories import open_client
 from fedrouter.deployment.state.process_lock import process_lock
 from fedrouter.errors import FedrouterError
 from fedrouter.federation.dp.accountant import PrivacyAccountant
 from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 
 
 @pytest.fixture
@@ -125,6 +127,14 @@ def test_a_client_says_what_protects_it_and_how_many_answers_are_left(directorie
     assert (
         int(found[1])
         == PrivacyAccountant("north", privacy_of(noisy).differential_privacy, ShortMemory()).answers_left()
+    )
+
+
+def test_noise_that_was_chosen_can_be_turned_off_again():
+    chosen = _with_privacy({}, None, None, 2.0, None)
+    assert chosen["noise"] == {"epsilon": 2.0}
+    assert privacy_of(ClientConfig("north", "localhost:1", privacy=_with_privacy(chosen, None, None, 0.0, None))) == (
+        PrivacyPolicy()
     )
 
 

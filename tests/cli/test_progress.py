@@ -43,6 +43,11 @@ def test_the_estimate_runs_out_between_steps_and_ends_with_the_usual_exchanges(c
     assert [line.partition(", about ")[2] for line in late] == ["11 s left", "", ""]
 
 
+def test_an_exchange_that_takes_long_says_for_whom(capsys):
+    [line] = shown([{"event": "late", "clients": ["beta"], "seconds": 289.5}], None, capsys)
+    assert line == "Still waiting for beta, 5 min more at most"
+
+
 def test_waiting_for_clients_is_said_at_once(capsys):
     [line] = shown([{"event": "waiting", "clients": ["beta", "gamma"], "seconds": 30}], None, capsys)
     assert line == "Waiting up to 30 s for beta, gamma to connect"

@@ -74,6 +74,28 @@ def test_a_superlink_killed_alone_is_restarted_and_the_run_goes_on_to_the_same_r
     assert "the SuperLink is back" in said
 
 
+def test_nobody_waits_for_a_client_that_was_killed_while_it_answered_and_started_again(federation):
+    unanswered = federation.clients["beta"].unanswered
+
+    def kill_while_it_answers():
+        pid = federation.processes["beta"].pid
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            if unanswered.exists():
+                break
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+        federation.kill("beta")
+        federation.start("beta")
+
+    thread = threading.Thread(target=kill_while_it_answers)
+    thread.start()
+    _, lines = federation.run("client-killed", replace(MLP, quorum=1))
+    thread.join()
+    assert {line["reason"] for line in lines if line["event"] == "dropped"} == {"was killed while it answered"}
+    assert not unanswered.exists()
+
+
 def test_a_superlink_killed_while_clients_compute_still_gets_their_answers(federation):
     def kill_soon():
         time.sleep(0.3)

@@ -85,6 +85,14 @@ def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_questio
     assert done(KMEANS, asked, tmp_path / "kmeans")["family"] == "kmeans"
 
 
+@pytest.mark.parametrize("secure", [None, 2 / 3])
+def test_a_run_that_was_refused_after_its_handshake_asks_anew_when_it_is_repeated(tmp_path, secure):
+    job = replace(KMEANS, secure=secure, quorum=3)
+    with pytest.raises((BadInput, QuorumLost), match="clients can take part, the quorum is 3"):
+        done(job, federation(client("c", 99, encoder="two"), names="ab"), tmp_path)
+    assert list(load(done(job, federation(), tmp_path)["bundle"]).clients) == ["a", "b", "c"]
+
+
 def test_the_same_job_makes_the_same_bytes(tmp_path):
     for attempt in ("one", "two"):
         done(KMEANS, federation(), tmp_path / attempt)

@@ -37,6 +37,9 @@ class ShownProgress:
         elif line["event"] == "waiting":
             names = listed([plain(name) for name in line["clients"]])
             self.voice.say(f"Waiting up to {duration(line['seconds'] - 1)} for {names} to connect")
+        elif line["event"] == "late":
+            names = listed([plain(name) for name in line["clients"]])
+            self.voice.say(f"Still waiting for {names}, {duration(line['seconds'])} more at most")
         elif line["event"] == "centroids kept":
             owners = listed([plain(name) for name in line["clients"]])
             self.voice.say(f"Centres of an earlier run are kept, found with {owners}; --new-centres finds new ones")

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 SECURE_THRESHOLD = 2 / 3
 """More than this fraction of the clients must complete a secure aggregation."""
+COUNTED = {
+    "learn": "Evaluations behind it",
+    "add_models": "Evaluations of the new models",
+    "add_clients": "Evaluations that were added",
+    "remove_clients": "Evaluations that were taken out",
+}
+"""What the rows are that a run heard of."""
 ROUNDS = {"add_models": 20, "add_clients": 5}
 """As in `fedrouter model add` and `fedrouter client join`; for learning, each family has its own default."""
 
@@ -148,7 +155,7 @@ def _perform(
         result["bundle"] = str(out)
     made = result["bundle"]
     voice.say(f"\n{result['family']} router for {len(result['models'])} models, version {result['version']}")
-    voice.say(f"Evaluations behind it: {_counted(result)}{f' ({before[0]} had {before[1]:,})' if before else ''}")
+    voice.say(f"{COUNTED[job.operation]}: {_counted(job, result)}{_compared(job, before)}")
     voice.say(f"[bold]Bundle:[/] {made}")
     vote = result.get("vote") or {"status": "candidate", "why": "no vote: made by an older version"}
     voice.say(f"[bold]Vote:[/] {vote['status']}: {plain(vote['why'])}")
@@ -238,9 +245,16 @@ def _robust() -> Mapping[str, Any]:
     return asdict(RobustSettings.preset())
 
 
-def _counted(result: Mapping[str, Any]) -> str:
+def _compared(job: Job, before: tuple[str, int] | None) -> str:
+    """How many the run before had, where it is the same that is counted."""
+    return f" ({before[0]} had {before[1]:,})" if before and job.operation == "learn" else ""
+
+
+def _counted(job: Job, result: Mapping[str, Any]) -> str:
     """Rows that were heard, also by client; under secure aggregation, also of an earlier run, only each client knows
     its own."""
+    if job.operation in ("add_clients", "remove_clients"):
+        return f"{result.get('rows', 0):,}, of {listed(list(job.clients))}"
     clients = result["clients"]
     if not any(client["rows"] for client in clients):
         names = listed([client["name"] for client in clients])

@@ -90,7 +90,9 @@ def client(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="Differential privacy: budget for everything ever sent; remembered."),
+        typer.Option(
+            "--epsilon", help="Differential privacy: budget for everything ever sent; remembered; 0: no noise."
+        ),
     ] = None,
     multiplier: Annotated[
         float | None,
@@ -178,7 +180,9 @@ def _with_privacy(
         given["floors"] = {"cluster": floor, "cell": floor}
     if secure_only is not None:
         given["secure_only"] = secure_only
-    if epsilon is not None:
+    if epsilon == 0:
+        given["noise"] = None
+    elif epsilon is not None:
         given["noise"] = {**(given.get("noise") or {}), "epsilon": epsilon}
     if multiplier is not None:
         if not given.get("noise"):
@@ -215,8 +219,10 @@ def protection(directory: ClientDirectory, config: ClientConfig) -> str:
         accountant = PrivacyAccountant(config.name, noise, journal)
         spent, left = accountant.spent(), accountant.answers_left()
     more = f"{left:,} or more" if left >= MOST_ANSWERS else f"{left:,}"
-    parts = [f"noise multiplier {noise.multiplier:g}", sums]
+    parts = [f"noise multiplier {noise.multiplier:.3g}", sums]
     budget = f"epsilon {spent:.2f} of {noise.epsilon:g} is spent, {more} answers are left"
+    if not left:
+        budget += "; a larger --epsilon or --multiplier, or --answers N, makes it last"
     return f"Protection: {', '.join(part for part in parts if part)}; {budget}"
 
 

@@ -66,7 +66,8 @@ def _run_once(
             on_message("the coordinator is back" if connected else "the coordinator does not answer; retrying")
 
     address = directory.config().coordinator
-    link = NodeLink(address, directory.authority, directory.key, _known_node(directory), stopping.wait, on_change)
+    files = (directory.authority, directory.key)
+    link = NodeLink(address, *files, _known_node(directory), directory.unanswered, stopping.wait, on_change)
     try:
         with link:
             replace_file(directory.node_file, f"{link.node_id}\n".encode())

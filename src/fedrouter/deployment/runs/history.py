@@ -67,7 +67,13 @@ def usual_exchanges(directory: CoordinatorDirectory, job: Job) -> int | None:
     folder = _finished_before(directory, job)
     if folder is None:
         return None
-    return sum(line["event"] == "exchange" for line in progress.Tail(folder).lines()) or None
+    count, began = 0, False
+    for line in progress.Tail(folder).lines():
+        began = began or line["event"] == "start"
+        if line["event"] == "failed" and not began:
+            count = 0  # refused after its handshake, which was asked anew
+        count += line["event"] == "exchange"
+    return count or None
 
 
 def rows_before(directory: CoordinatorDirectory, job: Job) -> tuple[str, int] | None:

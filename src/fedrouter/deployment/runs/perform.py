@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +60,21 @@ def perform(
         checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids, _signatures(keys))
     kept = Checkpointed(_protected(job, checked, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
-    handshake = shake_hands(kept, rejected, base.encoder if base else None)
-    everyone = tuple(handshake.federation.clients())
-    # Who joins a router is alone asked for sums; the others vote on it.
-    asked = tuple(job.clients) if job.operation == "add_clients" and job.clients else tuple(kept.clients())
-    clients = tuple(name for name in everyone if name in asked)
-    tally = Tally(handshake.federation)
-    require_quorum(len(clients), len(asked), "clients can take part", job.quorum)
-    _require_crowd(job, clients)
-    if job.operation == "remove_clients" and base:
-        require_members(base, job.clients)
-        _require_everyone(job, tally)
-    pool = _pool(job, handshake, base, log)
-    settings = _settings(job, base)
-    _require_budgets(job, handshake, settings)
+    with _handshake_forgotten_if_refused(folder):
+        handshake = shake_hands(kept, rejected, base.encoder if base else None)
+        everyone = tuple(handshake.federation.clients())
+        # Who joins a router is alone asked for sums; the others vote on it.
+        asked = tuple(job.clients) if job.operation == "add_clients" and job.clients else tuple(kept.clients())
+        clients = tuple(name for name in everyone if name in asked)
+        tally = Tally(handshake.federation)
+        require_quorum(len(clients), len(asked), "clients can take part", job.quorum)
+        _require_crowd(job, clients)
+        if job.operation == "remove_clients" and base:
+            require_members(base, job.clients)
+            _require_everyone(job, tally)
+        pool = _pool(job, handshake, base, log)
+        settings = _settings(job, base)
+        _require_budgets(job, handshake, settings)
     log.write("start", clients=list(clients), models=list(pool.names), encoder=handshake.encoder.name)
     voters = tuple(name for name in everyone if name in clients or (base and name in base.clients))
     if job.operation != "remove_clients":
@@ -116,6 +118,16 @@ def perform(
     shutil.rmtree(folder / CHECKPOINT)
     log.write("done", bundle=result["bundle"], digest=result["digest"])
     return result
+
+
+@contextmanager
+def _handshake_forgotten_if_refused(folder: Path) -> Iterator[None]:
+    """Keep no handshake on account of which a run is refused: once a client is mended, the same run asks anew."""
+    try:
+        yield
+    except (BadInput, QuorumLost):
+        shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+        raise
 
 
 def _signatures(keys: Mapping[str, str] | None) -> Signed | None:

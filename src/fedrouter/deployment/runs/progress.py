@@ -45,6 +45,10 @@ class ProgressLog:
         self._missing.setdefault(client, {})[verb] = reason
         self.write("dropped", client=client, verb=verb, reason=reason)
 
+    def late(self, clients: Sequence[str], seconds: float) -> None:
+        """Record that an exchange waits for these clients, and for how long at most."""
+        self.write("late", clients=list(clients), seconds=round(seconds, 1))
+
     def withheld(self, client: str, verb: str, rule: str) -> None:
         """Record, once, that a client's replies have nothing in them, and the rule that it names for that."""
         if (client, verb, rule) not in self._withheld:

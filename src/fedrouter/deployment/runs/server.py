@@ -49,7 +49,7 @@ def perform_run(
             log = ProgressLog(folder, on_event)
             try:
                 members, nodes = invited(directory, job), directory.config().nodes()
-                everyone = Watched(FlowerFederation(link, nodes, job.timeout, log.dropped), log)
+                everyone = Watched(FlowerFederation(link, nodes, job.timeout, log.dropped, log.late), log)
                 notices = Notices(FlowerFederation(link, nodes, NOTICE_TIMEOUT, ignore), log.dropped)
                 try:
                     there = gather(members, job, link, log)

@@ -156,6 +156,11 @@ class ClientDirectory:
         return self.path / "node"
 
     @property
+    def unanswered(self) -> Path:
+        """The message that is being answered, without its content."""
+        return self.path / "unanswered"
+
+    @property
     def pid_file(self) -> Path:
         return self.path / "client.pid"
 

@@ -7,7 +7,7 @@ error or from the wrong sender is dropped with a reason, and the rest is used.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fedrouter.engines.flower.encoding import HEADERS, LENGTH_BYTES, Part, decode, encode
@@ -21,8 +21,13 @@ from fedrouter.federation.verbs.registry import verb_named
 
 EAGER, IDLE, SHARE = 0.05, 0.5, 0.1
 """Seconds between two polls for replies: a share of the time since the request, between the first and the second."""
+PATIENT = 10.0
+"""Seconds after which an exchange takes long."""
 MAX_ERROR_LENGTH = 40
 """Characters of the one word that an error reply may contain."""
+
+
+Late = Callable[[Sequence[str], float], None]
 
 
 class Link(Protocol):
@@ -42,13 +47,17 @@ class FlowerFederation(Middleware):
         takes part once it is
     timeout : seconds that an exchange may take, from sending its questions to the replies
     report : called for every client whose reply is missing or dropped, with the reason
+    late : called once in an exchange that takes long, with the clients that it waits for and the seconds left for them
     """
 
-    def __init__(self, link: Link, members: Mapping[str, int], timeout: float, report: Report) -> None:
+    def __init__(
+        self, link: Link, members: Mapping[str, int], timeout: float, report: Report, late: Late = lambda *_: None
+    ) -> None:
         self._link = link
         self._members = dict(members)
         self._timeout = timeout
         self._report = report
+        self._late = late
 
     def clients(self) -> Sequence[str]:
         return tuple(sorted(self._members))
@@ -69,7 +78,7 @@ class FlowerFederation(Middleware):
         sizes = [most_bytes(each.verb, each.request) + HEADERS for each in questions]
         most = LENGTH_BYTES + max((sum(sizes[index] for index in asked) for asked in alike), default=0)
         began = time.monotonic()
-        waiting: dict[str, str] = {}
+        told, waiting = False, dict[str, str]()
         for asked, names in alike.items():
             waiting |= self._send([questions[index] for index in asked], names)
         while waiting:
@@ -81,6 +90,9 @@ class FlowerFederation(Middleware):
             elapsed = time.monotonic() - began
             if not waiting or elapsed >= self._timeout:
                 break
+            if elapsed > PATIENT and not told:
+                self._late(sorted(waiting.values()), self._timeout - elapsed)
+                told = True
             time.sleep(min(IDLE, max(EAGER, SHARE * elapsed), self._timeout - elapsed))
         for name in waiting.values():
             self._drop(name, [questions[index] for index in mine[name]], f"no answer within {self._timeout:g} s")

@@ -28,6 +28,7 @@ from fedrouter.engines.flower.objects import (
 from fedrouter.engines.flower.run_app import app_digest
 from fedrouter.engines.flower.version import check_flower
 from fedrouter.errors import BadMessage, FedrouterError
+from fedrouter.files import replace_file
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -73,6 +74,8 @@ class NodeLink:
     address, authority, key : of the SuperLink, its certificate authority's file, and the client's private key
     known_node : id of this client's node from an earlier connection, which may count as connected still: a process
         that was killed did not sign out
+    unanswered : file with the message that is being answered; one that a killed process left is answered with an error,
+        so that nobody waits for it
     wait : waits for so many seconds; True to give up at once
     on_change : called with False when the SuperLink does not answer, with True when it does again
     """
@@ -83,6 +86,7 @@ class NodeLink:
         authority: Path,
         key: Path,
         known_node: int | None,
+        unanswered: Path,
         wait: Callable[[float], bool],
         on_change: Callable[[bool], None],
     ) -> None:
@@ -101,7 +105,7 @@ class NodeLink:
         interceptors = [RuntimeVersionHttpInterceptor("fedrouter"), NodeAuthHttpInterceptor(private, public)]
         self._client = open_client(FleetHttpClient, address, authority, interceptors)
         self._caller = Caller(PATIENCE, wait, on_change)
-        self._wait, self._known_node = wait, known_node
+        self._wait, self._known_node, self._unanswered = wait, known_node, unanswered
         self._pool = ThreadPoolExecutor(PARALLEL)
         self._over = threading.Event()
         self._trusted: dict[int, bool] = {}
@@ -116,6 +120,7 @@ class NodeLink:
             self._close()
             raise
         threading.Thread(target=self._beat, daemon=True).start()
+        self._answer_for_killed_process()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,6 +141,7 @@ class NodeLink:
         if not answer.messages_list:
             return None
         metadata = message_from_proto(answer.messages_list[0]).metadata
+        replace_file(self._unanswered, answer.messages_list[0].SerializeToString())
         message = self._download(metadata.run_id, answer.message_object_trees[0])
         request = ConfirmMessageReceivedRequest(
             node=self._node, run_id=metadata.run_id, message_object_id=metadata.message_id
@@ -168,6 +174,23 @@ class NodeLink:
 
         code = ErrorCode.INVALID_FAB if untrusted else ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         self._send(Reply(Error(code, ""), reply_to=incoming.message), 0.0)
+
+    def _answer_for_killed_process(self) -> None:
+        """Send an error for the message that a process received and did not answer before it was killed."""
+        from flwr.app import Error
+        from flwr.app import Message as Reply
+        from flwr.common.constant import ErrorCode
+        from flwr.common.serde import message_from_proto
+        from flwr.proto.message_pb2 import Message as Proto
+
+        try:
+            left = message_from_proto(Proto.FromString(self._unanswered.read_bytes()))
+            self._unanswered.unlink()
+        except Exception:  # none, or cut short: then somebody waits in vain, which ends by itself
+            return
+        if time.time() < left.metadata.created_at + left.metadata.ttl:
+            with suppress(RunOver, Disconnected):
+                self._send(Reply(Error(ErrorCode.CLIENT_APP_CRASHED, ""), reply_to=left), 0.0)
 
     def _activate(self) -> int:
         from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
@@ -239,6 +262,7 @@ class NodeLink:
         for _ in range(UPLOADS):
             answer = self._call(self._client.PushMessages, request)
             if all(self._pool.map(upload, answer.objects_to_push)):
+                self._unanswered.unlink(missing_ok=True)
                 return
         raise Disconnected("the coordinator did not take an answer")
 

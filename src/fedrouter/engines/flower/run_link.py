@@ -258,6 +258,7 @@ def error_reason(code: int) -> str:
         ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time",
         ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "no answer in time",
         ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "could not read the questions",
+        ErrorCode.CLIENT_APP_CRASHED: "was killed while it answered",
         ErrorCode.INVALID_FAB: "refused: the run's app is not the one of its own fedrouter",
     }
     return known.get(code, "no answer")
