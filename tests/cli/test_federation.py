@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cli.command import run
 from fedrouter.cli.federation.manage import app
-from fedrouter.cli.federation.work import _with_privacy, protection
+from fedrouter.cli.federation.work import with_privacy, protection
 from fedrouter.deployment.client.local_client import privacy_of
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import Job
@@ -131,9 +131,9 @@ def test_a_client_says_what_protects_it_and_how_many_answers_are_left(directorie
 
 
 def test_noise_that_was_chosen_can_be_turned_off_again():
-    chosen = _with_privacy({}, None, None, 2.0, None)
+    chosen = with_privacy({}, None, None, 2.0, None)
     assert chosen["noise"] == {"epsilon": 2.0}
-    assert privacy_of(ClientConfig("north", "localhost:1", privacy=_with_privacy(chosen, None, None, 0.0, None))) == (
+    assert privacy_of(ClientConfig("north", "localhost:1", privacy=with_privacy(chosen, None, None, 0.0, None))) == (
         PrivacyPolicy()
     )
 

@@ -119,7 +119,7 @@ def client(
     voice = Voice(as_json)
     directory = open_client(path)
     config = _with_evaluations(directory.config(), log, store, encoder)
-    config = replace(config, privacy=_with_privacy(config.privacy, floor, secure_only, epsilon, multiplier))
+    config = replace(config, privacy=with_privacy(config.privacy, floor, secure_only, epsilon, multiplier))
     if peers is not None:
         from fedrouter.deployment.state.peers import read_peers
 
@@ -167,7 +167,7 @@ def _with_evaluations(config: ClientConfig, log: Path | None, store: str | None,
     return config
 
 
-def _with_privacy(
+def with_privacy(
     privacy: Mapping[str, Any],
     floor: int | None,
     secure_only: bool | None,
