@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cli.command import run
 from fedrouter.cli.federation.manage import app
-from fedrouter.cli.federation.work import with_privacy, protection
+from fedrouter.cli.federation.work import protection, with_privacy
 from fedrouter.deployment.client.local_client import privacy_of
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import Job
