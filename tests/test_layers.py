@@ -91,7 +91,7 @@ ORDERS = {
     "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
     "gateway": (
         ("config", "http"),
-        ("admin", "config_file", "routing", "starter"),
+        ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
         ("access", "reference"),
         ("request_context", "upstream"),
         ("observe", "routing.decision"),
@@ -121,10 +121,11 @@ ORDERS = {
     ),
     "store": (
         ("engine", "migrations", "records", "tables"),
-        ("accounting", "export", "keys", "scores", "settings", "switches"),
+        ("accounting", "export", "keys", "scores", "settings", "spool", "switches"),
         ("holds",),
         ("store",),
         ("writer",),
+        ("spooled_writer",),
     ),
     "testing": (
         ("attacks", "delay_proxy", "hostile", "poison", "samples", "sensitivity"),

@@ -137,3 +137,22 @@ def test_tables_for_people_have_a_row_a_group(store):
     shown = run("usage", "--store", store).stdout
     assert "10 requests, $2.5000, saved $7.5000" in shown
     assert shown.count("75%") == 10
+
+
+def test_an_id_that_was_shown_can_be_pasted_back(store):
+    with Store.open(store) as opened:
+        newest = opened.latest(1)[0]
+    shown = run("log", "show", "--store", store, COLUMNS="80").stdout
+    pasted = next(word for word in shown.split() if word.startswith(newest.id[:12]))
+    assert answer("log", "show", pasted, "--store", store)["id"] == newest.id
+
+
+def test_a_small_amount_is_not_shown_as_nothing(store):
+    with Store.open(store) as opened:
+        small = dataclasses.replace(opened.latest(1)[0], id=new_id(), cost=0.00000042, baseline_cost=0.00000091)
+        opened.prune(time.time() + 1)
+        opened.append([dataclasses.replace(small, time=time.time(), key="key-2")])
+    assert "0.00000042" in run("log", "show", "--store", store).stdout
+    shown = run("usage", "--store", store, "--by", "key").stdout
+    assert "0.00000042" in shown
+    assert "0.00000049" in shown

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from gateway.wire import Reply, send
 SEED = 1_000_000
 CASES, WARMING = 10_000, 2_000
 AT_ONCE = 8
+FOUND = (1_007_046,)
+"""Cases that once were not answered: a body of several megabytes for an endpoint that takes 64 KiB."""
 EXAMPLES = 100
 """Tries of each operation, each way."""
 LEAK, STEP = 4.0, 32.0
@@ -48,7 +51,7 @@ class Outcome:
     pulses: int = 0
 
 
-async def feed(gateway: GatewayProcess, seeds: range, outcome: Outcome) -> None:
+async def feed(gateway: GatewayProcess, seeds: Iterable[int], outcome: Outcome) -> None:
     """Send the cases of the seeds, some at once, while somebody else asks whether the gateway lives."""
     waiting = iter(seeds)
 
@@ -154,7 +157,7 @@ def check(gateway: GatewayProcess, tolerant: TolerantUpstream, outcome: Outcome)
 
 def test_bent_requests_are_refused_plainly(gateway, tolerant):
     outcome = Outcome()
-    asyncio.run(feed(gateway, range(SEED, SEED + 300), outcome))
+    asyncio.run(feed(gateway, [*range(SEED, SEED + 300), *FOUND * 5], outcome))
     check(gateway, tolerant, outcome)
 
 

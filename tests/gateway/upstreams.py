@@ -172,6 +172,8 @@ class ControlledUpstream:
             pieces = pieces[:3]
         elif behavior == "endless":
             pieces = pieces[:2] + pieces[2:3] * 1000
+        elif behavior == "flood":  # more than any buffer holds
+            pieces = pieces[:1] + [chunk(request["model"], {"content": "x" * 60_000})] * 10_000
         elif behavior == "split":  # events cut anywhere
             whole = b"".join(pieces)
             pieces = [whole[start : start + 7] for start in range(0, len(whole), 7)]

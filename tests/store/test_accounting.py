@@ -60,6 +60,20 @@ def test_predicted_and_real_cost_are_means_over_the_same_requests(filled):
     assert (second.mean_predicted_cost, second.mean_real_cost) == (None, None)
 
 
+def test_a_request_that_named_its_model_or_turned_routing_off_saves_nothing(store, made):
+    store.append([made(n, cost=1.0, baseline_cost=5.0, reason=reason) for n, reason in enumerate(("named", "off"))])
+    store.append([made(2, cost=1.0, baseline_cost=5.0, reason="best")])
+    (row,) = store.usage("key")
+    assert (row.cost, row.saved, row.baseline_cost) == (3.0, 4.0, 5.0)
+
+
+def test_lost_attempts_are_paid_for_but_are_not_what_a_prediction_is_compared_with(store, made):
+    store.append([made(0, cost=1.0, predicted_cost=2.0), made(1, cost=9.0, predicted_cost=2.0, attempts=2)])
+    store.append([made(2, cost=9.0, predicted_cost=2.0, status="timeout", served=None)])
+    (row,) = store.usage("key")
+    assert (row.cost, row.mean_predicted_cost, row.mean_real_cost) == (19.0, 2.0, 1.0)
+
+
 def test_usage_by_key_and_by_model(filled):
     assert {row.group: row.requests for row in filled.usage("key")} == {"a": 4, "b": 1}
     # A request that nobody served counts with the model that was chosen for it.

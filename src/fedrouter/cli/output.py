@@ -51,7 +51,7 @@ class Voice:
             folds = name in wrapped
             # A column that does not wrap keeps its width: rich would otherwise shorten it together with the others.
             width = (
-                None if folds or not wrapped else max(cell_len(name), *(cell_len(_text(row[number])) for row in rows))
+                None if folds or not wrapped else max([cell_len(name), *(cell_len(_text(row[number])) for row in rows)])
             )
             table.add_column(
                 name,

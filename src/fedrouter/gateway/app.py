@@ -17,7 +17,7 @@ from fedrouter.gateway.http import (
     HttpRequest,
     Receive,
     Send,
-    send_error,
+    refuse,
 )
 from fedrouter.gateway.routes.registry import handler
 from fedrouter.store.engine import StoreFailed
@@ -62,7 +62,7 @@ class App:
             started = True
             await send(message)
 
-        request = HttpRequest(scope, receive)
+        request = HttpRequest(scope, receive, gateway.config.server.request_timeout)
         try:
             await handler(request)(gateway, request, sending)
             return
@@ -75,7 +75,11 @@ class App:
         except StoreFailed as error:
             LOG.error("the store failed: %s", error)
             found = HttpError(
-                503, "The gateway's log cannot be read or written at the moment.", "log_unavailable", "server_error"
+                503,
+                "The gateway's log cannot be read or written at the moment.",
+                "log_unavailable",
+                "server_error",
+                headers=[(b"retry-after", b"5")],
             )
         except Exception as error:
             # The message may quote a prompt: log only the type of the error and where it was raised.
@@ -86,4 +90,4 @@ class App:
         if started:  # too late for an error response
             await send({"type": "http.response.body", "body": b""})
         else:
-            await send_error(send, found)
+            await refuse(request, send, found)

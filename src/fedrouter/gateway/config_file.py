@@ -68,8 +68,12 @@ def read_config(path: str | Path) -> Config:
             ]
             document.problems += [document.explained(each) for each in errors]
         else:
-            folder = path.parent / Path(config.learning.folder).expanduser()
-            return config.replace(learning=config.learning.replace(folder=str(folder)))
+            learned, waiting = (
+                str(path.parent / Path(folder).expanduser()) for folder in (config.learning.folder, config.spool.folder)
+            )
+            return config.replace(
+                learning=config.learning.replace(folder=learned), spool=config.spool.replace(folder=waiting)
+            )
     raise BadConfig(str(path), document.problems)
 
 

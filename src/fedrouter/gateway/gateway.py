@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.encoders.registry import open_encoder
@@ -17,6 +19,7 @@ from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.access.limits import InProgress, RateLimiter
 from fedrouter.gateway.autopilot import Autopilot
 from fedrouter.gateway.config import Config
+from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.gauges import gauges
 from fedrouter.gateway.observe.judging import JudgeQueue
 from fedrouter.gateway.observe.metrics import Metrics
@@ -27,8 +30,9 @@ from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.traffic import recent_queries
+from fedrouter.store.spool import Spool
+from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
-from fedrouter.store.writer import Writer
 
 WARM_UP = "What is the capital of France?"
 EncoderOf = Callable[[EncoderIdentity], Encode]
@@ -40,7 +44,7 @@ class Gateway:
 
     config: Config
     store: Store
-    writer: Writer
+    writer: SpooledWriter
     bundles: Bundles
     embedder: Embedder
     decider: Decider
@@ -51,18 +55,17 @@ class Gateway:
     budgets: Budgets
     metrics: Metrics
     judge_queue: JudgeQueue | None
+    interruptions: Interruptions = field(default_factory=Interruptions)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     warm: bool = False
     warming: asyncio.Task[None] | None = None
 
     async def warm_up(self) -> None:
         """Load the encoder by using it once; until then the default model serves."""
-        pending = self.embedder.begin(b"", WARM_UP)
-        if pending is not None:
-            try:
-                await asyncio.shield(pending)
-            except EncoderFailed:
-                raise FedrouterError("the encoder cannot be used; the log says why") from None
+        try:
+            await self.embedder.first(WARM_UP)
+        except EncoderFailed:
+            raise FedrouterError("the encoder cannot be used; the log says why") from None
         self.warm = True
 
     async def until_warm(self) -> None:
@@ -71,7 +74,8 @@ class Gateway:
         await asyncio.shield(self.warming)
 
     async def close(self) -> None:
-        """Stop the tasks, write what waits for the log, and close connections and store."""
+        """End requests and tasks, write what waits for the log, and close connections and store."""
+        self.interruptions.stop()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -125,7 +129,8 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
-    sticky, writer = StickySessions(config.routing.sticky.seconds), Writer(store)
+    sticky = StickySessions(config.routing.sticky.seconds)
+    writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     metrics = Metrics(lambda: gauges(upstreams, bundles, writer, sticky, embedder))
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
@@ -139,7 +144,7 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
         Authenticator(store, config.server.auth),
         RateLimiter(config.server.rate_per_minute),
         InProgress(config.server.in_progress_per_key),
-        Budgets(store),
+        Budgets(store, lambda: writer.degraded),
         metrics,
         JudgeQueue.of(config, upstreams, writer),
     )
@@ -155,6 +160,12 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     if gateway.judge_queue is not None:
         gateway.tasks.append(asyncio.create_task(gateway.judge_queue.run()))
     return gateway
+
+
+def _spool(config: Config, store: Store) -> Spool:
+    """The spool of this gateway, with the rows that ended ones have left for the same store."""
+    name = f"fedrouter-{hashlib.sha256(store.where.encode()).hexdigest()[:12]}"
+    return Spool.open(store.path or Path(config.spool.folder) / name, config.spool.limit)
 
 
 def _policy(config: Config) -> Policy | None:

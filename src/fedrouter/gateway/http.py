@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -12,9 +13,10 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
-DRAIN_FACTOR = 4
-"""A body over the limit is read and discarded up to this multiple of the limit: a client that is cut off while sending
-does not read the error response."""
+CLOSE = (b"connection", b"close")
+DISCARDED_BYTES, DISCARDED_SECONDS = 16 << 20, 5.0
+"""How much of a body, and for how long, is read and discarded after its request was refused: a client that is cut off
+while it sends would not see the error."""
 
 
 class HttpError(Exception):
@@ -43,38 +45,62 @@ class ClientDisconnected(Exception):
 
 
 class HttpRequest:
-    """One HTTP request: headers by lower-case name, and a body that can be read once."""
+    """One HTTP request: headers by lower-case name, and a body that can be read once.
 
-    __slots__ = ("_receive", "headers", "method", "path", "query")
+    ``timeout`` is the longest time in seconds between two pieces of the body.
+    """
 
-    def __init__(self, scope: MutableMapping[str, Any], receive: Receive) -> None:
+    __slots__ = ("_begun", "_receive", "_timeout", "complete", "headers", "method", "path", "query")
+
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, timeout: float = 30.0) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._receive = receive
+        self.complete = False
+        """Whether the whole body was received, or the client disconnected."""
+        self._receive, self._timeout, self._begun = receive, timeout, False
 
     async def body(self, limit: int) -> bytes:
-        """The whole body; a body over the limit is read, discarded and rejected with 413."""
-        message = await self._receive()
-        chunk: bytes = message.get("body", b"")
-        if not message.get("more_body", False) and message["type"] == "http.request" and len(chunk) <= limit:
-            return chunk
-        parts, size = [chunk], len(chunk)
-        while message.get("more_body", False) and size <= limit * DRAIN_FACTOR:
-            message = await self._receive()
-            chunk = message.get("body", b"")  # missing when the client disconnects
+        """The whole body; :class:`HttpError` 413 if it is over the limit, 408 if it does not come."""
+        announced = self.headers.get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > limit:
+            raise _too_large(limit)
+        parts: list[bytes] = []
+        size = 0
+        while not self.complete:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    chunk = await self._piece()
+            except TimeoutError:
+                raise HttpError(408, "The body did not arrive in time.", "request_timeout", headers=[CLOSE]) from None
             size += len(chunk)
-            if size <= limit:
-                parts.append(chunk)
-            else:
-                parts = []
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(chunk)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def discard(self, seconds: float) -> None:
+        """Read and discard the rest of the body, within bounds; ``complete`` says whether that was all of it."""
+        if not self._begun and b"expect" in self.headers:
+            return  # the client waits to be told whether to send it
+        size = 0
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.complete and size <= DISCARDED_BYTES:
+                    size += len(await self._piece())
+        except (TimeoutError, ClientDisconnected):
+            pass
+
+    async def _piece(self) -> bytes:
+        self._begun = True
+        message = await self._receive()
         if message["type"] == "http.disconnect":
+            self.complete = True
             raise ClientDisconnected
-        if size > limit:
-            close = [(b"connection", b"close")]
-            raise HttpError(413, f"The body is larger than {limit:,} bytes.", "body_too_large", headers=close)
-        return b"".join(parts)
+        self.complete = not message.get("more_body", False)
+        piece: bytes = message.get("body", b"")
+        return piece
 
     async def disconnected(self) -> None:
         """Returns when the client has closed the connection."""
@@ -87,6 +113,24 @@ async def send_response(send: Send, status: int, body: bytes, headers: Iterable[
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(request: HttpRequest, send: Send, error: HttpError) -> None:
+    """Send an error to a client that may still be sending its body, so that it can read it."""
+    await request.discard(0.0)  # what has arrived already
+    if request.complete:
+        await send_error(send, error)
+        return
+    body = error.body()
+    headers = [JSON, (b"content-length", b"%d" % len(body)), *(h for h in error.headers if h != CLOSE), CLOSE]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await request.discard(DISCARDED_SECONDS)
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _too_large(limit: int) -> HttpError:
+    return HttpError(413, f"The body is larger than {limit:,} bytes.", "body_too_large")
 
 
 async def send_error(send: Send, error: HttpError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

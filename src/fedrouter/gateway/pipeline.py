@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -21,9 +23,10 @@ async def admit(gateway: Gateway, request: HttpRequest) -> Key:
     return key
 
 
+@asynccontextmanager
 async def route_request(
     gateway: Gateway, request: HttpRequest, key: Key, started: float, default_model: str | None = None
-) -> RequestContext:
+) -> AsyncIterator[RequestContext]:
     """The context of a chat request with its decision; :class:`HttpError` if it is rejected.
 
     ``started`` is when the request came, in seconds of ``perf_counter``; ``default_model`` stands in for a body without
@@ -51,8 +54,12 @@ async def route_request(
         named_model=named_model,
         budget=await gateway.budgets.reservation(key),
     )
-    context.decision = await gateway.decider.decide(context, gateway.upstreams.unavailable())
-    return context
+    with gateway.interruptions.of(request) as context.interrupted:
+        try:
+            context.decision = await gateway.decider.decide(context, gateway.upstreams.unavailable())
+            yield context
+        finally:
+            context.close()
 
 
 def read_body(raw: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ from fedrouter.gateway.access.budgets import BudgetReservation
 from fedrouter.gateway.access.pricing import Usage, cost_of, cost_to_reserve
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.http import Headers
+from fedrouter.gateway.interruptions import Interrupted
 from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
 from fedrouter.store.records import Record
 
 if TYPE_CHECKING:
     from fedrouter.gateway.routing.decision import Decision
-    from fedrouter.gateway.routing.embedding import Embedder
+    from fedrouter.gateway.routing.embedding import Claim, Embedder
 
 MAX_RANKING = 20
 """Models of a ranking that are sent in a header."""
@@ -45,12 +47,21 @@ class RequestContext:
     """The model that the request names, which bypasses routing."""
     budget: BudgetReservation | None
     """None for a key without a daily budget."""
+    interrupted: Interrupted | None = None
+    """Done once the request has to end early."""
     decision: Decision = field(init=False)
+    digest: bytes = field(init=False)
+    """Identifies the prompt and the key in caches: a key must not learn, from times, what another one has asked."""
+    claim: Claim | None = None
+    """Keeps an embedding wanted for the log that did not come in time for the decision."""
     upstream_seconds: float = 0.0
     reserved: float = 0.0
     """What the current attempt may cost, in US dollars."""
     lost: float = 0.0
     """The same of attempts that may have been charged though their usage never came."""
+
+    def __post_init__(self) -> None:
+        self.digest = hashlib.sha256(self.key.encode() + b"/" + self.prompt.digest).digest()
 
     @property
     def session(self) -> str:
@@ -79,6 +90,12 @@ class RequestContext:
         self.reserved = 0.0
         if self.budget is not None:
             self.budget.lose()
+
+    def close(self) -> None:
+        """The request has ended: release what is reserved, and what it still wanted."""
+        self.settle(None)
+        if self.claim is not None:
+            self.claim.release()
 
     def settle(self, cost: float | None) -> None:
         """Charge the key's budget and release its reservation; a second call does nothing."""
@@ -120,7 +137,7 @@ class RequestContext:
         decision, serving = self.decision, self.decision.serving
         embedding = decision.embedding
         if embedding is None and self.prompt.text:
-            embedding = embedder.peek(self.prompt.digest)
+            embedding = embedder.peek(self.digest)
         baseline = self.config.model(self.config.baseline_model)
         latency = (time.perf_counter() - self.started) * 1000
         known = usage is not None and served is not None and not usage.partial

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import uvicorn
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.app import App
 from fedrouter.gateway.config import Config
+from fedrouter.gateway.connection import connections
 from fedrouter.gateway.gateway import Gateway, open_gateway
 
 SWITCH_INTERVAL = 0.0005
@@ -24,13 +27,33 @@ Ready = Callable[[str, str | None], None]
 """Called with the address and, if it was just created, the first API key."""
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server that calls ``ready`` with its port once it listens."""
+ENDING = 10
+"""Seconds for requests that are ended at the shutdown to be logged and answered."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[int], Awaitable[None]]) -> None:
+
+class Server(uvicorn.Server):
+    """A uvicorn server that calls ``ready`` with its port once it listens.
+
+    When it is told to exit, requests in progress have ``drain`` seconds; then it calls ``end``, which ends them.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        ready: Callable[[int], Awaitable[None]],
+        drain: float,
+        end: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._drain, self._end = ready, drain, end
         self._reporting: asyncio.Task[None] | None = None
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.get_running_loop().call_later(self._drain, self._end)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -71,6 +94,10 @@ def serve(
         shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
         ready(f"http://{shown}:{port}", first[1] if first else None)
 
+    def end() -> None:
+        if app.gateway is not None:
+            app.gateway.interruptions.stop()
+
     sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedrouter").setLevel(logging.INFO)
@@ -80,7 +107,7 @@ def serve(
             host=config.server.host,
             port=config.server.port,
             loop="auto",  # uvloop, where it is installed
-            http="httptools",
+            http=cast(Any, connections(config.server)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -88,10 +115,12 @@ def serve(
             access_log=False,
             proxy_headers=False,  # clients are identified by their keys, not by addresses
             server_header=False,
-            timeout_graceful_shutdown=10,
+            timeout_graceful_shutdown=math.ceil(config.server.drain) + ENDING,
             timeout_keep_alive=75,
         ),
         report,
+        config.server.drain,
+        end,
     )
     on_server(server)
     if owns_process:

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from fedrouter.errors import BadInput
 
-STATUSES = ("ok", "upstream_error", "timeout", "client_gone", "refused")
+STATUSES = ("ok", "upstream_error", "timeout", "client_gone", "refused", "shutdown")
 
 MOST_TOKENS = 10**12
 """Most tokens of one request; an upstream that reports more is not believed."""
 
-Scored = Literal["stored", "same", "replaced", "unknown"]
-"""What happened to a score: new, sent before, replacing an older one, or for an unknown decision."""
+Scored = Literal["stored", "same", "replaced", "unknown", "deferred"]
+"""What happened to a score: new, sent before, replacing an older one, for an unknown decision, or waiting for the
+store."""
 
 By = Literal["day", "key", "model"]
 
@@ -100,8 +101,9 @@ class Record:
 class UsageRow:
     """Usage of one day, key or model.
 
-    `cost` sums the known costs; `baseline_cost` and `saved` count only requests where both costs are known, so that a
-    request without a baseline does not count as a loss. The two means are over requests where both costs are known.
+    `cost` sums the known costs; `baseline_cost` and `saved` count only routed requests where both costs are known, so
+    that a request without a baseline does not count as a loss. The two means are over requests that one attempt
+    answered and whose costs are both known.
     """
 
     group: str
@@ -119,6 +121,17 @@ class UsageRow:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class SentScore:
+    """A score to be written, for a decision of ``key`` if it is given."""
+
+    decision: str
+    score: float
+    by: str
+    at: float
+    key: str | None
 
 
 @dataclass(frozen=True)

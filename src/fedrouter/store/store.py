@@ -67,6 +67,12 @@ class Store:
             raise
         return store
 
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for PostgreSQL."""
+        url = self._engine.url
+        return Path(url.database) if self._engine.dialect.name == "sqlite" and url.database else None
+
     def close(self) -> None:
         self._engine.dispose()
 

@@ -12,25 +12,17 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from fedrouter.store import scores
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.records import Record, Scored
+from fedrouter.store.records import Record, Scored, SentScore
 from fedrouter.store.store import Store
-
-
-@dataclass(frozen=True)
-class _Score:
-    decision: str
-    score: float
-    by: str
-    at: float
-    key: str | None
 
 
 @dataclass(frozen=True, eq=False)
 class _Waiting:
-    what: Record | _Score
+    what: Record | SentScore
     done: asyncio.Future[Scored | None]
     slot: bool
 
@@ -66,16 +58,14 @@ class Writer:
 
     async def put(self, record: Record) -> None:
         """Add a record; returns once it is committed. It is written even if the call is cancelled."""
-        await self._send(record)
+        await self.send(record)
 
     async def score(
         self, decision_id: str, score: float, by: str, at: float | None = None, key: str | None = None
     ) -> Scored:
         """Score a decision, like `Store.score`, if it belongs to ``key``; returns once that is committed."""
         scores.check(score, by)
-        found = await self._send(_Score(decision_id, score, by, time.time() if at is None else at, key))
-        assert found is not None
-        return found
+        return await self.send(SentScore(decision_id, score, by, time.time() if at is None else at, key))
 
     async def close(self) -> None:
         """Finish all writes, then stop; the store stays open."""
@@ -84,7 +74,12 @@ class Writer:
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def _send(self, what: Record | _Score) -> Scored | None:
+    @overload
+    async def send(self, what: Record) -> None: ...
+    @overload
+    async def send(self, what: SentScore) -> Scored: ...
+    async def send(self, what: Record | SentScore) -> Scored | None:
+        """Add a record or a score; returns once it is committed."""
         if self._closed:
             raise StoreFailed(f"store: {self._store.where}: the writer is closed")
         self._open += 1
@@ -135,14 +130,14 @@ class Writer:
                 with contextlib.suppress(RuntimeError):  # the loop was closed first; no caller is left
                     self._loop.call_soon_threadsafe(self._settle, part, outcomes)
 
-    def _commit(self, batch: list[Record | _Score]) -> Sequence[Scored | Exception | None]:
+    def _commit(self, batch: list[Record | SentScore]) -> Sequence[Scored | Exception | None]:
         """The outcome of each write; one that the database refuses does not fail the others."""
         try:
             with self._store.writing() as connection:
                 self._store.insert(connection, [each for each in batch if isinstance(each, Record)])
                 return [
                     scores.put_score(connection, each.decision, each.score, each.by, each.at, each.key)
-                    if isinstance(each, _Score)
+                    if isinstance(each, SentScore)
                     else None
                     for each in batch
                 ]

@@ -52,14 +52,16 @@ def test_feedback_that_makes_no_sense_is_refused(gateway, body, status):
 def test_usage_sums_what_the_log_holds(start, bundle, upstream, tmp_path):
     gateway = start(config_for(tmp_path, bundle, upstream.url))
     for model in ("atlas-max", "indigo-nano", "indigo-nano"):
-        gateway.chat(SQL, model=model)
+        gateway.chat(SQL, fedrouter={"allow": model})
+    gateway.chat(SQL, model="ember-med")  # not routed: saves nothing
     found = gateway.http.get("/v1/usage?by=model").json()
     assert found["baseline"] == "atlas-max"
     rows = {row["group"]: row for row in found["rows"]}
     assert rows["indigo-nano"]["requests"] == 2
     assert rows["atlas-max"]["saved"] == pytest.approx(0)
+    assert rows["ember-med"]["saved"] == 0
     assert rows["indigo-nano"]["saved"] == pytest.approx(2 * (250 - 10 * 0.04 - 5 * 0.12) / 1e6)
-    assert found["total"]["requests"] == 3
+    assert found["total"]["requests"] == 4
     today = gateway.http.get("/v1/usage?since=2020-01-01").json()["rows"]
     assert [row["group"] for row in today] == [time.strftime("%Y-%m-%d", time.gmtime())]
     for query in ("by=hour", "since=yesterday", "since=nan", "since=-5", "x=1", "since=1e300"):

@@ -148,7 +148,9 @@ def test_a_client_that_hangs_up_mid_stream_ends_the_upstream_s_stream_and_is_log
 
 
 def test_many_at_once_each_get_their_own_answer_and_row(start, bundle, upstream, tmp_path):
-    gateway = start(config_for(tmp_path, bundle, upstream.url, {"atlas-max": "slow", "ember-med": "drip"}))
+    patient = QUICK.replace(answer=30, idle=30, deadline=60)
+    behaviors = {"atlas-max": "slow", "ember-med": "drip"}
+    gateway = start(config_for(tmp_path, bundle, upstream.url, behaviors, timing=patient))
     ids, wrong = set(), []
 
     def ask(place):

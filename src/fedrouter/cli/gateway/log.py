@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, Until, moment, open_store, plain, shown_time
+from fedrouter.cli.gateway.stores import (
+    ConfigPath,
+    Since,
+    StoreUrl,
+    Until,
+    dollars,
+    moment,
+    open_store,
+    plain,
+    shown_time,
+)
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
@@ -42,13 +52,14 @@ def show(
                     shown_time(record.time),
                     record.reason,
                     plain(record.served or "-"),
-                    _or_dash(record.cost, ".6f"),
+                    "-" if record.cost is None else dollars(record.cost),
                     f"{record.latency_ms:.0f}",
                     record.status,
                     _or_dash(record.score, ".2f"),
                 ]
                 for record in records
             ],
+            wrapped=("time (UTC)", "reason", "served", "status"),  # an id is shown whole, so that it can be pasted
         )
         if not records:
             voice.say("No decisions yet.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import UTC, datetime
@@ -61,6 +62,18 @@ def seconds_of(text: str, option: str) -> float:
 
 def shown_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def dollars(amount: float) -> str:
+    """US dollars with four decimals, or as many as two digits of a small amount take.
+
+    >>> dollars(1.5), dollars(0.0000123), dollars(0.0)
+    ('1.5000', '0.000012', '0')
+    """
+    if not amount:
+        return "0"
+    decimals = max(4, 1 - math.floor(math.log10(abs(amount))))
+    return f"{amount:,.{decimals}f}"
 
 
 def plain(text: object) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, moment, open_store, plain
+from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, dollars, moment, open_store, plain
 from fedrouter.cli.output import Json, Voice
 
 
@@ -38,15 +38,17 @@ def usage(
             f"{row.errors:,}",
             f"{row.input_tokens:,}",
             f"{row.output_tokens:,}",
-            f"{row.cost:.4f}",
-            f"{row.saved:.4f}",
+            dollars(row.cost),
+            dollars(row.saved),
             f"{row.saved / row.baseline_cost:.0%}" if row.baseline_cost else "-",
             "-" if row.mean_score is None else f"{row.mean_score:.2f}",
         ]
         for row in rows
     ]
     voice.table(
-        [by.value, "requests", "errors", "tokens in", "tokens out", "cost $", "saved $", "saved", "mean score"], table
+        [by.value, "requests", "errors", "tokens in", "out", "cost $", "saved $", "saved", "score"],
+        table,
+        wrapped=(by.value,),
     )
     total = {
         "requests": sum(row.requests for row in rows),
@@ -55,7 +57,7 @@ def usage(
         "saved": sum(row.saved for row in rows),
     }
     if rows:
-        voice.say(f"\n{total['requests']:,} requests, ${total['cost']:.4f}, saved ${total['saved']:.4f}")
+        voice.say(f"\n{total['requests']:,} requests, ${dollars(total['cost'])}, saved ${dollars(total['saved'])}")
     else:
         voice.say("No requests yet.")
     voice.result({"by": by.value, "rows": [row.to_json() for row in rows], "total": total})

@@ -8,11 +8,14 @@ import time
 from collections import OrderedDict
 
 from fedrouter.gateway.http import HttpError, HttpRequest
+from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import Key
 from fedrouter.store.store import Store
 
 FRESH = 5.0
 """Seconds after which a key is looked up again, and so the longest time a disabled key keeps working."""
+STALE = 600.0
+"""Seconds for which a key that is known is accepted while the store does not answer."""
 MAX_CACHED = 4096
 OPEN = Key(id="open", name="no authentication", created=0.0, admin=True)
 """The key of every request when authentication is off."""
@@ -42,7 +45,12 @@ class Authenticator:
         found = self._known.get(digest)
         if found is None or found[1] < time.monotonic():
             token = given[7:].decode("latin-1").strip()
-            key = await asyncio.to_thread(self._store.key_of, token)
+            try:
+                key = await asyncio.to_thread(self._store.key_of, token)
+            except StoreFailed:
+                if found is None or found[0] is None or found[1] + STALE < time.monotonic():
+                    raise
+                return found[0]
             found = (key, time.monotonic() + FRESH)
             self._known[digest] = found
             self._known.move_to_end(digest)

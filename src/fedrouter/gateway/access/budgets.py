@@ -12,6 +12,7 @@ import logging
 import math
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,8 +60,8 @@ class Account:
 class Budgets:
     """Accounts by key; their numbers come from the store on first use, at the start of a day and every few seconds."""
 
-    def __init__(self, store: Store) -> None:
-        self._store, self._holder = store, secrets.token_hex(8)
+    def __init__(self, store: Store, store_fails: Callable[[], bool] = lambda: False) -> None:
+        self._store, self._store_fails, self._holder = store, store_fails, secrets.token_hex(8)
         self._accounts: dict[str, Account] = {}
 
     async def reservation(self, key: Key) -> BudgetReservation | None:
@@ -80,6 +81,8 @@ class Budgets:
 
     async def ask_store(self, account: Account, wanted: float) -> None:
         """Hold ``wanted`` US dollars more than what is reserved, if the budget allows it; needs the account's lock."""
+        if self._store_fails():  # asking would take long; and its sums lack the rows that wait for it
+            raise StoreFailed("the store cannot be written: budgets cannot be extended")
         day, reserved, before = _today(), account.reserved, account.spent
         budget = account.key.daily_budget or 0.0
         found = await asyncio.to_thread(

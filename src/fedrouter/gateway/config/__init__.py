@@ -10,6 +10,7 @@ from fedrouter.gateway.config.learning import LearningConfig
 from fedrouter.gateway.config.models import ABILITIES, Upstream, UpstreamParams
 from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig, StickyConfig
 from fedrouter.gateway.config.server import ServerConfig
+from fedrouter.gateway.config.spool import SpoolConfig
 from fedrouter.gateway.config.timing import TimingConfig
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LearningConfig",
     "RoutingConfig",
     "ServerConfig",
+    "SpoolConfig",
     "StickyConfig",
     "TimingConfig",
     "Upstream",

@@ -12,6 +12,7 @@ from fedrouter.gateway.config.learning import LearningConfig, switch
 from fedrouter.gateway.config.models import Upstream
 from fedrouter.gateway.config.routing import RoutingConfig
 from fedrouter.gateway.config.server import ServerConfig
+from fedrouter.gateway.config.spool import SpoolConfig
 from fedrouter.gateway.config.timing import TimingConfig
 
 
@@ -29,6 +30,7 @@ class Config(Section):
         default=LearningConfig(), description="When the gateway learns from its own log."
     )
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
+    spool: SpoolConfig = Field(default=SpoolConfig(), description="Where rows wait while the store fails.")
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )

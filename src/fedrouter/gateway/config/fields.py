@@ -17,6 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+MEGABYTE = 1 << 20
+
 
 def problem(message: str) -> PydanticCustomError:
     """A validation error with a message for the person who wrote the config."""

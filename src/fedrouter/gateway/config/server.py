@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictInt
 
-from fedrouter.gateway.config.fields import Count, Positive, Section, Text
+from fedrouter.gateway.config.fields import MEGABYTE, Count, Positive, Section, Text
 
-MEGABYTE = 1 << 20
 MAX_LIMIT_MB = 1 << 20
 """Largest limit of a body or an answer that a config may set: a TiB."""
+MAX_HEADER_KB = 1024
 
 
 class ServerConfig(Section):
@@ -23,6 +23,19 @@ class ServerConfig(Section):
     answer_limit_mb: Positive = Field(
         default=64.0, le=MAX_LIMIT_MB, description="Largest answer that is not streamed, in MiB."
     )
+    header_limit_kb: Annotated[float, Field(ge=1, le=MAX_HEADER_KB)] = Field(
+        default=64.0, description="Largest head of a request (its line and headers), in KiB."
+    )
+    connections: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=1000, description="Open connections of clients; further ones are answered with 503."
+    )
+    request_timeout: Positive = Field(
+        default=30.0, description="Seconds for the head of a request, and between two pieces of its body."
+    )
+    write_timeout: Positive = Field(
+        default=60.0, description="Seconds after which a client that takes nothing of its answer is disconnected."
+    )
+    drain: Positive = Field(default=30.0, description="Seconds that requests in progress have to end after SIGTERM.")
     rate_per_minute: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Requests per minute for keys without a rate of their own; default: no limit."
     )
@@ -36,6 +49,10 @@ class ServerConfig(Section):
     @property
     def body_limit(self) -> int:
         return int(self.body_limit_mb * MEGABYTE)
+
+    @property
+    def header_limit(self) -> int:
+        return int(self.header_limit_kb * 1024)
 
     @property
     def answer_limit(self) -> int:

@@ -13,6 +13,7 @@ class TimingConfig(Section):
     connect: Positive = Field(default=5.0, description="Seconds to connect.")
     answer: Positive = Field(default=120.0, description="Seconds to a whole answer, or to the first event of a stream.")
     idle: Positive = Field(default=60.0, description="Seconds between two events of a stream.")
+    stream: Positive = Field(default=3600.0, description="Seconds for a whole stream.")
     deadline: Positive = Field(default=300.0, description="Seconds for all attempts of a request together.")
     retries: Count = Field(default=2, description="Retries of one model before the next one is called.")
     longest_wait: Positive = Field(

@@ -9,11 +9,11 @@ from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.embedding import Embedder
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upstream.upstreams import Upstreams
-from fedrouter.store.writer import Writer
+from fedrouter.store.spooled_writer import SpooledWriter
 
 
 def gauges(
-    upstreams: Upstreams, bundles: Bundles, writer: Writer, sticky: StickySessions, embedder: Embedder
+    upstreams: Upstreams, bundles: Bundles, writer: SpooledWriter, sticky: StickySessions, embedder: Embedder
 ) -> Iterator[Gauge]:
     """Name, help, labels and value of every gauge, as of now."""
     about = "1 while the circuit breaker of a model keeps requests away from it."
@@ -25,6 +25,9 @@ def gauges(
         yield "fedrouter_bundle_info", "The bundle in service.", labels, 1
     yield "fedrouter_bundle_refused", "1 while the store names a bundle that was refused.", (), bool(bundles.refused)
     yield "fedrouter_log_waiting", "Records and scores that wait to be written to the log.", (), writer.waiting
+    about = "Records and scores that wait in the spool for the store to come back."
+    yield "fedrouter_log_spooled", about, (), writer.spooled
+    yield "fedrouter_encoder_waiting", "Prompts that wait for the encoder.", (), embedder.waiting
     yield "fedrouter_sessions", "Conversations that have a model.", (), len(sticky)
     about = "Prompts since the start, by where their embedding came from or why there is none."
     for outcome in ("hits", "misses", "late", "failed"):

@@ -13,13 +13,13 @@ import orjson
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.access.pricing import Usage, cost_of
 from fedrouter.gateway.config import Config, Upstream
-from fedrouter.gateway.upstream.stream import answer_text
+from fedrouter.gateway.upstream.stream import MAX_TEXT, answer_text
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.allowance import Allowance
 from fedrouter.learning.judges import CallModel, ModelAnswer, PricedModel
 from fedrouter.learning.panel import Panel, judge_of
 from fedrouter.store.records import Record
-from fedrouter.store.writer import Writer
+from fedrouter.store.spooled_writer import SpooledWriter
 
 LOG = logging.getLogger("fedrouter.gateway")
 MAX_WAITING = 200
@@ -29,13 +29,13 @@ MAX_WAITING = 200
 class JudgeQueue:
     """Takes answers from the request path without ever delaying it."""
 
-    def __init__(self, panel: Panel, share: float, writer: Writer) -> None:
+    def __init__(self, panel: Panel, share: float, writer: SpooledWriter) -> None:
         self.panel, self._share, self._writer = panel, share, writer
         self._queue: asyncio.Queue[tuple[str, Mapping[str, Any], str]] = asyncio.Queue(MAX_WAITING)
         self.dropped = 0
 
     @classmethod
-    def of(cls, config: Config, upstreams: Upstreams, writer: Writer) -> Self | None:
+    def of(cls, config: Config, upstreams: Upstreams, writer: SpooledWriter) -> Self | None:
         """The queue for a config; None if it has no judges."""
         if not config.judges.list:
             return None
@@ -49,7 +49,7 @@ class JudgeQueue:
 
     def offer(self, record: Record, body: Mapping[str, Any], text: str) -> None:
         """Queue an answer for judging, if it is sampled and there is room."""
-        if self._share < 1 and random.random() >= self._share:
+        if len(text) > MAX_TEXT or (self._share < 1 and random.random() >= self._share):
             return
         try:
             self._queue.put_nowait((record.id, body, text))

@@ -13,12 +13,14 @@ from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
+from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, shutting_down
 from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, chat_schema
 from fedrouter.gateway.upstream.splice import SplicedBody
 from fedrouter.gateway.upstream.stream import UsageTracker, answer_length, answer_text
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
+from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import STATUSES
 
 DROPPED_HEADERS = frozenset(
@@ -38,12 +40,14 @@ END_TIMEOUT = 1.0
 async def chat(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     started = time.perf_counter()
     key = await admit(gateway, request)
+    if gateway.writer.full:  # before anything is paid for
+        raise StoreFailed(f"store: {gateway.store.where}: too many rows wait for it")
     with gateway.in_progress.of(key):
-        context = await route_request(gateway, request, key, started)
-        await _answer(gateway, request, context, send)
+        async with route_request(gateway, request, key, started) as context:
+            await _answer(gateway, context, send)
 
 
-async def _answer(gateway: Gateway, request: HttpRequest, context: RequestContext, send: Send) -> None:
+async def _answer(gateway: Gateway, context: RequestContext, send: Send) -> None:
     raw = context.raw
     # Splicing a body with millions of small values takes seconds: do that on a thread.
     spliced = SplicedBody(raw) if len(raw) < LARGE else await asyncio.to_thread(SplicedBody, raw)
@@ -51,12 +55,7 @@ async def _answer(gateway: Gateway, request: HttpRequest, context: RequestContex
     judged = context.body if gateway.judge_queue is not None and len(raw) <= MAX_JUDGED else None
     context.release_body()
     del raw
-    disconnected = asyncio.ensure_future(request.disconnected())
-    try:
-        await _Exchange(gateway, context, disconnected, judged, wants_usage, send).run(spliced)
-    finally:
-        disconnected.cancel()
-        context.settle(None)
+    await _Exchange(gateway, context, judged, wants_usage, send).run(spliced)
 
 
 class _Exchange:
@@ -66,14 +65,13 @@ class _Exchange:
         self,
         gateway: Gateway,
         context: RequestContext,
-        disconnected: asyncio.Future[None],
         judged: dict[str, Any] | None,
         wants_usage: bool,
         send: Send,
     ) -> None:
-        self._gateway, self._context = gateway, context
-        self._disconnected, self._judged, self._send = disconnected, judged, send
-        self._wants_usage = wants_usage
+        assert context.interrupted is not None
+        self._gateway, self._context, self._interrupted = gateway, context, context.interrupted
+        self._judged, self._wants_usage, self._send = judged, wants_usage, send
 
     async def run(self, spliced: SplicedBody) -> None:
         context, upstreams = self._context, self._gateway.upstreams
@@ -84,25 +82,22 @@ class _Exchange:
                 lambda model: spliced.to(model.target, context.streamed and model.params.stream_usage),
                 context.streamed,
                 context,
-                self._disconnected.done,
+                self._interrupted.done,
             )
         )
         try:
-            either: set[asyncio.Future[Any]] = {calling, self._disconnected}
+            either: set[asyncio.Future[Any]] = {calling, self._interrupted}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not calling.done():  # nobody waits for the answer any more; what it may cost so far is charged
                 calling.cancel()
                 context.lose()
                 context.upstream_seconds = time.perf_counter() - called
-                await self._commit("client_gone", None, None, 1)
+                await self._end(None, 1)
                 return
             found = calling.result()
         except UpstreamsFailed as failure:
             context.upstream_seconds = time.perf_counter() - called
-            status = "client_gone" if self._disconnected.done() else failure.kind
-            status = status if status in STATUSES else "refused"
-            await self._commit(status, None, None, failure.attempts)
-            await send_error(self._send, _failed(failure), context.headers(None))
+            await self._end(failure, failure.attempts)
             return
         finally:
             calling.cancel()
@@ -111,6 +106,16 @@ class _Exchange:
             await self._complete(found)
         else:
             await self._stream(found, found.response)
+
+    async def _end(self, failure: UpstreamsFailed | None, attempts: int) -> None:
+        """Log and answer a request that no model has answered: all failed, or it was interrupted."""
+        if self._interrupted.done():
+            status, error = self._interrupted.result(), shutting_down()
+        else:
+            assert failure is not None
+            status, error = failure.kind if failure.kind in STATUSES else "refused", _failed(failure)
+        await self._commit(status, None, None, attempts)
+        await send_error(self._send, error, self._context.headers(None))
 
     async def _commit(
         self, status: str, served: Upstream | None, usage: Usage | None, attempts: int, text: str | None = None
@@ -133,19 +138,19 @@ class _Exchange:
             usage = Usage.of(found.document.get("usage")) or Usage.estimate(
                 self._context.prompt, answer_length(found.document)
             )
-            status = "client_gone" if self._disconnected.done() else "ok"
+            gone = self._interrupted.done() and self._interrupted.result() == CLIENT_GONE
             text = answer_text(found.document) if self._judged is not None else None
-            await self._commit(status, served, usage, found.attempts, text)
+            await self._commit(CLIENT_GONE if gone else "ok", served, usage, found.attempts, text)
         else:  # the upstream rejected the client's request
             await self._commit("refused", served, None, found.attempts)
         await send_response(self._send, found.status, found.body, _passed(found) + self._context.headers(served))
 
     async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse) -> None:
         """Pass on events as they arrive. After the first one there are no retries: a failure becomes an error event."""
-        context, send = self._context, self._send
+        context, send, timing = self._context, self._send, self._context.config.timing
         hide_usage = found.model.params.stream_usage and not self._wants_usage
         tracker, status = UsageTracker(self._judged is not None, hide_usage), "ok"
-        self._disconnected.add_done_callback(lambda _: response.close())
+        self._interrupted.add_done_callback(lambda _: response.close())
         headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
         try:
@@ -156,7 +161,7 @@ class _Exchange:
                     break
                 if ready:
                     await send({"type": "http.response.body", "body": ready, "more_body": True})
-                async with asyncio.timeout(context.config.timing.idle):
+                async with asyncio.timeout(min(timing.idle, began + timing.stream - time.perf_counter())):
                     chunk = await response.content.readany()
             last = ready + tracker.rest() if tracker.done else tracker.rest()
             status = "ok" if tracker.complete else "upstream_error"
@@ -164,8 +169,8 @@ class _Exchange:
             status = "timeout"
         except (aiohttp.ClientError, OSError):
             status = "upstream_error"
-        if self._disconnected.done():
-            status = "client_gone"
+        if (why := self._interrupted.result() if self._interrupted.done() else None) is not None:
+            status = why if why == CLIENT_GONE or not tracker.done else status
         context.upstream_seconds += time.perf_counter() - began
         text = tracker.text if status == "ok" else None
         usage = tracker.usage(context.prompt)
@@ -175,7 +180,7 @@ class _Exchange:
         await self._commit(status, found.model, usage, found.attempts, text)
         if status != "ok":
             response.close()
-            if status != "client_gone":  # then the model is not to blame
+            if not self._interrupted.done():  # otherwise the model is not to blame
                 self._gateway.upstreams.stream_failed(found.model.name)
             last = b"\ndata: " + _broken(status).body() + b"\n\n"
         await send({"type": "http.response.body", "body": last})
@@ -212,6 +217,8 @@ def _failed(failure: UpstreamsFailed) -> HttpError:
 
 
 def _broken(status: str) -> HttpError:
+    if status == SHUTDOWN:
+        return shutting_down()
     what = "stopped sending" if status == "timeout" else "broke off"
     return HttpError(502, f"The upstream {what} in the middle of its answer.", status, "upstream_error")
 

@@ -15,8 +15,9 @@ from fedrouter.gateway.routing.reasons import REASONS
 
 async def route(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     started = time.perf_counter()
-    context = await route_request(gateway, request, await admit(gateway, request), started, default_model="auto")
-    decision, prompt = context.decision, context.prompt
+    key = await admit(gateway, request)
+    async with route_request(gateway, request, key, started, default_model="auto") as context:
+        decision, prompt = context.decision, context.prompt
     found = {
         "decision_id": decision.id,
         "model": decision.model,

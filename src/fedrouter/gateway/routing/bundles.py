@@ -21,6 +21,7 @@ from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstim
 from fedrouter.gateway.routing.served import PRIOR, Served, ServedPrior
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
+from fedrouter.store.engine import StoreFailed
 
 if TYPE_CHECKING:
     from fedrouter.store.store import Store
@@ -105,6 +106,8 @@ class Bundles:
     """What serves while there is no bundle."""
     typical: Callable[[EncoderIdentity], Embeddings | None] = lambda encoder: None
     """Embeddings ``(n, d)`` of recent traffic, or None where there is too little of it."""
+    store_answers: bool = True
+    """Whether the store answered when it was last asked for the current bundle."""
     refused: str | None = None
     """Why the bundle that the store names as current was not put into service."""
     encoder: EncoderIdentity | None = None
@@ -145,6 +148,7 @@ class Bundles:
             await asyncio.sleep(POLL)
             try:
                 row = await asyncio.to_thread(store.current)
+                self.store_answers = True
                 if row is None or (row.digest, row.path) == seen:
                     continue
                 seen = (row.digest, row.path)
@@ -153,6 +157,11 @@ class Bundles:
                     continue
                 self.swap(await asyncio.to_thread(self.at, row.path, row.digest))
                 LOG.info("bundle %s (version %s) in service", row.digest[:19], self.current and self.current.version)
+            except StoreFailed as error:
+                if self.store_answers:
+                    LOG.error("the store does not answer: %s", error)
+                self.store_answers = False
+                continue
             except FedrouterError as error:
                 self.refused = str(error)
                 LOG.error("bundle refused, the current one stays in service: %s", error)

@@ -14,11 +14,12 @@ import numpy as np
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.access.pricing import cost_to_reserve, expected_cost
 from fedrouter.gateway.config import ABILITIES, Config
-from fedrouter.gateway.http import HttpError
+from fedrouter.gateway.http import ClientDisconnected, HttpError
+from fedrouter.gateway.interruptions import CLIENT_GONE, shutting_down
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
-from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed, EncoderTimeout
+from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed
 from fedrouter.gateway.routing.estimates_cache import Flags, QueryEstimates, Ranking
 from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
@@ -102,9 +103,9 @@ class Decider:
         serving, prompt = self._bundles.current, context.prompt
         if context.named_model is not None:
             if serving is not None and prompt.text:
-                self._embedder.begin(prompt.digest, prompt.text)  # for the log; the request does not wait for it
+                context.claim = self._embedder.want(context.digest, prompt.text)  # for the log; nobody waits for it
             return self._named(context, context.named_model, serving)
-        embedding, problem = await self._embedding(prompt, context.options, serving)
+        embedding, problem = await self._embedding(context)
         allowed = self._allowed(prompt, context.options)
         if unavailable:
             available = allowed.copy()
@@ -112,23 +113,24 @@ class Decider:
             allowed = available if available.any() else allowed
         return self._choose(context, serving, embedding, problem, allowed)
 
-    async def _embedding(
-        self, prompt: Prompt, options: RequestOptions, serving: Served | None
-    ) -> tuple[Embeddings | None, str | None]:
+    async def _embedding(self, context: RequestContext) -> tuple[Embeddings | None, str | None]:
         """The prompt's embedding, or the reason why there is none."""
-        if options.off:
+        if context.options.off:
             return None, "off"
-        if not prompt.text:
+        if not context.prompt.text:
             return None, "no_ask"
-        found = self._embedder.cached(prompt.digest)
+        found = self._embedder.cached(context.digest)
         if found is not None:
             return found, None
+        interrupted = context.interrupted
         try:
-            return await self._embedder.embed(prompt.digest, prompt.text), None
-        except EncoderTimeout:
-            return None, "encoder_timeout"
+            found, context.claim = await self._embedder.embed(context.digest, context.prompt.text, interrupted)
         except EncoderFailed:
             return None, "encoder_error"
+        if found is None and interrupted is not None and interrupted.done():
+            # Nothing was decided or paid for yet, so there is nothing to log.
+            raise ClientDisconnected if interrupted.result() == CLIENT_GONE else shutting_down()
+        return found, None if found is not None else "encoder_timeout"
 
     def _allowed(self, prompt: Prompt, options: RequestOptions) -> Flags:
         """The models that are able and allowed to answer, ``(M,)``."""
@@ -162,7 +164,7 @@ class Decider:
     ) -> Decision:
         tradeoff, estimates = self._tradeoff(context.options, serving), self._unknown
         if serving is not None and (embedding is not None or not serving.needs_embedding):
-            estimates = serving.cached_estimates(context.prompt.digest, embedding)
+            estimates = serving.cached_estimates(context.digest, embedding)
             problem = problem if serving.needs_embedding or problem == "off" else None
         allowed = self._within_cost(context, allowed, estimates)
         ranking = estimates.ranking(allowed, tradeoff)

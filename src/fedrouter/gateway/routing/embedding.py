@@ -1,4 +1,8 @@
-"""Prompt embeddings off the event loop: one worker thread, small batches, and a cache by the hash of the prompt."""
+"""Prompt embeddings off the event loop: one worker thread, small batches, and a cache.
+
+What a request waits for is encoded first, then what is only wanted for the log. What nobody wants any more, because its
+request has ended, is not encoded at all.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import asyncio
 import logging
 import queue
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
@@ -20,36 +24,58 @@ MAX_WAITING = 256
 """Prompts that may wait for the encoder; further ones time out at once, so that overload does not build a queue."""
 
 
-class EncoderTimeout(Exception):
-    """The encoder did not return an embedding in time."""
-
-
 class EncoderFailed(Exception):
     """The encoder raised an error; its message is not repeated, because it may quote a prompt."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Waiting:
-    digest: bytes
-    text: str
-    done: asyncio.Future[Embeddings]
+class Claim:
+    """One request's interest in an embedding, until it is released."""
+
+    def __init__(self, entry: _Entry) -> None:
+        self._entry: _Entry | None = entry
+        entry.claims += 1
+
+    def release(self) -> None:
+        """The request has ended; a second call does nothing."""
+        if self._entry is not None:
+            self._entry.claims -= 1
+            self._entry = None
+
+
+class _Entry:
+    """A prompt that is not encoded yet: requests that wait for it, and those that want it at least for the log."""
+
+    __slots__ = ("claims", "digest", "done", "text", "waiting")
+
+    def __init__(self, digest: bytes, text: str, done: asyncio.Future[Embeddings]) -> None:
+        self.digest, self.text, self.done = digest, text, done
+        self.claims = self.waiting = 0
 
 
 class Embedder:
     """Computes and caches embeddings ``(d,)`` float32; must be created inside the running event loop.
 
-    Equal prompts that arrive together are encoded once. A prompt whose request timed out still enters the cache.
+    Digests say which prompts are equal: those that arrive together are encoded once, and later ones come from the
+    cache. So a digest must contain whose prompt it is, where one client may not learn what another has asked.
     """
 
     def __init__(self, encode: Encode, timeout: float, cache_size: int) -> None:
         self._encode, self._timeout, self._cache_size = encode, timeout, cache_size
         self._loop = asyncio.get_running_loop()
         self._cache: OrderedDict[bytes, Embeddings] = OrderedDict()
-        self._pending: dict[bytes, asyncio.Future[Embeddings]] = {}
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._pending: dict[bytes, _Entry] = {}
+        self._first: deque[_Entry] = deque()
+        self._later: deque[_Entry] = deque()
+        self._busy = self._scheduled = False
+        self._batches: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
         self.hits = self.misses = self.late = self.failed = 0
         self._thread = threading.Thread(target=self._run, name="fedrouter-encoder", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Prompts that wait for the encoder."""
+        return len(self._pending)
 
     def cached(self, digest: bytes) -> Embeddings | None:
         """The embedding of a prompt if it is in the cache; counts as a use."""
@@ -63,65 +89,141 @@ class Embedder:
         """Like :meth:`cached`, but does not count as a use."""
         return self._cache.get(digest)
 
-    def begin(self, digest: bytes, text: str) -> asyncio.Future[Embeddings] | None:
-        """Start encoding a prompt without waiting for it; None if it is cached or too many are waiting."""
-        if digest in self._cache:
-            return None
-        pending = self._pending.get(digest)
-        if pending is not None:
-            return pending
-        if len(self._pending) >= MAX_WAITING:
-            return None
-        future: asyncio.Future[Embeddings] = self._loop.create_future()
-        future.add_done_callback(
-            lambda done: None if done.cancelled() else done.exception()
-        )  # retrieved, so that asyncio does not warn
-        self._pending[digest] = future
-        self._queue.put(_Waiting(digest, text, future))
-        return future
+    def want(self, digest: bytes, text: str) -> Claim | None:
+        """Encode a prompt for the log, when there is time and unless the claim is released before.
 
-    async def embed(self, digest: bytes, text: str) -> Embeddings:
-        """Encode a prompt that is not in the cache; raises :class:`EncoderTimeout` or :class:`EncoderFailed`."""
-        self.misses += 1
-        future = self.begin(digest, text)
-        if future is None:
-            self.late += 1
-            raise EncoderTimeout
+        None if it is cached or too many are waiting.
+        """
+        entry = self._entry(digest, text, self._later)
+        return None if entry is None else Claim(entry)
+
+    async def first(self, text: str) -> None:
+        """Encode a text, however long it takes, so that the encoder is loaded; :class:`EncoderFailed` if it fails."""
+        entry = self._entry(b"", text, self._first)
+        assert entry is not None
+        claim = Claim(entry)
+        entry.waiting += 1
         try:
-            async with asyncio.timeout(self._timeout):
-                return await asyncio.shield(future)
-        except TimeoutError:
+            await asyncio.shield(entry.done)
+        finally:
+            entry.waiting -= 1
+            claim.release()
+
+    async def embed(
+        self, digest: bytes, text: str, interrupted: asyncio.Future[str] | None = None
+    ) -> tuple[Embeddings | None, Claim | None]:
+        """Encode a prompt that is not in the cache; raises :class:`EncoderFailed`.
+
+        None instead of the embedding if it did not come in time or the request was interrupted. Then the claim keeps
+        it wanted for the log, until it is released.
+        """
+        self.misses += 1
+        entry = self._entry(digest, text, self._first)
+        if entry is None:
             self.late += 1
-            raise EncoderTimeout from None
+            return None, None
+        claim = Claim(entry)
+        entry.waiting += 1
+        awaited: set[asyncio.Future[Any]] = {entry.done} if interrupted is None else {entry.done, interrupted}
+        try:
+            await asyncio.wait(awaited, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            claim.release()
+            raise
+        finally:
+            entry.waiting -= 1
+        if not entry.done.done():
+            self.late += 1
+            return None, claim
+        claim.release()
+        return entry.done.result(), None
 
     def close(self) -> None:
-        self._queue.put(None)
+        self._batches.put(None)
 
-    def _settle(self, batch: list[_Waiting], found: Sequence[Embeddings | None]) -> None:
+    def _entry(self, digest: bytes, text: str, line: deque[_Entry]) -> _Entry | None:
+        """The pending entry of a prompt, put into a line if it is new; None if it is cached or there is no room."""
+        if digest in self._cache:
+            return None
+        entry = self._pending.get(digest)
+        if entry is None:
+            if len(self._pending) >= MAX_WAITING and not self._dropped_one():
+                return None
+            future: asyncio.Future[Embeddings] = self._loop.create_future()
+            # Retrieved, so that asyncio does not warn.
+            future.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+            entry = self._pending[digest] = _Entry(digest, text, future)
+            line.append(entry)
+        elif line is self._first and not entry.waiting:
+            line.append(entry)  # it may stand in the other line too; whichever comes first counts
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._next_batch)
+        return entry
+
+    def _dropped_one(self) -> bool:
+        """Make room: drop an entry that no request waits for, the oldest first."""
+        for line in (self._first, self._later):
+            for entry in [entry for entry in line if not entry.waiting]:
+                line.remove(entry)
+                if self._pending.get(entry.digest) is entry:
+                    self._drop(entry)
+                    return True
+        return False
+
+    def _drop(self, entry: _Entry) -> None:
+        del self._pending[entry.digest]
+        entry.done.cancel()
+
+    def _next_batch(self) -> None:
+        """Give the worker what is wanted most, if it has nothing to do."""
+        self._scheduled = False
+        if self._busy:
+            return
+        batch: list[_Entry] = []
+        while self._first and len(batch) < BATCH:
+            entry = self._first.popleft()
+            if self._alive(entry) and entry not in batch:
+                (batch if entry.waiting else self._later).append(entry)
+        while self._later and len(batch) < BATCH:
+            entry = self._later.popleft()
+            if self._alive(entry) and entry not in batch:
+                batch.append(entry)
+        if batch:
+            self._busy = True
+            self._batches.put(batch)
+
+    def _alive(self, entry: _Entry) -> bool:
+        """Whether an entry is still to be encoded; one that nobody wants is dropped."""
+        if self._pending.get(entry.digest) is not entry:
+            return False
+        if not entry.claims:
+            self._drop(entry)
+            return False
+        return True
+
+    def _settle(self, batch: list[_Entry], found: Sequence[Embeddings | None]) -> None:
         """Store results and wake the waiting requests; runs on the event loop's thread."""
-        for waiting, embedding in zip(batch, found, strict=True):
-            del self._pending[waiting.digest]
+        for entry, embedding in zip(batch, found, strict=True):
+            if self._pending.get(entry.digest) is entry:
+                del self._pending[entry.digest]
             if embedding is None:
                 self.failed += 1
-                waiting.done.set_exception(EncoderFailed())
+            else:
+                self._cache[entry.digest] = embedding
+                if len(self._cache) > self._cache_size:
+                    self._cache.popitem(last=False)
+            if entry.done.done():
                 continue
-            self._cache[waiting.digest] = embedding
-            if len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
-            waiting.done.set_result(embedding)
+            if embedding is None:
+                entry.done.set_exception(EncoderFailed())
+            else:
+                entry.done.set_result(embedding)
+        self._busy = False
+        self._next_batch()
 
     def _run(self) -> None:
-        while (waiting := self._queue.get()) is not None:
-            batch = [waiting]
-            while len(batch) < BATCH:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    self._queue.put(None)
-                    break
-                batch.append(more)
+        while (batch := self._batches.get()) is not None:
             try:
                 self._loop.call_soon_threadsafe(self._settle, batch, self._encoded([each.text for each in batch]))
             except RuntimeError:  # the event loop is closed

@@ -13,6 +13,10 @@ MAX_LINE = 1 << 20
 """Bytes of a line that is held back until it is complete; a longer line passes in pieces."""
 
 
+MAX_TEXT = 1 << 18
+"""Characters of an answer up to which its text is kept for judges; a longer answer is not judged."""
+
+
 class UsageTracker:
     """Takes chunks from the upstream and returns the bytes to pass on: whole lines, every byte unchanged.
 
@@ -64,8 +68,9 @@ class UsageTracker:
         return self.done or self.finished
 
     @property
-    def text(self) -> str:
-        return "".join(self._text or [])
+    def text(self) -> str | None:
+        """The whole text; None if it is not kept."""
+        return None if self._text is None else "".join(self._text)
 
     def usage(self, prompt: Prompt) -> Usage:
         """Tokens as reported by the upstream, or estimated from the length of the answer."""
@@ -100,6 +105,8 @@ class UsageTracker:
             self._characters += len(content)
             if self._text is not None:
                 self._text.append(content)
+                if self._characters > MAX_TEXT:
+                    self._text = None
         for name in ("tool_calls", "reasoning_content", "refusal"):
             if delta.get(name):
                 self._characters += length_of(delta[name])

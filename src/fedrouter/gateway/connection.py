@@ -1,0 +1,176 @@
+"""A client's connection: uvicorn's HTTP protocol with limits on the head, on waiting, and on clients that do not read.
+
+They hold before a key is known, so that strangers cannot take memory or keep connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.http import DISCARDED_BYTES, DISCARDED_SECONDS, HttpError
+
+
+class _HeadTooLarge(Exception):
+    """Ends parsing."""
+
+
+class Connection(HttpToolsProtocol):
+    """One connection; ``limits`` are the server's.
+
+    Two timers run only while they are needed: one until the head of a request is complete, one while the client does
+    not take what was written.
+    """
+
+    def __init__(self, limits: ServerConfig, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._limits = limits
+        self._waiting: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._in_head = False
+        self._refused = False
+        self._discarded = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.connections:
+            self._refuse(HttpError(503, "Too many connections.", "too_many_connections", "server_error"))
+        else:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting = _cancelled(self._waiting)
+        self._writing = _cancelled(self._writing)
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            self._discarded += len(data)
+            if self._discarded > DISCARDED_BYTES:
+                self.transport.abort()
+            return
+        super().data_received(data)
+        if self._refused or self.transport.is_closing():
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._limits.header_limit:
+                self._refuse(_too_large(self._limits.header_limit))
+                return
+        if self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._waiting = _cancelled(self._waiting)
+        if self._head_over_limit():
+            raise _HeadTooLarge  # the parser wraps it, and `send_400_response` is called
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what the parser refused, in the shape of every other error."""
+        if self.headers and not self._in_head and self._head_over_limit():
+            self._refuse(_too_large(self._limits.header_limit))
+        else:
+            self._refuse(HttpError(400, msg, "invalid_http"))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._writing = _cancelled(self._writing)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._close_in_time()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._close_in_time()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self._close_in_time()
+
+    def _head_over_limit(self) -> bool:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        return size > self._limits.header_limit
+
+    def _wait_for_head(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(self._limits.request_timeout, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._waiting = None
+        if self._in_head:
+            self._refuse(HttpError(408, "The request did not arrive in time.", "request_timeout"))
+        else:
+            self.transport.close()
+
+    def _wait_for_reader(self) -> None:
+        """Disconnect a client that takes nothing for too long; a slow one may go on."""
+        if self._writing is None:
+            left = self.transport.get_write_buffer_size()
+            self._writing = self.loop.call_later(self._limits.write_timeout, self._check_reader, left)
+
+    def _check_reader(self, before: int) -> None:
+        self._writing = None
+        if self.transport.get_write_buffer_size() < before:
+            self._wait_for_reader()
+        else:
+            self.transport.abort()
+
+    def _close_in_time(self) -> None:
+        """A connection that is closing waits for what it has still to write: not for ever."""
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._wait_for_reader()
+
+    def _refuse(self, error: HttpError) -> None:
+        """Answer and close without a handler; what still comes is discarded, so that the client can read the answer."""
+        self._refused = True
+        self._waiting = _cancelled(self._waiting)
+        if self.cycle is not None and not self.cycle.response_complete:  # its body is broken: nobody can answer it
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        self.flow.resume_reading()
+        body = error.body()
+        head = (
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._waiting = self.loop.call_later(DISCARDED_SECONDS, self.transport.abort)
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """Cancel a timer; None, to stand in its place."""
+    if timer is not None:
+        timer.cancel()
+    return None
+
+
+def _too_large(limit: int) -> HttpError:
+    return HttpError(431, f"The headers are larger than {limit:,} bytes.", "headers_too_large")
+
+
+def connections(limits: ServerConfig) -> Callable[..., Connection]:
+    """A factory of connections with these limits, for uvicorn."""
+    return lambda *args, **more: Connection(limits, *args, **more)

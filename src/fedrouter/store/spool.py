@@ -1,0 +1,175 @@
+"""The spool: rows that wait while the store cannot be written, in memory and in a file that survives a killed process.
+
+The file has its space on disk from the start, so that a full disk does not keep rows out of it. It is the gateway's
+own: of several processes each has one, under a lock. A process that starts takes over what an ended one left.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import logging
+import os
+import secrets
+import struct
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from fedrouter.files import PRIVATE
+from fedrouter.store.records import Record, SentScore
+
+LOG = logging.getLogger("fedrouter.gateway")
+Entry = Record | SentScore
+HEADER = struct.Struct("<II")
+"""Length and CRC-32 of an entry; a length of 0 ends the file."""
+SUFFIX = ".spool-"
+
+
+class Spool:
+    """Entries in the order in which they came; create one with :meth:`open`.
+
+    ``limit`` is in bytes, as written to the file. Without a file, entries wait in memory only.
+    """
+
+    def __init__(self, file: _SpoolFile | None, limit: int, left: list[_SpoolFile]) -> None:
+        self._file, self._limit, self._left = file, limit, left
+        self._entries: deque[Entry] = deque(entry for each in left for entry in each.entries())
+        self._size = 0
+
+    @classmethod
+    def open(cls, base: Path, limit: int) -> Spool:
+        """A spool beside ``base``, with what processes that ended have left there."""
+        left = [file for path in sorted(base.parent.glob(f"{base.name}{SUFFIX}*")) if (file := _SpoolFile.take(path))]
+        own = base.with_name(f"{base.name}{SUFFIX}{secrets.token_hex(4)}")
+        try:
+            file = _SpoolFile.create(own, limit) if limit else None
+        except OSError as error:
+            LOG.warning("%s: no room for rows that wait for the store (%s): memory only", own, error.strerror)
+            file = None
+        return cls(file, limit, left)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should come; what does is kept in memory all the same."""
+        return self._size >= self._limit
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry; it is in the file when this returns, unless that cannot be written."""
+        written = _written(entry)
+        if self._file is not None and not self.full:
+            try:
+                self._file.append(written)
+            except OSError as error:
+                LOG.error("rows that wait for the store are in memory only (%s)", error.strerror)
+        self._entries.append(entry)
+        self._size += len(written)
+
+    def first(self, most: int) -> list[Entry]:
+        return list(islice(self._entries, most))
+
+    def drop(self, count: int) -> None:
+        """The first entries are in the store; when all are, their bytes are overwritten."""
+        for _ in range(count):
+            self._entries.popleft()
+        if self._entries:
+            return
+        self._size = 0
+        for file in self._left:
+            file.remove()
+        self._left = []
+        if self._file is not None:
+            self._file.clear()
+
+    def close(self) -> None:
+        """Leave what waits to the next process."""
+        if self._entries:
+            LOG.error("%d rows wait for the store; they are written at the next start", len(self._entries))
+        for file in (*self._left, *([self._file] if self._file is not None else [])):
+            file.close() if self._entries else file.remove()
+
+
+class _SpoolFile:
+    """One file, which this process has locked."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path, self._handle, self._end = path, handle, 0
+
+    @classmethod
+    def create(cls, path: Path, size: int) -> _SpoolFile:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+        found = cls(path, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.posix_fallocate(handle, 0, size)
+        except OSError:
+            found.remove()
+            raise
+        return found
+
+    @classmethod
+    def take(cls, path: Path) -> _SpoolFile | None:
+        """The file of a process that has ended; None if it still runs."""
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            return None
+        return cls(path, handle)
+
+    def append(self, entry: bytes) -> None:
+        end = HEADER.pack(0, 0)  # over what may stand there from before
+        os.pwrite(self._handle, entry + end, self._end)
+        self._end += len(entry)
+
+    def entries(self) -> Iterator[Entry]:
+        """What is in it, up to the first entry that is not whole."""
+        content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        while self._end + HEADER.size <= len(content):
+            length, check = HEADER.unpack_from(content, self._end)
+            entry = content[self._end + HEADER.size : self._end + HEADER.size + length]
+            if not length or len(entry) < length or zlib.crc32(entry) != check:
+                return
+            self._end += HEADER.size + length
+            yield _read(entry)
+
+    def clear(self) -> None:
+        """Overwrite everything: it holds embeddings."""
+        os.pwrite(self._handle, bytes(self._end + HEADER.size), 0)
+        self._end = 0
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+    def remove(self) -> None:
+        self.clear()
+        self._path.unlink(missing_ok=True)
+        self.close()
+
+
+def _written(entry: Entry) -> bytes:
+    fields = dict(vars(entry))
+    if isinstance(entry, Record) and entry.embedding is not None:
+        fields["embedding"] = base64.b64encode(entry.embedding).decode()
+    kind = "record" if isinstance(entry, Record) else "score"
+    content = json.dumps([kind, fields]).encode()
+    return HEADER.pack(len(content), zlib.crc32(content)) + content
+
+
+def _read(content: bytes) -> Entry:
+    kind, fields = json.loads(content)
+    if kind == "score":
+        return SentScore(**fields)
+    if fields["embedding"] is not None:
+        fields["embedding"] = base64.b64decode(fields["embedding"])
+    return Record(**fields)

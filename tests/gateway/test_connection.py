@@ -1,0 +1,124 @@
+"""Connections of clients that send too much, too slowly or too little, or do not read: each is answered or ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from fedrouter.gateway.config import ServerConfig
+from gateway.running import SQL, config_for, eventually
+from gateway.wire import send
+
+LIMITS = ServerConfig(port=0, header_limit_kb=16, request_timeout=1, write_timeout=1, body_limit_mb=1)
+
+
+@pytest.fixture(scope="module")
+def gateway(start, bundle, upstream, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("connections")
+    return start(config_for(folder, bundle, upstream.url, {"atlas-max": "flood"}, server=LIMITS))
+
+
+def connected(gateway) -> socket.socket:
+    parts = urlsplit(gateway.url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=20)
+
+
+def heard(connection: socket.socket) -> bytes:
+    """All that comes until the gateway closes the connection."""
+    said = b""
+    while piece := connection.recv(1 << 16):
+        said += piece
+    return said
+
+
+def post(gateway, path, size, with_key=True) -> bytes:
+    key = f"authorization: Bearer {gateway.key}\r\n" if with_key else ""
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{key}content-length: {size}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "with_key", "status"),
+    [("/v1/feedback", True, 413), ("/v1/chat/completions", True, 413), ("/v1/feedback", False, 401), ("/x", True, 404)],
+)
+def test_a_client_that_reads_only_after_it_has_sent_a_large_body_sees_why_it_was_refused(
+    gateway, path, with_key, status
+):
+    size = 8 << 20
+    with connected(gateway) as connection:
+        connection.sendall(post(gateway, path, size, with_key))
+        for _ in range(8):
+            connection.sendall(b"a" * (size // 8))
+            time.sleep(0.05)  # the gateway has long answered
+        assert heard(connection).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_a_refused_request_whose_body_came_with_it_keeps_its_connection(gateway):
+    with connected(gateway) as connection:
+        for _ in range(2):
+            connection.sendall(post(gateway, "/v1/feedback", 4, with_key=False) + b"{}{}")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_client_that_waits_for_permission_to_send_is_refused_without_it(gateway):
+    with connected(gateway) as connection:
+        head = post(gateway, "/v1/feedback", 100, with_key=False)
+        connection.sendall(head.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"))
+        assert heard(connection).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("shape", ["many", "one", "path"])
+def test_headers_are_limited_before_there_is_a_key(gateway, shape):
+    lines = {"many": b"x: y\r\n" * 200_000, "one": b"x: " + b"y" * (8 << 20) + b"\r\n", "path": b""}[shape]
+    path = b"/" + b"p" * (1 << 20) if shape == "path" else b"/v1/models"
+    reply = asyncio.run(send(gateway.url, b"GET " + path + b" HTTP/1.1\r\nhost: x\r\n" + lines + b"\r\n"))
+    assert (reply.status, reply.error()["code"]) == (431, "headers_too_large")
+
+
+def test_what_is_not_http_is_answered_in_the_shape_of_every_error(gateway):
+    reply = asyncio.run(send(gateway.url, b"GET / HTTP/1.1\r\nhost: x\r\nno header\r\n\r\n"))
+    assert (reply.status, reply.error()["code"]) == (400, "invalid_http")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /v1/models HTTP/1.1\r\nhost", b"\r\n"])
+def test_a_half_open_connection_is_closed(gateway, begun):
+    with connected(gateway) as connection:
+        connection.sendall(begun)
+        said = heard(connection)
+    assert said.startswith(b"HTTP/1.1 408 ") if begun.strip() else said == b""
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(gateway):
+    with connected(gateway) as connection:
+        connection.sendall(post(gateway, "/v1/feedback", 100) + b"{")
+        assert heard(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_connections_are_limited_and_free_again(start, bundle, upstream, tmp_path):
+    server = LIMITS.replace(connections=3, request_timeout=30)
+    gateway = start(config_for(tmp_path, bundle, upstream.url, server=server))
+    gateway.http.close()
+    held = [connected(gateway) for _ in range(3)]
+    refused = asyncio.run(send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"))
+    assert (refused.status, refused.error()["code"]) == (503, "too_many_connections")
+    for connection in held:
+        connection.close()
+
+    def free() -> bool:
+        return asyncio.run(send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")).status == 200
+
+    assert eventually(free)
+
+
+def test_a_client_that_stops_reading_does_not_hold_its_upstream(gateway, upstream):
+    upstream.forget()
+    body = b'{"model": "atlas-max", "stream": true, "messages": [{"role": "user", "content": "%s"}]}' % SQL.encode()
+    with connected(gateway) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(post(gateway, "/v1/chat/completions", len(body)) + body)
+        assert connection.recv(100)
+        assert upstream.closed_early.wait(20)
+    assert eventually(lambda: [record.status for record in gateway.store.rows()] == ["client_gone"])

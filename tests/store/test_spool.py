@@ -1,0 +1,159 @@
+"""Rows wait in the spool while the store fails, survive a killed process, and are written when the store is back."""
+
+import asyncio
+import os
+import sqlite3
+
+import pytest
+
+from fedrouter.store import spooled_writer
+from fedrouter.store.engine import StoreFailed
+from fedrouter.store.records import SentScore
+from fedrouter.store.spool import SUFFIX, Spool
+from fedrouter.store.spooled_writer import SpooledWriter
+from fedrouter.store.store import Store
+
+LIMIT = 1 << 16
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tmp_path / "log.db"
+
+
+@pytest.fixture
+def store(base, monkeypatch):
+    monkeypatch.setattr(spooled_writer, "PATIENCE", 0.3)
+    monkeypatch.setattr(spooled_writer, "RETRY", 0.05)
+    with Store.open(f"sqlite:///{base}") as opened:
+        yield opened
+
+
+def files(base):
+    return sorted(base.parent.glob(f"{base.name}{SUFFIX}*"))
+
+
+def test_what_was_left_is_read_by_the_next_and_by_no_other_meanwhile(base, made):
+    entries = [
+        made(0, text="lone \ud800 surrogate"),
+        made(1, embedding=None),
+        SentScore("a", 0.5, "user", 2.0, None),
+    ]
+    first = Spool.open(base, LIMIT)
+    for entry in entries:
+        first.add(entry)
+    beside = Spool.open(base, LIMIT)
+    assert len(beside) == 0  # the first still runs
+    first.close()
+    beside.close()
+    second = Spool.open(base, LIMIT)
+    assert second.first(10) == entries
+    second.drop(3)
+    second.close()
+    assert files(base) == []
+
+
+def test_its_file_is_private_has_its_space_at_once_and_keeps_nothing_that_was_written(base, made):
+    spool = Spool.open(base, LIMIT)
+    (path,) = files(base)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_blocks * 512 >= LIMIT
+    spool.add(made(0, text="a prompt"))
+    assert b"a prompt" in path.read_bytes()
+    spool.drop(1)
+    assert not any(path.read_bytes())
+    spool.close()
+
+
+def test_half_an_entry_at_the_end_is_left_out(base, made):
+    spool, first = Spool.open(base, LIMIT), made(0)
+    spool.add(first)
+    (path,) = files(base)
+    with path.open("r+b") as file:
+        whole = file.read().rstrip(b"\0")
+        file.seek(len(whole))
+        file.write(whole[: len(whole) // 2])
+    os.close(spool._file._handle)  # as a killed process would leave it
+    assert [entry.id for entry in Spool.open(base, LIMIT).first(9)] == [first.id]
+
+
+def test_a_locked_store_delays_rows_and_scores_but_loses_none(store, base, made):
+    records = [made(number) for number in range(30)]
+
+    async def main():
+        writer = SpooledWriter(store, Spool.open(base, 1 << 20))
+        await writer.put(records[0])
+        lock = sqlite3.connect(base, isolation_level=None)
+        lock.execute("BEGIN EXCLUSIVE")
+        await asyncio.gather(*(writer.put(record) for record in records[1:]))
+        outcome = await writer.score(records[5].id, 1.0, "user")
+        assert (writer.degraded, outcome, writer.spooled) == (True, "deferred", 30)
+        lock.execute("ROLLBACK")
+        lock.close()
+        while writer.degraded:
+            await asyncio.sleep(0.02)
+        assert await writer.score(records[5].id, 1.0, "user") == "same"
+        await writer.close()
+
+    asyncio.run(main())
+    assert {record.id for record in store.rows()} == {record.id for record in records}
+    assert store.get(records[5].id).score == 1.0
+    assert files(base) == []
+
+
+def test_a_writer_that_ends_while_the_store_is_locked_leaves_its_rows_to_the_next(store, base, made):
+    kept = made(0)
+
+    async def locked():
+        writer = SpooledWriter(store, Spool.open(base, LIMIT))
+        lock = sqlite3.connect(base, isolation_level=None)
+        lock.execute("ALTER TABLE decisions RENAME TO elsewhere")  # fails at once, unlike a lock
+        await writer.put(kept)
+        await writer.close()
+        lock.execute("ALTER TABLE elsewhere RENAME TO decisions")
+        lock.close()
+
+    async def after():
+        writer = SpooledWriter(store, Spool.open(base, LIMIT))
+        assert writer.degraded
+        while writer.degraded:
+            await asyncio.sleep(0.02)
+        await writer.close()
+
+    asyncio.run(locked())
+    assert list(store.rows()) == []
+    assert len(files(base)) == 1
+    asyncio.run(after())
+    assert [record.id for record in store.rows()] == [kept.id]
+    assert files(base) == []
+
+
+def test_a_full_spool_says_so_keeps_rows_that_come_all_the_same_and_refuses_scores(store, base, made):
+    async def main():
+        writer = SpooledWriter(store, Spool.open(base, 2048))
+        lock = sqlite3.connect(base, isolation_level=None)
+        lock.execute("ALTER TABLE decisions RENAME TO elsewhere")
+        records = [made(number) for number in range(10)]
+        for record in records:
+            await writer.put(record)
+        assert writer.full
+        with pytest.raises(StoreFailed, match="too many rows wait"):
+            await writer.score(records[0].id, 1.0, "user")
+        lock.execute("ALTER TABLE elsewhere RENAME TO decisions")
+        lock.close()
+        while writer.degraded:
+            await asyncio.sleep(0.02)
+        assert not writer.full
+        await writer.close()
+        return {record.id for record in records}
+
+    assert asyncio.run(main()) == {record.id for record in store.rows()}
+
+
+def test_without_room_for_its_file_rows_wait_in_memory(store, base, made, caplog):
+    spool = Spool.open(base.parent / "nowhere" / "log.db", LIMIT)
+    assert "memory only" in caplog.text
+    spool.add(made(0))
+    assert len(spool) == 1
+    spool.drop(1)
+    spool.close()
