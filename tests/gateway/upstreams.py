@@ -134,6 +134,11 @@ class ControlledUpstream:
             return self._plain(writer, b"", 302, f"location: http://127.0.0.1:{self.port}/elsewhere\r\n")
         elif behavior == "refuses":
             return self._plain(writer, b'{"error": {"message": "temperature too high", "code": "bad"}}', 400)
+        elif behavior == "too-long":
+            error = {"message": "This model's maximum context length is 10 tokens.", "code": "context_length_exceeded"}
+            return self._plain(writer, json.dumps({"error": error}).encode(), 400)
+        elif behavior == "lacks-it":
+            return self._plain(writer, b'{"error": {"message": "Unsupported parameter: \'seed\'", "code": null}}', 400)
         elif behavior == "rubbish":
             return self._plain(writer, b"<html>it works!</html>", 200, kind="text/html")
         elif behavior == "rubbish-json":
@@ -166,7 +171,9 @@ class ControlledUpstream:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
         pieces = chunks(request["model"], with_usage)
-        if behavior == "dies":
+        if behavior == "error-first":
+            pieces = [b": waking up\n\n", b'data: {"error": {"message": "overloaded", "code": 529}}\n\n']
+        elif behavior == "dies":
             pieces = [*pieces[:3], pieces[3][:20]]
         elif behavior == "stalls":
             pieces = pieces[:3]

@@ -106,6 +106,74 @@ def test_the_next_model_of_the_ranking_stands_in(start, bundle, upstream, tmp_pa
         assert (record.chosen, record.served, record.attempts, record.status) == (first, third, 4, "ok")
 
 
+def _ranking(start, bundle, upstream, folder, prompt):
+    found = start(config_for(folder, bundle, upstream.url)).http.post("/v1/route", json=_body(prompt)).json()["ranking"]
+    return [entry["model"] for entry in found]
+
+
+@pytest.mark.parametrize("way", ["too-long", "lacks-it"])
+def test_a_request_that_one_model_cannot_take_goes_to_the_next(start, bundle, upstream, tmp_path, known_prompts, way):
+    prompt = next(iter(known_prompts))
+    first, second, *_ = _ranking(start, bundle, upstream, tmp_path, prompt)
+    (tmp_path / "b").mkdir()
+    config = config_for(tmp_path / "b", bundle, upstream.url, {first: way})
+    config = config.replace(models=tuple(model.replace(context=None) for model in config.models))
+    gateway = start(config)
+    for streamed in (False, True):
+        response = gateway.chat(prompt, stream=streamed)
+        assert (response.status_code, response.headers["x-fedrouter-model"]) == (200, second)
+        record = gateway.record(response)
+        assert (record.status, record.chosen, record.served, record.attempts) == ("ok", first, second, 2)
+    named = gateway.chat(prompt, model=first)
+    assert (named.status_code, gateway.record(named).status) == (400, "refused")
+
+
+def test_a_request_that_no_model_can_take_gets_the_first_refusal_and_no_shorter_model_is_asked(
+    start, bundle, upstream, tmp_path, known_prompts
+):
+    prompt = next(iter(known_prompts))
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "too-long"})
+    lengths = {name: 1000 * place for place, name in enumerate(NAMES, 1)}
+    gateway = start(config.replace(models=tuple(m.replace(context=lengths[m.name]) for m in config.models)))
+    response = gateway.chat(prompt)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
+    record = gateway.record(response)
+    assert record.status == "refused"
+    assert record.served == record.chosen
+    longer = sum(length > lengths[record.chosen] for length in lengths.values())
+    assert upstream.asked["too-long"] == record.attempts == 1 + longer
+
+
+def test_a_stream_that_begins_with_an_error_goes_to_the_next_model(start, bundle, upstream, tmp_path, known_prompts):
+    prompt = next(iter(known_prompts))
+    first, second, *_ = _ranking(start, bundle, upstream, tmp_path, prompt)
+    (tmp_path / "b").mkdir()
+    gateway = start(config_for(tmp_path / "b", bundle, upstream.url, {first: "error-first"}))
+    response = gateway.chat(prompt, stream=True)
+    assert response.headers["x-fedrouter-model"] == second
+    assert response.text.rstrip().endswith("[DONE]")
+    assert "overloaded" not in response.text
+    assert gateway.record(response).attempts == 3  # it is retried once, as after any failure
+    named = gateway.chat(prompt, model=first, stream=True)
+    assert "overloaded" in named.text  # nobody else could answer: the client sees what the upstream said
+    assert gateway.record(named).status == "upstream_error"
+
+
+def test_a_model_that_stays_busy_is_left_for_the_next_without_waiting(start, bundle, upstream, tmp_path, known_prompts):
+    prompt = next(iter(known_prompts))
+    first, second, *_ = _ranking(start, bundle, upstream, tmp_path, prompt)
+    (tmp_path / "b").mkdir()
+    timing = QUICK.replace(longest_wait=20, retries=5, answer=30, deadline=60)
+    gateway = start(config_for(tmp_path / "b", bundle, upstream.url, {first: "busy/10"}, timing=timing))
+    begun = time.perf_counter()
+    response = gateway.chat(prompt)
+    assert response.headers["x-fedrouter-model"] == second
+    assert time.perf_counter() - begun < 9  # not as long as Retry-After said
+    assert upstream.asked["busy/10"] == 1
+    assert gateway.record(gateway.chat(prompt)).chosen == second  # it rests
+    assert upstream.asked["busy/10"] == 1
+
+
 def test_a_busy_upstream_is_asked_again_and_answers(start, bundle, upstream, tmp_path):
     gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "busy-once/0.2"}))
     begun = time.perf_counter()

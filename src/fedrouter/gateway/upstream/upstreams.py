@@ -22,6 +22,15 @@ from yarl import URL
 
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
+from fedrouter.gateway.upstream.refusals import (
+    MAX_READ,
+    REFUSING,
+    Refusal,
+    error_in,
+    first_data,
+    refusal_in,
+    refusal_of,
+)
 
 LOG = logging.getLogger("fedrouter.gateway")
 MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
@@ -30,6 +39,8 @@ RETRYABLE = frozenset({408, 409, 425, 429})
 """Statuses, besides 5xx, after which a retry makes sense."""
 BACKOFF = 0.2
 """Seconds before the first retry; doubled for each further one."""
+BUSY_WAIT, BUSY_PAUSE = 0.5, 1.0
+"""Seconds to wait for a busy model (429) while another one could answer, and for which it then rests at least."""
 MAX_PAUSE = 300.0
 """Longest pause in seconds that an upstream can ask for with Retry-After."""
 LARGE = 1 << 20
@@ -42,6 +53,8 @@ class UpstreamResponse:
     """A response of an upstream: complete in ``body``, or a stream of which ``body`` is the first chunk.
 
     ``document`` is the JSON of a complete answer with status 200; ``response`` is open for the rest of a stream.
+    ``refusal`` is why this model refuses what another one may answer, and ``failed`` that its stream begins with an
+    error.
     """
 
     model: Upstream
@@ -51,6 +64,8 @@ class UpstreamResponse:
     document: Any = None
     response: aiohttp.ClientResponse | None = None
     attempts: int = 1
+    refusal: Refusal | None = None
+    failed: bool = False
 
 
 class UpstreamsFailed(Exception):
@@ -136,13 +151,17 @@ class Upstreams:
     ) -> UpstreamResponse:
         """The first response of the models in this order, with retries; :class:`UpstreamsFailed` if there is none.
 
-        An upstream's rejection of the request itself, such as 400, is a response too: the client has to see it.
+        An upstream's rejection of the request itself, such as 400, is a response too: the client has to see it. If
+        that is only because this model's context is too short or it lacks a parameter, the next models are tried first.
         ``payer`` is asked before each attempt and may forbid it; after ``disconnected`` there is no further attempt.
         """
         attempts, last, unpaid = 0, None, False
+        refused: UpstreamResponse | None = None
         deadline = time.monotonic() + self._timing.deadline
         for name in order:
-            model, breaker = self._models[name], self.breakers[name]
+            model, breaker, is_last = self._models[name], self.breakers[name], name == order[-1]
+            if refused is not None and refused.refusal == "context" and not _longer(model, refused.model):
+                continue
             for retry in range(self._timing.retries + 1):
                 ticket = breaker.acquire()
                 if ticket is None:
@@ -157,6 +176,10 @@ class Upstreams:
                         raise _all_failed(last, attempts)
                     attempts += 1
                     found = await self._attempt(model, payload(model), streamed, min(left, self._timing.answer))
+                    if found.failed and not (is_last and retry == self._timing.retries):
+                        assert found.response is not None
+                        found.response.close()
+                        raise _AttemptFailed(502, "upstream_error", "an error as first event", found.refusal is None)
                 except _AttemptFailed as failure:
                     last = failure
                     self._failing.add(name)
@@ -171,6 +194,9 @@ class Upstreams:
                     LOG.warning("%s: attempt %d failed: %s", name, retry + 1, failure)
                     backoff = BACKOFF * 2**retry * (0.5 + random.random() / 2)
                     wait = backoff if failure.after is None else failure.after
+                    if failure.status == 429 and not is_last and (retry or wait > BUSY_WAIT):
+                        breaker.pause(min(max(wait, BUSY_PAUSE), MAX_PAUSE))
+                        break
                     if wait > self._timing.longest_wait:
                         breaker.pause(min(wait, MAX_PAUSE))
                         break
@@ -182,8 +208,14 @@ class Upstreams:
                     raise
                 else:
                     breaker.succeeded(ticket)
+                    if found.refusal is not None and found.response is None and len(order) > 1:
+                        refused = refused or found  # what the chosen model said, if no other one answers
+                        break
                     found.attempts = attempts
                     return found
+        if refused is not None:
+            refused.attempts = attempts
+            return refused
         if last is None and unpaid:
             raise UpstreamsFailed(429, "insufficient_quota", "The daily budget of this key is spent.", attempts)
         if last is None:
@@ -213,16 +245,26 @@ class Upstreams:
                     )
                 kind = response.headers.get("content-type", "")
                 if streamed and status == 200 and kind.startswith("text/event-stream"):
-                    first = await response.content.readany()
+                    first = await _first_event(response)
                     if not first.startswith(EVENT_PREFIXES):
                         raise _AttemptFailed(502, "upstream_error", "not a stream of events", True)
+                    error = error_in(first_data(first))
                     begun, response = response, None
-                    return UpstreamResponse(model, status, begun.headers, first, None, begun)
+                    return UpstreamResponse(
+                        model,
+                        status,
+                        begun.headers,
+                        first,
+                        response=begun,
+                        refusal=None if error is None else refusal_in(error),
+                        failed=error is not None,
+                    )
                 body = await self._read(response)
                 document = _document(body) if status == 200 else None
                 if status == 200 and document is None:
                     raise _AttemptFailed(502, "upstream_error", "status 200 but not a chat completion", True, paid=True)
-                return UpstreamResponse(model, status, response.headers, body, document)
+                refusal = refusal_of(body) if status in REFUSING else None
+                return UpstreamResponse(model, status, response.headers, body, document, refusal=refusal)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:  # nothing was sent
             raise _AttemptFailed(502, "upstream_error", type(error).__name__, True) from None
         except TimeoutError:
@@ -246,6 +288,22 @@ class Upstreams:
                 )
             parts.append(part)
         return b"".join(parts)
+
+
+async def _first_event(response: aiohttp.ClientResponse) -> bytes:
+    """A stream up to its first event with data, which comments may precede."""
+    begun = await response.content.readany()
+    while begun.startswith(EVENT_PREFIXES) and first_data(begun) is None and len(begun) < MAX_READ:
+        more = await response.content.readany()
+        if not more:
+            break
+        begun += more
+    return begun
+
+
+def _longer(model: Upstream, other: Upstream) -> bool:
+    """Whether a model may have a longer context than another one."""
+    return model.context is None or other.context is None or model.context > other.context
 
 
 def _all_failed(last: _AttemptFailed | None, attempts: int) -> UpstreamsFailed:
