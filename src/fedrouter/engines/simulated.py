@@ -16,7 +16,9 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.middleware.sums import Summed
 from fedrouter.federation.privacy.policy import DEFAULT, OPEN, PRIVACY, UNPROTECTED, PrivacyPolicy
 from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.verbs.hello import LEAST_NAMING, HelloRequest
@@ -45,13 +47,13 @@ class SummedFederation(LocalFederation):
         return {EVERYONE: cast(Reply, sums.unflatten(request, total, len(names)))}
 
 
-def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> LocalFederation:
+def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> Federation:
     """A federation in this process of clients that own these rows, by name; ``privacy`` is one of ``PRIVACY``."""
     if privacy not in PRIVACY:
         raise BadInput(f"privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
     policy = OPEN if privacy == UNPROTECTED else PrivacyPolicy()
     clients = [Client(name, own, policy) for name, own in rows.items()]
-    return SummedFederation(clients) if privacy == DEFAULT else LocalFederation(clients)
+    return SummedFederation(clients) if privacy == DEFAULT else Summed(LocalFederation(clients))
 
 
 def shared_models(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> frozenset[str]:

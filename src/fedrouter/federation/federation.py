@@ -13,11 +13,19 @@ from fedrouter.routers.base import Router
 
 @dataclass(frozen=True)
 class Question(Generic[Reply]):
-    """A verb and what is asked with it; ``to`` names the clients if not all that the exchange reaches are asked."""
+    """A verb and what is asked with it.
+
+    Parameters
+    ----------
+    to : names of the clients, if not all that the exchange reaches are asked
+    each : called with the name and the reply of each client as it comes. The answer to the question then has the names
+        alone, each with None: no more than one reply has to be in memory
+    """
 
     verb: str
     request: Request[Reply]
     to: tuple[str, ...] | None = None
+    each: Callable[[str, Reply], None] | None = None
 
 
 class Federation(Protocol):
@@ -37,10 +45,23 @@ class Federation(Protocol):
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
         """The replies to several questions, in their order; none of the questions depends on another's replies."""
-        return [
-            self.ask(question.verb, question.request, to if question.to is None else question.to)
-            for question in questions
-        ]
+        answers: list[Mapping[str, Any]] = []
+        for question in questions:
+            recipients = to if question.to is None else question.to
+            if question.each is None:
+                answers.append(self.ask(question.verb, question.request, recipients))
+            else:
+                answers.append(self._ask_each(question, question.each, recipients))
+        return answers
+
+    def _ask_each(
+        self, question: Question[Any], each: Callable[[str, Any], None], to: Sequence[str] | None
+    ) -> Mapping[str, None]:
+        """Hand over the replies one by one. An engine that has them one by one overrides this."""
+        replies = self.ask(question.verb, question.request, to)
+        for name, reply in replies.items():
+            each(name, reply)
+        return dict.fromkeys(replies)
 
 
 class Middleware(Federation, Protocol):

@@ -81,6 +81,7 @@ VERB = Verb(
         lambda request: len(request.models),
         lambda request, reply, clients: flatten(reply.count),
         lambda request, vector, clients: Use(*unflatten(vector, (len(request.models),))),
+        exact=True,
     ),
     withheld=Withheld(
         lambda reply: not reply.count.any(), lambda request: Use(np.zeros(len(request.models), np.int64))

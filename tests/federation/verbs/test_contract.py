@@ -99,7 +99,7 @@ def test_no_field_of_the_record_has_a_default():
         {"disclosure": MinimumSizes(("rows",), "a size that there is not")},
         {"disclosure": MinimumSizes("cell", "its letters are no sizes")},
         {"differential_privacy": NoisySums("none", None, None)},
-        {"secure_sum": SecureSum(None, None, None)},
+        {"secure_sum": SecureSum(None, None, None, True)},
         {"embeddings": ShowsEmbeddings(None, None)},
         {"robust": RobustTreatment(None, None, None)},
         {"robust": RobustTreatment(Without(""), Without("no means"), Without("no weights"))},

@@ -23,6 +23,7 @@ from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.kept_centroids import KeptCentroids, Signed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost, require_quorum
 from fedrouter.federation.middleware.subset import Subset
+from fedrouter.federation.middleware.sums import Summed
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
 from fedrouter.federation.verbs.cluster import is_signed
@@ -152,7 +153,7 @@ def _protected(job: Job, validated: Federation, transcript: Transcript) -> Feder
         from fedrouter.federation.secagg.server import Secure
 
         return Shown(Secure(validated, job.secure), transcript)
-    return validated
+    return Summed(validated)
 
 
 def _require_crowd(job: Job, clients: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Counts the rows behind what each client sends, where replies are seen one by one."""
+"""Counts the rows behind what each client sends, where that is seen."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from fedrouter.federation.federation import Federation, Middleware, Question
-from fedrouter.federation.verbs.train import Update
+from fedrouter.federation.middleware.sums import rows_of_each
 
 
 @dataclass
 class Tally(Middleware):
-    """A federation that counts the rows behind the replies of each client, where replies are seen one by one.
+    """A federation that counts the rows behind the replies of each client, where no masks hide them.
 
     ``silent`` names the clients that did not answer all that was last asked of them.
     """
@@ -31,10 +29,10 @@ class Tally(Middleware):
         missing = set()
         for question, replies in zip(questions, answers, strict=True):
             asked = next(names for names in (question.to, to, self.clients()) if names is not None)
-            if set(replies) <= set(asked):  # not the total of all
-                missing |= set(asked) - set(replies)
+            rows = rows_of_each(replies)
+            if set(rows) <= set(asked):  # not the total of all, under masks
+                missing |= set(asked) - set(rows)
+            for name, count in rows.items():
+                self.rows[name] = max(self.rows.get(name, 0), count)
         self.silent = frozenset(missing)
-        for name, reply in (each for replies in answers for each in replies.items()):
-            count = reply.rows if isinstance(reply, Update) else getattr(reply, "count", 0)
-            self.rows[name] = max(self.rows.get(name, 0), int(np.sum(count)))
         return answers

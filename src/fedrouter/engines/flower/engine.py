@@ -35,7 +35,7 @@ class Link(Protocol):
 
     def push(self, content: bytes, nodes: Sequence[int], ttl: float) -> list[str]: ...
 
-    def pull(self, message_ids: Sequence[str], most: int) -> list[Arrived]: ...
+    def pull(self, message_ids: Sequence[str], most: int) -> Iterable[Arrived]: ...
 
 
 class FlowerFederation(Middleware):
@@ -63,10 +63,14 @@ class FlowerFederation(Middleware):
         return tuple(sorted(self._members))
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
-        """All questions for a client travel in one message to it, and all its replies in one back."""
+        """All questions for a client travel in one message to it, and all its replies in one back.
+
+        Replies are downloaded one by one, so that those which are handed over (``Question.each``) are never in memory
+        together.
+        """
         if not questions:
             return []
-        replies: list[dict[str, Message]] = [{} for _ in questions]
+        replies: list[dict[str, Message | None]] = [{} for _ in questions]
         everyone = self._members if to is None else to
         mine: dict[str, tuple[int, ...]] = {}  # the questions for each client
         for index, question in enumerate(questions):
@@ -117,9 +121,13 @@ class FlowerFederation(Middleware):
         return {message_id: name for name, message_id in sent.items() if message_id}
 
     def _read(
-        self, arrived: Arrived, name: str, questions: Sequence[Question[Any]], replies: Sequence[dict[str, Message]]
+        self,
+        arrived: Arrived,
+        name: str,
+        questions: Sequence[Question[Any]],
+        replies: Sequence[dict[str, Message | None]],
     ) -> None:
-        """Put a client's replies with those of the others; what is unusable is reported."""
+        """Put a client's replies with those of the others, or hand them over; what is unusable is reported."""
         if arrived.content is None:
             self._drop(name, questions, arrived.reason)
             return
@@ -138,11 +146,16 @@ class FlowerFederation(Middleware):
                 self._drop(name, [question], refusal(part.error))
                 continue
             try:
-                found[name] = verb_named(question.verb).read(question.request, part.packed)
+                reply = verb_named(question.verb).read(question.request, part.packed)
             except BadMessage as error:
                 self._drop(name, [question], str(error))
+                continue
             except Exception as error:
                 self._drop(name, [question], f"unreadable reply ({type(error).__name__})")
+                continue
+            found[name] = None if question.each else reply
+            if question.each:
+                question.each(name, reply)
 
     def _drop(self, name: str, questions: Sequence[Question[Any]], reason: str) -> None:
         for verb in dict.fromkeys(each.verb for each in questions):

@@ -88,8 +88,11 @@ class RunLink:
                 if time.monotonic() > deadline:
                     raise
 
-    def pull(self, message_ids: Sequence[str], most: int) -> list[Arrived]:
-        """What has come back for these messages since the last call; an answer of more bytes is not downloaded."""
+    def pull(self, message_ids: Sequence[str], most: int) -> Iterator[Arrived]:
+        """What has come back for these messages since the last call; an answer of more bytes is not downloaded.
+
+        Each is downloaded when it is taken from the iterator.
+        """
         from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
         # A SuperLink announces a reply once, when its upload begins, and then knows nothing of it.
@@ -98,14 +101,12 @@ class RunLink:
             answer = self._call(self._client.PullMessages, PullAppMessagesRequest(message_ids=expected))
             for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True):
                 self._arriving[proto.metadata.reply_to_message_id] = proto, tree
-        found = []
         for message_id in message_ids:
             if message_id in self._arriving:
                 arrived = self._download(message_id, *self._arriving[message_id], most)
                 if arrived is not None:
                     del self._arriving[message_id]
-                    found.append(arrived)
-        return found
+                    yield arrived
 
     def _call(self, function: Callable[[Any], Any], request: Any) -> Any:
         try:

@@ -20,6 +20,7 @@ from fedrouter.federation.families.family import Family, Settings, never_joined,
 from fedrouter.federation.families.kmeans import CENTROIDS, KMeansSettings, centroids_request, global_centres
 from fedrouter.federation.families.mlp import ask_cost_scale, cost_scale
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, Question, ignore
+from fedrouter.federation.middleware.sums import rows_of_each
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
@@ -68,14 +69,15 @@ def learn(
         [Question("cost_scale", CostScaleRequest(pool.names)), Question("second_moment", SecondMomentRequest())]
     )
     unit = typical_cost(cost_scale(costs, pool)[0])
-    silent = [name for name, reply in replies.items() if not reply.count]
-    if len(silent) == len(replies):  # without directions, the router would be the same for every query
-        raise NothingToLearn("second moments of its queries", replies)
-    few = f"{len(silent)} of {len(replies)} clients have too few queries to send second moments"
-    callback(Progress("directions", 1, 2, tuple(replies), notes=(few,) if silent else ()))
+    rows = rows_of_each(replies)
+    silent = [name for name, count in rows.items() if not count]
+    if len(silent) == len(rows):  # without directions, the router would be the same for every query
+        raise NothingToLearn("second moments of its queries", rows)
+    few = f"{len(silent)} of {len(rows)} clients have too few queries to send second moments"
+    callback(Progress("directions", 1, 2, tuple(rows), notes=(few,) if silent else ()))
     features = Projection(leading_directions(reduce(add, replies.values()).total.totals(), settings.directions))
     router = LinearRouter.of(pool, features, ask_moments(federation, pool, features, unit), unit)
-    callback(Progress("moments", 2, 2, tuple(replies), router=router))
+    callback(Progress("moments", 2, 2, tuple(rows), router=router))
     return router
 
 
@@ -117,7 +119,7 @@ def ask_moments(federation: Federation, pool: ModelPool, features: FeatureMap, u
     """The total of the clients' moments."""
     replies = federation.ask("moments", MomentsRequest(pool.names, features.arrays(), unit))
     if not any(reply.count.any() for reply in replies.values()):
-        raise NothingToLearn("moments of features", replies)
+        raise NothingToLearn("moments of features", rows_of_each(replies))
     return reduce(add, (reply.sums() for reply in replies.values()))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.middleware.sums import rows_of_each
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
 from fedrouter.federation.verbs.cost_totals import CostTotals, CostTotalsRequest
@@ -235,7 +236,7 @@ def ask_cost_scale(federation: Federation, pool: ModelPool) -> tuple[CostScale, 
 def cost_scale(replies: Mapping[str, LogCostSums], pool: ModelPool) -> tuple[CostScale, int]:
     """Each model's mean and deviation of log dollars, from the clients' sums alone; and the width of embeddings."""
     if not any(reply.count.any() for reply in replies.values()):
-        raise NothingToLearn("sums of costs", replies)
+        raise NothingToLearn("sums of costs", rows_of_each(replies))
     sums: LogCostSums = reduce(add, replies.values())
     count = np.maximum(sums.count, 1)
     mean = sums.total.totals() / count

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.message import Message, Request, packed_digest
+from fedrouter.federation.middleware.sums import Total
+from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.files import replace_file
 
@@ -115,10 +117,11 @@ def pack_replies(verb: str, wanted: str, replies: Mapping[str, Message]) -> byte
     for index, (name, reply) in enumerate(replies.items()):
         parts, scalars[name] = reply.pack()
         arrays |= {f"{index}/{part}": np.ascontiguousarray(array) for part, array in parts.items()}
-    return save(arrays, {"verb": verb, "request": wanted, "replies": json.dumps(scalars)})
+    header = {"verb": verb, "request": wanted, "replies": json.dumps(scalars)}
+    return save(arrays, header | ({"rows": json.dumps(replies.rows)} if isinstance(replies, Total) else {}))
 
 
-def read_replies(path: Path, question: Question[Any], wanted: str) -> dict[str, Message] | None:
+def read_replies(path: Path, question: Question[Any], wanted: str) -> Mapping[str, Message] | None:
     """The recorded replies to a question; None if there are none, or if the file cannot be read."""
     from safetensors import SafetensorError, safe_open
 
@@ -128,18 +131,19 @@ def read_replies(path: Path, question: Question[Any], wanted: str) -> dict[str, 
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, a file is no mapping
         scalars = json.loads(header["replies"])
         asked = header["request"]
+        rows = json.loads(header.get("rows", "null"))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         return None
     if asked != wanted:
         raise _of_another_run(path.parent)
-    replies = {}
+    replies: dict[str, Message] = {}
     for index, (name, text) in enumerate(scalars.items()):
         mine = {key.partition("/")[2]: array for key, array in arrays.items() if key.partition("/")[0] == str(index)}
         try:
             replies[name] = verb_named(question.verb).read(question.request, (mine, text))
         except BadMessage:
             return None
-    return replies
+    return replies if rows is None else Total(replies[EVERYONE], rows)
 
 
 def _of_another_run(folder: Path) -> BadInput:

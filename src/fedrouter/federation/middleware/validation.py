@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -65,13 +65,18 @@ def odd_ones_out(verb: str, replies: Mapping[str, Message]) -> dict[str, str]:
     shown = verb_named(verb).embeddings
     if not isinstance(shown, ShowsEmbeddings):
         return {}
+    return _odd({name: (shown.width(reply), shown.length(reply)) for name, reply in replies.items()})
+
+
+def _odd(shapes: Mapping[str, tuple[int | None, float | None]]) -> dict[str, str]:
+    """The same from the width and the length of each client's embeddings."""
     found: dict[str, str] = {}
-    widths = {name: width for name, reply in replies.items() if (width := shown.width(reply)) is not None}
+    widths = {name: width for name, (width, _) in shapes.items() if width is not None}
     if widths:
         common, times = Counter(widths.values()).most_common(1)[0]
         if 2 * times > len(widths):
             found |= {name: "embeddings of another width" for name, width in widths.items() if width != common}
-    lengths = {name: length for name, reply in replies.items() if (length := shown.length(reply)) is not None}
+    lengths = {name: length for name, (_, length) in shapes.items() if length is not None}
     if len(lengths) > 2:
         median = float(np.median(list(lengths.values())))
         most = UNIT if median <= UNIT else MOST_TIMES * median
@@ -95,8 +100,16 @@ class Checked(Middleware):
         return self.federation.clients()
 
     def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
-        answers = self.federation.ask_all(questions, to)
-        return [self._valid(question, replies) for question, replies in zip(questions, answers, strict=True)]
+        one_by_one = [_EachChecked(self, question) if question.each else None for question in questions]
+        asked = [
+            replace(question, each=check) if check else question
+            for question, check in zip(questions, one_by_one, strict=True)
+        ]
+        answers = self.federation.ask_all(asked, to)
+        return [
+            check.valid(replies) if check else self._valid(question, replies)
+            for question, check, replies in zip(questions, one_by_one, answers, strict=True)
+        ]
 
     def _valid(self, question: Question[Any], answered: Mapping[str, Message]) -> Mapping[str, Message]:
         verb, replies = question.verb, dict(answered)
@@ -107,9 +120,51 @@ class Checked(Middleware):
                 self.withheld(name, verb, reply.withheld_by)
         return replies
 
-    def _drop(self, verb: str, replies: dict[str, Message], reasons: Mapping[str, str | None]) -> None:
+    def _drop(self, verb: str, replies: dict[str, Any], reasons: Mapping[str, str | None]) -> None:
         for name, reason in reasons.items():
             if reason:
                 del replies[name]
                 self.dropped[name, verb, reason] += 1
                 self.report(name, verb, reason)
+
+
+class _EachChecked:
+    """Checks replies one by one, and hands the valid ones over.
+
+    Clients are compared with each other by what their replies show, which is kept when the replies are gone. One that
+    is odd by its length cannot be in a total before all are there: it waits. One of length one or less never is odd.
+    One of another width adds up with its like only, so that :class:`~.sums.Summed` can leave it out in the end.
+    """
+
+    def __init__(self, checked: Checked, question: Question[Any]) -> None:
+        assert question.each
+        self._checked, self._question, self._each = checked, question, question.each
+        self._faults: dict[str, str | None] = {}
+        self._shapes: dict[str, tuple[int | None, float | None]] = {}
+        self._waiting: dict[str, Message] = {}
+
+    def __call__(self, name: str, reply: Message) -> None:
+        verb = self._question.verb
+        self._faults[name] = fault(verb, self._question.request, reply)
+        if self._faults[name]:
+            return
+        if reply.withheld_by:
+            self._checked.withheld(name, verb, reply.withheld_by)
+        shown = verb_named(verb).embeddings
+        if isinstance(shown, ShowsEmbeddings):
+            self._shapes[name] = shown.width(reply), (length := shown.length(reply))
+            if length is not None and length > UNIT:
+                self._waiting[name] = reply
+                return
+        self._each(name, reply)
+
+    def valid(self, names: Mapping[str, None]) -> Mapping[str, None]:
+        """Those of the clients whose replies were handed over and count."""
+        found = dict(names)
+        verb, odd = self._question.verb, _odd(self._shapes)
+        self._checked._drop(verb, found, self._faults)
+        self._checked._drop(verb, found, odd)
+        for name, reply in self._waiting.items():
+            if name in found:
+                self._each(name, reply)
+        return found

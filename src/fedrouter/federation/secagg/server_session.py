@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -117,10 +116,10 @@ class ServerSession:
         self._require("masked", company, asked)
         plain = [(question.verb, question.request.pack()) for question in questions]
         if self._may_be_joint(questions):
-            lengths, vectors = _of_one_shape(self._masked(exchange, plain, company, joint=True)[1])
-            if len(vectors) == len(company):
-                return _parts(_sum(vectors), lengths), company
-            company = tuple(sorted(vectors))
+            masked = self._masked(exchange, plain, company, joint=True)[1]
+            if masked.names == company:
+                return masked.parts(), company
+            company = masked.names
             self._require("masked", company, asked)
         return self._unmasked_total(exchange, plain, company, asked)
 
@@ -131,29 +130,28 @@ class ServerSession:
 
     def _masked(
         self, exchange: Exchange, plain: Sequence[tuple[str, Packed]], company: tuple[str, ...], joint: bool
-    ) -> tuple[int, Mapping[str, MaskedVector]]:
-        """The number of the next sum, and the clients' vectors; shares are delivered on the way."""
+    ) -> tuple[int, _MaskedTotal]:
+        """The number of the next sum, and the total of the clients' vectors; shares are delivered on the way."""
         index, self._next = self._next, self._next + 1
         request = MaskedRequest.of(self._id, index, company, plain, joint)
         # Shares also go to members that are not asked for this sum: they help to unmask it.
         parcels = [
             Question("deliver", DeliverRequest(self._id, parcel), (name,)) for name, parcel in self._parcels().items()
         ]
-        *kept, masked = exchange([*parcels, Question("masked", request, company)])
+        total = _MaskedTotal()
+        *kept, _ = exchange([*parcels, Question("masked", request, company, total.add)])
         self._delivered |= {name for replies in kept for name in replies}
-        return index, masked
+        return index, total
 
     def _unmasked_total(
         self, exchange: Exchange, plain: Sequence[tuple[str, Packed]], company: tuple[str, ...], asked: tuple[str, ...]
     ) -> tuple[list[Vector], tuple[str, ...]]:
         """The same for a sum from which clients may drop out until it is unmasked."""
         index, masked = self._masked(exchange, plain, company, joint=False)
-        lengths, vectors = _of_one_shape({name: reply for name, reply in masked.items() if not reply.withholds})
-        withheld = {number for reply in masked.values() for number in reply.withholds}
-        if withheld and len(vectors) < self._needed(asked):
-            raise Withheld(withheld)
-        self._require("masked", vectors, asked)
-        survivors = tuple(sorted(vectors))
+        survivors = masked.names
+        if masked.withheld and len(survivors) < self._needed(asked):
+            raise Withheld(masked.withheld)
+        self._require("masked", survivors, asked)
         # Clients that were not asked for this sum hold shares, too.
         helpers = tuple(sorted({*survivors, *(self._delivered - set(company))}))
         agreement: Named = {}
@@ -167,28 +165,29 @@ class ServerSession:
         )
         digest = sum_digest(index, company, question_digests(plain))
         try:
-            total = self._unmasked(index, company, vectors, revealed, digest)
+            masked.total -= self._masks(index, company, survivors, revealed, digest, len(masked.total))
         except TooFewLeft as error:
             error.survivors = survivors
             raise
-        return _parts(total, lengths), survivors
+        return masked.parts(), survivors
 
-    def _unmasked(
+    def _masks(
         self,
         index: int,
         company: Sequence[str],
-        vectors: Mapping[str, Vector],
+        survivors: Sequence[str],
         revealed: Mapping[str, RevealedShares],
         asked: bytes,
+        length: int,
     ) -> Vector:
-        """The total without the masks of those that are in it, and of those that dropped out."""
-        total = _sum(vectors)
-        for name in vectors:
+        """What masks the total ``(length,)``: those of the clients in it, and of those that dropped out."""
+        masks = np.zeros(length, np.uint64)
+        for name in survivors:
             seed = self._recovered(name, {holder: reply.seeds for holder, reply in revealed.items()})
-            total -= self_mask(seed, self._context, asked, len(total))
+            masks += self_mask(seed, self._context, asked, length)
         near = edges({name: self._holders(name) for name in company})
-        for lost in sorted(set(company) - set(vectors)):
-            neighbors = sorted(near[lost] & set(vectors))
+        for lost in sorted(set(company) - set(survivors)):
+            neighbors = sorted(near[lost] & set(survivors))
             if not neighbors:
                 continue
             number = self._recovered(lost, {holder: reply.keys for holder, reply in revealed.items()})
@@ -197,8 +196,8 @@ class ServerSession:
             key = private_key(number)
             for name in neighbors:
                 secret = shared_secret(key, self._keys[name].masking[index].tobytes())
-                total -= pair_mask(name, lost, secret, self._context, asked, len(total))
-        return total
+                masks += pair_mask(name, lost, secret, self._context, asked, length)
+        return masks
 
     def _recovered(self, name: str, revealed: Mapping[str, Named]) -> bytes:
         """A secret of ``name``, from the shares that its holders revealed."""
@@ -253,18 +252,48 @@ class ServerSession:
             )
 
 
-def _of_one_shape(replies: Mapping[str, MaskedVector]) -> tuple[tuple[int, ...], dict[str, Vector]]:
-    """The vectors of the most common lengths: others cannot be added, and their clients count as dropped out."""
-    shapes = {name: tuple(map(int, reply.lengths)) for name, reply in replies.items()}
-    common = Counter(shapes.values()).most_common(1)
-    lengths = common[0][0] if common else ()
-    return lengths, {name: reply.vector for name, reply in replies.items() if shapes[name] == lengths}
+class _MaskedTotal:
+    """The total of masked vectors, added as they come.
 
+    Vectors of different lengths cannot be added, so there is a total for each; the one of most clients counts, and the
+    others count as dropped out.
+    """
 
-def _sum(vectors: Mapping[str, Vector]) -> Vector:
-    return np.asarray(np.sum(list(vectors.values()), axis=0, dtype=np.uint64))
+    def __init__(self) -> None:
+        self.withheld: set[int] = set()
+        self._totals: dict[tuple[int, ...], Vector] = {}
+        self._names: dict[tuple[int, ...], list[str]] = {}
 
+    def add(self, name: str, reply: MaskedVector) -> None:
+        """Take in a client's vector, or what it withholds."""
+        if reply.withholds:
+            self.withheld |= set(reply.withholds)
+            return
+        lengths = tuple(map(int, reply.lengths))
+        if lengths in self._totals:
+            self._totals[lengths] += reply.vector
+        else:
+            self._totals[lengths] = reply.vector.copy()
+        self._names.setdefault(lengths, []).append(name)
 
-def _parts(total: Vector, lengths: Sequence[int]) -> list[Vector]:
-    """The total of each question."""
-    return np.split(total, np.cumsum(lengths)[:-1])
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the clients in the total, sorted."""
+        return tuple(sorted(self._names.get(self._lengths, ())))
+
+    @property
+    def total(self) -> Vector:
+        return self._totals[self._lengths]
+
+    @total.setter
+    def total(self, vector: Vector) -> None:
+        self._totals[self._lengths] = vector
+
+    def parts(self) -> list[Vector]:
+        """The total of each question."""
+        return np.split(self.total, np.cumsum(self._lengths)[:-1])
+
+    @property
+    def _lengths(self) -> tuple[int, ...]:
+        """The most common lengths; of two that are equally common, those of the client that is first by name."""
+        return min(self._names, key=lambda each: (-len(self._names[each]), min(self._names[each])), default=())

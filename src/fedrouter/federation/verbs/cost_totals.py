@@ -166,7 +166,7 @@ VERB = Verb(
         noisy_parts,
         noisy_reply,
     ),
-    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.predicted.limbs.any(), nothing),
     faults=faults,
     most_bytes=most_bytes,

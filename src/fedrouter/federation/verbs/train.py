@@ -245,7 +245,7 @@ VERB = Verb(
         "Gaussian noise, and no dropout. The number of rows is the declared one, and the loss is not sent",
         noisy_answer,
     ),
-    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    secure_sum=SecureSum(numbers, to_vector, from_vector, exact=False),
     withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,
     most_bytes=most_bytes,

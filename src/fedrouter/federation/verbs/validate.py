@@ -152,7 +152,7 @@ VERB = Verb(
     differential_privacy=NoisySums(
         "1 for each part: the count, and the squared error, scaled to [-1, 1]", noisy_parts, noisy_reply
     ),
-    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,
     most_bytes=most_bytes,

@@ -112,11 +112,14 @@ class SecureSum(Generic[Asked, Answered]):
     numbers : the maximum length of a vector, given the request
     flatten : a reply as a vector ``(m,)``, given the request and the number of clients in the sum
     unflatten : the total reply from the sum of that many clients' vectors
+    exact : whether that total is the sum of the replies to the bit. Replies are then added as they come, also without
+        masks; if not, they are kept until all are there
     """
 
     numbers: Callable[[Asked], int]
     flatten: Callable[[Asked, Answered, int], Vector]
     unflatten: Callable[[Asked, Vector, int], Answered]
+    exact: bool
 
 
 @dataclass(frozen=True)
@@ -329,5 +332,7 @@ class Verb(Generic[Asked, Answered]):
                 value = getattr(owner, part.name)
                 if part.type == "str" and not (isinstance(value, str) and value.strip()):
                     raise BadInput(f"verb {self.name}, {part.name}: expected a sentence, got {value!r}")
+                if part.type == "bool" and not isinstance(value, bool):
+                    raise BadInput(f"verb {self.name}, {part.name}: expected True or False, got {value!r}")
                 if str(part.type).startswith("Callable") and not callable(value):
                     raise BadInput(f"verb {self.name}, {part.name}: expected a function, got {value!r}")

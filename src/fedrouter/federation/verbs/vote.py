@@ -290,7 +290,7 @@ VERB = Verb(
     differential_privacy=NoNoiseNeeded(
         "the client abstains: what a query adds depends on the means of all, which no noise on the sum would cover"
     ),
-    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.count, nothing),
     faults=faults,
     most_bytes=most_bytes,

@@ -107,7 +107,7 @@ VERB = Verb(
     answer=answer,
     disclosure=MinimumSizes(("cell",), "each (model, bin) cell that is sent has enough different queries"),
     differential_privacy=RefusedUnderNoise("noise on many nearly empty bins would hide every median"),
-    secure_sum=SecureSum(numbers, to_vector, from_vector),
+    secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(
         lambda reply: not reply.count.any(),
         lambda request: from_vector(request, np.zeros(numbers(request), np.uint64), 1),

@@ -1,0 +1,173 @@
+"""Sums are added as they come: the same routers to the bit, with one total and one reply in memory."""
+
+from weakref import ref
+
+import numpy as np
+import pytest
+
+from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadMessage
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import Federation, Question
+from fedrouter.federation.middleware.checkpoint import Checkpointed
+from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
+from fedrouter.federation.middleware.sums import Summed, Total, adds_up
+from fedrouter.federation.middleware.validation import Checked
+from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.robust.updates import EVERYONE
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.testing.engines import SMALL, content
+from fedrouter.testing.samples import POOL, sample_clients
+
+COSTS, MOMENT = CostScaleRequest(("model-0", "model-1", "model-2")), SecondMomentRequest()
+
+
+def clients(number, **options):
+    return [Client(f"client-{seed}", drawn_evaluations(seed=seed, **options), OPEN) for seed in range(number)]
+
+
+def arrays(router):
+    return {name: array.tobytes() for name, array in router.arrays().items()}
+
+
+class Shuffled(LocalFederation):
+    """Replies that are handed over one by one come in another order."""
+
+    def _ask_each(self, question, each, to):
+        replies = list(self.ask(question.verb, question.request, to).items())
+        np.random.default_rng(len(replies)).shuffle(replies)
+        for name, reply in replies:
+            each(name, reply)
+        return dict.fromkeys(name for name, _ in replies)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_learns_the_same_router_from_totals(name):
+    family = FAMILIES[name]
+    settings = family.settings(**SMALL.get(name, {}))
+    names = [f"client-{number}" for number in range(5)]
+    apart, added, shuffled = (
+        family.learn(make(sample_clients(*names, queries=300)), POOL, settings, 7)
+        for make in (LocalFederation, lambda some: Summed(LocalFederation(some)), lambda some: Summed(Shuffled(some)))
+    )
+    assert arrays(added) == arrays(apart)
+    assert arrays(shuffled) == arrays(apart)
+
+
+def test_verbs_that_are_sums_are_added_and_trained_weights_are_not():
+    """Weights are averaged in floating point, where order counts."""
+    assert {name for name in VERBS if adds_up(name)} == {
+        *("cost_scale", "cost_totals", "moments", "score", "second_moment", "statistics", "validate", "vote")
+    }
+
+
+def test_the_total_says_whose_rows_are_in_it():
+    federation = LocalFederation(clients(3))
+    (total,) = Summed(federation).ask_all([Question("cost_scale", COSTS)])
+    apart = federation.ask("cost_scale", COSTS)
+    assert isinstance(total, Total)
+    assert list(total) == [EVERYONE]
+    assert total.rows == {name: reply.count.sum() for name, reply in apart.items()}
+    expected = apart["client-0"] + apart["client-1"] + apart["client-2"]
+    assert content(total[EVERYONE]) == content(expected)
+
+
+def test_only_one_reply_is_alive_at_a_time():
+    sums, most = [], []
+
+    class Watched(Client):
+        def answer(self, verb, request, hidden=False):
+            most.append(sum(one() is not None for one in sums))
+            reply = super().answer(verb, request, hidden)
+            sums.append(ref(reply.total.limbs))
+            return reply
+
+    some = [Watched(f"client-{seed:02}", drawn_evaluations(seed=seed), OPEN) for seed in range(20)]
+    Summed(Checked(LocalFederation(some))).ask("second_moment", MOMENT)
+    assert len(most) == 20
+    assert max(most) <= 1  # of the one before
+
+
+def test_a_client_of_another_width_is_left_out_even_if_it_comes_first():
+    told = []
+    odd = Client("a", drawn_evaluations(seed=9, dimension=5), OPEN)
+    for verb, request in (("cost_scale", COSTS), ("second_moment", MOMENT)):
+        checked = Checked(LocalFederation([odd, *clients(3)]), lambda *what: told.append(what))
+        total = Summed(checked).ask(verb, request)
+        assert list(total.rows) == ["client-0", "client-1", "client-2"]
+        alone = Summed(LocalFederation(clients(3))).ask(verb, request)
+        assert content(total[EVERYONE]) == content(alone[EVERYONE])
+    assert told == [("a", verb, "embeddings of another width") for verb in ("cost_scale", "second_moment")]
+
+
+def test_clients_of_different_widths_without_a_majority_are_an_error():
+    odd = Client("a", drawn_evaluations(seed=9, dimension=5), OPEN)
+    with pytest.raises(BadMessage, match="different widths"):
+        Summed(Checked(LocalFederation([odd, *clients(1)]))).ask("cost_scale", COSTS)
+
+
+def test_a_client_with_longer_embeddings_than_the_others_is_left_out():
+    long = drawn_evaluations(seed=9)
+    stretched = type(long)(long.pool, 50 * long.embeddings, long.query, long.model, long.accuracy, long.cost)
+    told = []
+    some = [Client("a", stretched, OPEN), *clients(4)]
+    total = Summed(Checked(LocalFederation(some), lambda *what: told.append(what))).ask("second_moment", MOMENT)
+    assert told == [("a", "second_moment", "longer embeddings than the others'")]
+    assert "a" not in total.rows
+
+
+def test_a_bad_reply_is_not_in_the_total():
+    class Lying(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            replies = super().ask(verb, payload, to)
+            if "client-1" in replies:
+                true = replies["client-1"]
+                replies["client-1"] = type(true)(true.count * 0 + 2**50, true.total, true.squares, true.dimension)
+            return replies
+
+    checked = Checked(Lying(clients(3)))
+    total = Summed(checked).ask("cost_scale", COSTS)
+    assert list(total.rows) == ["client-0", "client-2"]
+    assert next(iter(checked.dropped))[0] == "client-1"
+
+
+def test_a_quorum_counts_the_clients_in_a_total():
+    few = Quorum(LocalFederation(clients(2)), 3)
+    assert list(Summed(few).ask("cost_scale", COSTS)) == [EVERYONE]  # all that are asked answer
+
+    class Silent(LocalFederation):
+        def ask(self, verb, payload, to=None):
+            return super().ask(verb, payload, ["client-0"])
+
+    with pytest.raises(QuorumLost, match="1 of 4 clients answered, the quorum is 3"):
+        Summed(Quorum(Silent(clients(4)), 3)).ask("cost_scale", COSTS)
+
+
+def test_a_checkpoint_keeps_the_total_and_whose_rows_are_in_it(tmp_path):
+    first = Checkpointed(Summed(LocalFederation(clients(3))), tmp_path).ask("cost_scale", COSTS)
+    again = Checkpointed(Summed(LocalFederation([])), tmp_path).ask("cost_scale", COSTS)
+    assert isinstance(again, Total)
+    assert again.rows == first.rows
+    assert content(again[EVERYONE]) == content(first[EVERYONE])
+
+
+def test_nobody_asked_is_nothing():
+    assert dict(Summed(LocalFederation(clients(2))).ask("cost_scale", COSTS, [])) == {}
+
+
+def test_an_engine_that_has_all_replies_at_once_hands_them_over_one_by_one():
+    class Whole(Federation):
+        inner = LocalFederation(clients(2))
+
+        def clients(self):
+            return self.inner.clients()
+
+        def ask(self, verb, payload, to=None):
+            return self.inner.ask(verb, payload, to)
+
+    total = Summed(Whole()).ask("cost_scale", COSTS)
+    assert content(total[EVERYONE]) == content(Summed(LocalFederation(clients(2))).ask("cost_scale", COSTS)[EVERYONE])
