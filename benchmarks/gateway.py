@@ -1,9 +1,10 @@
-"""The gateway beside LiteLLM's proxy: requests a second, added latency, memory and start-up time, in one run.
+"""The gateway beside LiteLLM's proxy and Portkey's gateway: throughput, added latency, memory, start, in one run.
 
-Both forward to the same upstream, which answers at once; it and the load are processes of their own (traffic.py).
-Writes docs/results/gateway.md. LiteLLM wants an environment of its own:
+All forward to the same upstream, which answers at once; it and the load are processes of their own (traffic.py).
+Writes docs/results/gateway.md. The others want environments of their own:
 
     python3 -m venv out/litellm-venv && out/litellm-venv/bin/pip install 'litellm[proxy]'
+    npm install --prefix out/portkey @portkey-ai/gateway
     .venv/bin/python benchmarks/gateway.py
 """
 
@@ -19,36 +20,29 @@ import secrets
 import signal
 import socket
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.gateway.demo import BASELINE, DEFAULT, demo_bundle
-from gateway_page import Page, Server
+from gateway_page import STREAMS, Page, Server, taking_part
 from traffic import Measured
 
 PROJECT = Path(__file__).parents[1]
 CONCURRENCY = (1, 8, 32, 128)
 STREAMED = (1, 32)
 PROMPTS = 256
-ONNX = """
-import sys
-from fedrouter.encoders.onnx import OnnxEncoder
-from fedrouter.gateway import config_file, gateway, server
-read = config_file.read_config(sys.argv[1])
-def ready(url, key): print(f'{{"url": "{url}", "key": "{key}"}}', flush=True)
-server.serve(read, ready, lambda: gateway.open_gateway(read, lambda identity: OnnxEncoder(identity.name).encode))
-"""
-"""The gateway with the ONNX encoder."""
+PORTKEY = Path("node_modules/@portkey-ai/gateway")
+WORKLOADS: dict[str, int | None] = {"cached": None, "unique 100": 100, "unique 1,500": 1500}
+"""Characters of prompts that are never repeated; None for the 256 short ones, whose embeddings are in the cache."""
 
 
 @dataclass
@@ -60,11 +54,16 @@ class Running:
     key: str = "none"
     listens: float = 0.0
     ready: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def megabytes(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+
+
+Target = tuple[Running, str]
+"""A server, and the model to ask it for."""
 
 
 @contextmanager
@@ -86,10 +85,10 @@ def traffic(role: str) -> list[str]:
     return [sys.executable, str(PROJECT / "benchmarks" / "traffic.py"), role]
 
 
-def fetch(url: str, key: str = "", body: dict | None = None) -> str | None:
+def fetch(url: str, key: str = "", body: dict | None = None, more: Mapping[str, str] | None = None) -> str | None:
     """The body of a response, or None if there is none (yet)."""
     data = json.dumps(body).encode() if body else None
-    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json", **(more or {})}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=30) as answer:
             return answer.read().decode()
@@ -99,7 +98,7 @@ def fetch(url: str, key: str = "", body: dict | None = None) -> str | None:
 
 def completion(server: Running, model: str, text: str) -> str | None:
     body = {"model": model, "messages": [{"role": "user", "content": text}]}
-    return fetch(f"{server.url}/v1/chat/completions", server.key, body)
+    return fetch(f"{server.url}/v1/chat/completions", server.key, body, server.headers)
 
 
 def until(process: subprocess.Popen[str], answers) -> None:
@@ -117,7 +116,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def fedrouter(folder: Path, upstream: str, onnx: bool = False) -> Iterator[Running]:
+def fedrouter(folder: Path, upstream: str) -> Iterator[Running]:
     """The gateway as a user starts it: keys on, every request logged, a router over the demo's five models."""
     folder.mkdir()
     demo_bundle(folder / "bundle")
@@ -132,7 +131,7 @@ def fedrouter(folder: Path, upstream: str, onnx: bool = False) -> Iterator[Runni
     path.write_text(json.dumps(config | {"store": f"sqlite:///{folder / 'log.db'}"}, indent=1))
     usual = [str(Path(sys.executable).parent / "fedrouter"), "serve", "--json", "--config", str(path)]
     begun = time.perf_counter()
-    with started("fedrouter", [sys.executable, "-c", ONNX, str(path)] if onnx else usual, folder) as process:
+    with started("fedrouter", usual, folder) as process:
         until(process, lambda: fetch(f"http://127.0.0.1:{port}/health/live"))
         listens = time.perf_counter() - begun
         ready = json.loads(process.stdout.readline())  # printed once the encoder is loaded
@@ -160,27 +159,34 @@ def litellm(folder: Path, upstream: str, venv: Path) -> Iterator[Running]:
         yield server
 
 
-def measure(
-    server: Running, model: str, texts: list[str], concurrency: int, seconds: float, streamed: bool
-) -> Measured:
-    job = {"url": server.url, "key": server.key, "model": model, "texts": texts, "streamed": streamed}
+@contextmanager
+def portkey(folder: Path, upstream: str, packages: Path) -> Iterator[Running]:
+    """Portkey's gateway, without a config: the provider and its address are in each request's headers."""
+    port = free_port()
+    command = ["node", str(packages / PORTKEY / "build" / "start-server.js"), f"--port={port}", "--headless"]
+    begun = time.perf_counter()
+    trusted = {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"}
+    with started("portkey", command, folder, **trusted) as process:
+        headers = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"{upstream}/v1"}
+        server = Running(process, f"http://127.0.0.1:{port}", headers=headers)
+        until(process, lambda: fetch(server.url))
+        server.listens = time.perf_counter() - begun
+        until(process, lambda: completion(server, "instant", "Hello?"))
+        server.ready = time.perf_counter() - begun
+        yield server
+
+
+def measure(target: Target, texts: list[str], workload: str, concurrency: int, seconds: float) -> Measured:
+    server, model = target
+    headers = {"authorization": f"Bearer {server.key}", **server.headers}
+    job = {"url": server.url, "headers": headers, "model": model, "texts": texts, "streamed": workload == STREAMS}
+    job |= {"characters": WORKLOADS.get(workload), "seed": secrets.randbits(32)}
     job |= {"concurrency": concurrency, "seconds": seconds}
     done = subprocess.run(traffic("load"), input=json.dumps(job), stdout=subprocess.PIPE, text=True, check=True)
     found = Measured(**json.loads(done.stdout))
     if set(found.statuses) != {"200"}:
         raise SystemExit(f"{model} at {server.url}: expected only 200, got {found.statuses}")
     return found
-
-
-def first_requests(gateway: Running, texts: list[str]) -> float:
-    """Milliseconds of a request whose text has to be encoded, the median; afterwards every embedding is cached."""
-    taken = []
-    for text in texts:
-        begun = time.perf_counter()
-        if completion(gateway, "auto", text) is None:
-            raise SystemExit("the gateway did not answer")
-        taken.append((time.perf_counter() - begun) * 1000)
-    return statistics.median(taken)
 
 
 def counters(gateway: Running) -> dict[str, float]:
@@ -208,83 +214,92 @@ class Others:
         return everyone - sum(each.ru_utime + each.ru_stime for each in ours)
 
 
+def encoded(gateway: Running) -> Counter[str]:
+    """How many embeddings were found, made, late or failed since the start, by what became of them."""
+    found = counters(gateway)
+    return Counter(
+        {
+            kind: int(found[f'fedrouter_encoder_asks{{outcome="{kind}"}}'])
+            for kind in ("hits", "misses", "late", "failed")
+        }
+    )
+
+
+def version_of(command: list[str | Path]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     given.add_argument("--litellm-venv", type=Path, default=PROJECT / "out" / "litellm-venv")
-    given.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    given.add_argument("--portkey", type=Path, default=PROJECT / "out" / "portkey", help="npm's --prefix")
+    given.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     given.add_argument("--rounds", type=int, default=3)
     given.add_argument("--out", type=Path, default=PROJECT / "docs" / "results" / "gateway.md")
     chosen = given.parse_args()
-    if not (chosen.litellm_venv / "bin" / "litellm").exists():
-        raise SystemExit(f"{chosen.litellm_venv}: no LiteLLM there; {__doc__.split('own:')[1]}")
+    wanted = (chosen.litellm_venv / "bin" / "litellm", chosen.portkey / PORTKEY / "package.json")
+    missing = [path for path in wanted if not path.exists()]
+    if missing:
+        raise SystemExit(f"{missing[0]}: not there; {__doc__.split('own:')[1]}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the servers are stopped too
     texts = list(dict.fromkeys(simulated_world().evaluations.text or ()))[:PROMPTS]
     others, load = Others(), os.getloadavg()[0]
-    cells: dict[tuple[str, int, bool], list[Measured]] = defaultdict(list)
+    cells: dict[tuple[str, str, int], list[Measured]] = defaultdict(list)
+    asked: dict[str, Counter[str]] = defaultdict(Counter)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedrouter-bench-")))
         process = stack.enter_context(started("upstream", traffic("upstream"), folder))
         upstream = Running(process, f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}")
-        with fedrouter(folder / "onnx", upstream.url, onnx=True) as gateway:
-            idle = gateway.megabytes
-            first = first_requests(gateway, texts)
-            with_onnx = Server(gateway.listens, gateway.ready, idle, gateway.megabytes, first)
-        gateway = stack.enter_context(fedrouter(folder / "torch", upstream.url))
-        proxy = stack.enter_context(litellm(folder, upstream.url, chosen.litellm_venv))
-        idle, idle_proxy = gateway.megabytes, proxy.megabytes
-        first = first_requests(gateway, texts)
-        targets = {
+        gateway = stack.enter_context(fedrouter(folder / "fedrouter", upstream.url))
+        running = {
+            "fedrouter": gateway,
+            "portkey": stack.enter_context(portkey(folder, upstream.url, chosen.portkey)),
+            "litellm": stack.enter_context(litellm(folder, upstream.url, chosen.litellm_venv)),
+        }
+        idle = {name: server.megabytes for name, server in running.items()}
+        targets: dict[str, Target] = {
             "upstream": (upstream, "instant"),
             "routed": (gateway, "auto"),
             "named": (gateway, DEFAULT),
-            "litellm": (proxy, "instant"),
+            "portkey": (running["portkey"], "instant"),
+            "litellm": (running["litellm"], "instant"),
         }
-        for server, model in targets.values():  # loads what is loaded lazily
-            for streamed in (False, True):
-                measure(server, model, texts, 8, 1.0, streamed)
-        before = counters(gateway)
+        # Loads what is loaded lazily; afterwards the short prompts are in the cache.
+        for workload in ("cached", STREAMS):
+            for target in (targets[name] for name in taking_part(workload)):
+                measure(target, texts, workload, 8, 1.0)
         for _ in range(chosen.rounds):
-            for streamed, concurrencies in ((False, CONCURRENCY), (True, STREAMED)):
-                for concurrency in concurrencies:
-                    for name, (server, model) in targets.items():
-                        found = measure(server, model, texts, concurrency, chosen.seconds, streamed)
-                        cells[name, concurrency, streamed].append(found)
+            for workload in (*WORKLOADS, STREAMS):
+                for concurrency in CONCURRENCY if workload in WORKLOADS else STREAMED:
+                    for name in taking_part(workload):
+                        before = encoded(gateway)
+                        found = measure(targets[name], texts, workload, concurrency, chosen.seconds)
+                        cells[name, workload, concurrency].append(found)
+                        if name == "routed":
+                            asked[workload] += encoded(gateway) - before
                         shown = f"{found.rate:,.0f}/s, p50 {found.p50:.2f} ms, p99 {found.p99:.2f} ms"
-                        print(name, concurrency, "streamed" * streamed, shown, file=sys.stderr)
-        after = counters(gateway)
-        # Check what the page claims: nothing was encoded, and every request is in the log.
-        for outcome in ("misses", "late", "failed"):
-            name = f'fedrouter_encoder_asks{{outcome="{outcome}"}}'
-            assert before[name] == after[name], (name, before[name], after[name])
+                        print(name, workload, concurrency, shown, file=sys.stderr)
+        # Check what the page claims: nothing cached was encoded, and every request is in the log.
+        assert not any(asked["cached"][kind] for kind in ("misses", "late", "failed")), asked["cached"]
         answered = sum(
             found.statuses["200"] for (name, *_), all in cells.items() for found in all if name in ("routed", "named")
         )
-        with closing(sqlite3.connect(folder / "torch" / "log.db")) as log:
+        with closing(sqlite3.connect(folder / "fedrouter" / "log.db")) as log:
             reasons = Counter(dict(log.execute("SELECT reason, count(*) FROM decisions GROUP BY reason")))
             (logged,) = log.execute("SELECT count(*) FROM decisions WHERE status = 'ok'").fetchone()
-        assert logged >= answered + len(texts), (logged, answered)
+        assert logged >= answered, (logged, answered)
         servers = {
-            "fedrouter": Server(gateway.listens, gateway.ready, idle, gateway.megabytes, first),
-            "onnx": with_onnx,
-            "litellm": Server(proxy.listens, proxy.ready, idle_proxy, proxy.megabytes),
+            name: Server(server.listens, server.ready, idle[name], server.megabytes) for name, server in running.items()
         }
-    version = subprocess.run(
-        [chosen.litellm_venv / "bin" / "python", "-c", "import importlib.metadata as m; print(m.version('litellm'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    asking = "import importlib.metadata as found; print(found.version('litellm'))"
+    versions = {
+        "fedrouter": importlib.metadata.version("fedrouter"),
+        "Portkey": json.loads((chosen.portkey / PORTKEY / "package.json").read_text())["version"],
+        "LiteLLM": version_of([chosen.litellm_venv / "bin" / "python", "-c", asking]),
+    }
     page = Page(
-        cells,
-        servers,
-        reasons,
-        logged,
-        len(texts),
-        others.cores(),
-        load,
-        chosen.seconds,
-        chosen.rounds,
-        {"fedrouter": importlib.metadata.version("fedrouter"), "LiteLLM": version},
+        *(cells, servers, asked, reasons, logged, len(texts)),
+        *(others.cores(), load, chosen.seconds, chosen.rounds, versions),
     )
     chosen.out.write_text(page.text())
     print(page.text())

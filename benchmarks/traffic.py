@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import statistics
 import sys
@@ -121,25 +122,36 @@ class LoadConnection(asyncio.Protocol):
             self._send()
 
 
-def requests_to(url: str, key: str, model: str, texts: list[str], streamed: bool) -> Iterator[bytes]:
-    host = urlsplit(url).netloc
-    ready = []
-    for text in texts:
-        asked = {"model": model, "messages": [{"role": "user", "content": text}]} | (
-            {"stream": True} if streamed else {}
-        )
-        body = json.dumps(asked).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\n"
-        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        ready.append(head.encode() + body)
+def requests_to(job: dict) -> Iterator[bytes]:
+    """Requests in turn with each text; with ``characters``, every one with a text of that length that is not repeated.
+
+    Unique texts are cut from the others, in an order of their own and with a number, so that no cache has them.
+    """
+    headers = {"host": urlsplit(job["url"]).netloc, "content-type": "application/json"} | job["headers"]
+    start = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+    def request(text: str) -> bytes:
+        asked = {"model": job["model"], "messages": [{"role": "user", "content": text}]}
+        body = json.dumps(asked | {"stream": True} if job["streamed"] else asked).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\n{start}content-length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    length = job["characters"]
+    if length is None:
+        ready = [request(text) for text in job["texts"]]
+        while True:
+            yield from ready
+    everything = " ".join(job["texts"]) * (1 + length // len(" ".join(job["texts"])))
+    draw = random.Random(job["seed"])
     while True:
-        yield from ready
+        cut = draw.randrange(len(everything) - length + 1)
+        yield request(f"{draw.getrandbits(64):x} {everything[cut : cut + length]}"[:length])
 
 
 async def load(job: dict) -> Measured:
     times: list[tuple[float, float, float]] = []
     statuses: Counter = Counter()
-    asked = requests_to(job["url"], job["key"], job["model"], job["texts"], job["streamed"])
+    asked = requests_to(job)
     loop, parts = asyncio.get_running_loop(), urlsplit(job["url"])
     for _ in range(job["concurrency"]):
         await loop.create_connection(lambda: LoadConnection(asked, times, statuses), parts.hostname, parts.port)
