@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cli.command import answer, run
-from fedrouter.bundle import load
+from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.split import write_table
 from gateway.running import config_for, eventually
 
@@ -83,7 +83,7 @@ def test_calibrate_applies_what_it_found(gateway, bundle, table):
     gateway.http.delete(PATH)
 
 
-def test_calibrate_says_why_it_could_not_apply(gateway, bundle, table, plain_key, tmp_path, monkeypatch):
+def test_calibrate_says_why_it_could_not_apply(gateway, bundle, table, plain_key):
     flags = ("calibrate", bundle, "--data", table, "--max-cost", "0.01", "--apply", "--gateway")
     free = "http://127.0.0.1:9"
     for key, url, said in (
@@ -101,8 +101,6 @@ def test_calibrate_says_why_it_could_not_apply(gateway, bundle, table, plain_key
 
 
 def test_calibrate_refuses_a_gateway_that_serves_another_router(gateway, bundle, table, tmp_path):
-    from fedrouter.bundle import Provenance, save
-
     saved = load(bundle)
     save(tmp_path / "other", saved.router, saved.encoder, Provenance("x", "sha256:1", 1, 1, [], {}))
     flags = (
