@@ -51,7 +51,7 @@ ORDERS = {
     ),
     "data": (
         ("partition", "pickles", "prices", "published"),
-        ("download", "forms"),
+        ("download", "forms", "importers"),
         ("source",),
         ("routerbench", "sprout"),
         ("read",),

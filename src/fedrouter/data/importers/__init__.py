@@ -1,0 +1,1 @@
+"""Importers: logs of other tools become evaluation logs, one tool a file."""
