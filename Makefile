@@ -11,7 +11,7 @@ WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
 PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
-.PHONY: help demo test test-all coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
+.PHONY: help demo test test-all test-browser coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
 	bench-vote bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
@@ -36,6 +36,10 @@ test: lint ## what CI runs: style, types, fast tests
 
 test-all: lint ## everything, with the slow tests: real data, load, processes
 	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile
+
+test-browser: $(READY) ## the page in a real browser: Chromium of the system, or Playwright's own
+	@$(BIN)/python tests/gateway/page/browser.py
+	$(BIN)/python -m pytest -m '' tests/gateway/page
 
 coverage: $(READY) ## the share of lines that the fast tests run, subprocesses included
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered

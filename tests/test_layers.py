@@ -99,6 +99,7 @@ ORDERS = {
         ("gateway",),
         ("demo", "pipeline"),
         ("routes",),
+        ("page",),
         ("app",),
         ("client", "server"),
     ),
@@ -122,7 +123,7 @@ ORDERS = {
     "store": (
         ("engine", "migrations", "records", "tables"),
         ("accounting", "export", "keys", "scores", "settings", "spool", "switches"),
-        ("holds",),
+        ("holds", "page"),
         ("store",),
         ("writer",),
         ("spooled_writer",),

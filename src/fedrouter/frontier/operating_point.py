@@ -27,6 +27,12 @@ class OperatingPoints:
         """λ for a dial from 0 (cheapest) to 10 (best), log-spaced and scaled by the pool's typical costs."""
         return 0.0 if dial >= 10 else float(10 ** (2 - 4 * dial / 9) / self._cost_span)
 
+    def dial_of(self, tradeoff: float) -> float:
+        """The dial that sets a λ, the other way round; the nearest end for a λ beyond the dial's range."""
+        if tradeoff <= 0:
+            return 10.0
+        return float(np.clip((2 - np.log10(tradeoff * self._cost_span)) * 9 / 4, 0, 10))
+
     def of_quality(self, quality: float) -> float:
         """The largest λ at which the mean predicted accuracy is this share of the best single model's."""
         accuracy, best = self._curve

@@ -19,6 +19,7 @@ from fedrouter.gateway.http import (
     Send,
     refuse,
 )
+from fedrouter.gateway.page.registry import page_handler
 from fedrouter.gateway.routes.registry import handler
 from fedrouter.store.engine import StoreFailed
 
@@ -64,7 +65,7 @@ class App:
 
         request = HttpRequest(scope, receive, gateway.config.server.request_timeout)
         try:
-            await handler(request)(gateway, request, sending)
+            await (page_handler(request) or handler(request))(gateway, request, sending)
             return
         except ClientDisconnected:
             return

@@ -20,6 +20,8 @@ class Interruptions:
     def __init__(self) -> None:
         self._open: set[Interrupted] = set()
         self._stopping = False
+        self.leaving = asyncio.Event()
+        """Set once the gateway begins to shut down: streams that never end by themselves end now."""
 
     @contextmanager
     def of(self, request: HttpRequest) -> Iterator[Interrupted]:
@@ -35,6 +37,10 @@ class Interruptions:
         finally:
             self._open.discard(future)
             watching.cancel()
+
+    def leave(self) -> None:
+        """The gateway begins to shut down."""
+        self.leaving.set()
 
     def stop(self) -> None:
         """End all requests in progress, and those that may still come."""

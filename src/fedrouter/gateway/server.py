@@ -34,7 +34,8 @@ ENDING = 10
 class Server(uvicorn.Server):
     """A uvicorn server that calls ``ready`` with its port once it listens.
 
-    When it is told to exit, requests in progress have ``drain`` seconds; then it calls ``end``, which ends them.
+    When it is told to exit, it calls ``leave``, which ends streams that never end by themselves. Requests in progress
+    have ``drain`` seconds; then it calls ``end``, which ends them.
     """
 
     def __init__(
@@ -42,13 +43,15 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         ready: Callable[[int], Awaitable[None]],
         drain: float,
+        leave: Callable[[], None],
         end: Callable[[], None],
     ) -> None:
         super().__init__(config)
-        self._ready, self._drain, self._end = ready, drain, end
+        self._ready, self._drain, self._leave, self._end = ready, drain, leave, end
         self._reporting: asyncio.Task[None] | None = None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._leave()
         ending = asyncio.get_running_loop().call_later(self._drain, self._end)
         try:
             await super().shutdown(sockets)
@@ -94,6 +97,10 @@ def serve(
         shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
         ready(f"http://{shown}:{port}", first[1] if first else None)
 
+    def leave() -> None:
+        if app.gateway is not None:
+            app.gateway.interruptions.leave()
+
     def end() -> None:
         if app.gateway is not None:
             app.gateway.interruptions.stop()
@@ -120,6 +127,7 @@ def serve(
         ),
         report,
         config.server.drain,
+        leave,
         end,
     )
     on_server(server)

@@ -14,7 +14,7 @@ from fedrouter.errors import BadInput
 from fedrouter.store.records import Key
 from fedrouter.store.tables import KEYS
 
-FIELDS = ("id", "name", "created", "disabled", "daily_budget", "rate_per_minute", "admin")
+FIELDS = ("id", "name", "created", "disabled", "daily_budget", "rate_per_minute", "admin", "expires")
 COLUMNS = tuple(KEYS.c[name] for name in FIELDS)
 
 
@@ -29,14 +29,10 @@ def create_key(
     daily_budget: float | None = None,
     rate_per_minute: int | None = None,
     admin: bool = False,
+    expires: float | None = None,
 ) -> tuple[str, str]:
     """Create a key; returns its id and its token, which cannot be shown again."""
-    if not name.strip():
-        raise BadInput("key, field 'name': expected a name")
-    if daily_budget is not None and not 0 <= daily_budget < math.inf:
-        raise BadInput(f"key, field 'daily_budget': expected US dollars, at least 0, got {daily_budget}")
-    if rate_per_minute is not None and rate_per_minute < 1:
-        raise BadInput(f"key, field 'rate_per_minute': expected a whole number, at least 1, got {rate_per_minute}")
+    _check(name, daily_budget, rate_per_minute, expires)
     identity, token = f"key-{secrets.token_hex(6)}", f"fr-{secrets.token_urlsafe(32)}"
     connection.execute(
         insert(KEYS).values(
@@ -48,9 +44,21 @@ def create_key(
             daily_budget=daily_budget,
             rate_per_minute=rate_per_minute,
             admin=admin,
+            expires=expires,
         )
     )
     return identity, token
+
+
+def _check(name: str, daily_budget: float | None, rate_per_minute: int | None, expires: float | None) -> None:
+    if not name.strip():
+        raise BadInput("key, field 'name': expected a name")
+    if daily_budget is not None and not 0 <= daily_budget < math.inf:
+        raise BadInput(f"key, field 'daily_budget': expected US dollars, at least 0, got {daily_budget}")
+    if rate_per_minute is not None and rate_per_minute < 1:
+        raise BadInput(f"key, field 'rate_per_minute': expected a whole number, at least 1, got {rate_per_minute}")
+    if expires is not None and not 0 < expires < math.inf:
+        raise BadInput(f"key, field 'expires': expected seconds since 1970, got {expires}")
 
 
 def create_first_key(connection: Connection, name: str) -> tuple[str, str] | None:
@@ -63,13 +71,19 @@ def create_first_key(connection: Connection, name: str) -> tuple[str, str] | Non
 
 
 def key_of(connection: Connection, token: str) -> Key | None:
-    """The key of a token; None if it is unknown or disabled."""
+    """The key of a token; None if it is unknown, disabled or expired."""
     hashed = hash_of(token)
     row = connection.execute(select(KEYS.c.hash, *COLUMNS).where(KEYS.c.hash == hashed)).one_or_none()
     if row is None or not hmac.compare_digest(row[0], hashed):
         return None
-    key = Key(*row[1:])
-    return None if key.disabled else key
+    return usable(Key(*row[1:]), time.time())
+
+
+def usable(key: Key | None, now: float) -> Key | None:
+    """A key that may be used now; None if it is disabled or has expired."""
+    if key is None or key.disabled or (key.expires is not None and key.expires <= now):
+        return None
+    return key
 
 
 def all_keys(connection: Connection) -> list[Key]:
@@ -79,3 +93,18 @@ def all_keys(connection: Connection) -> list[Key]:
 def disable_key(connection: Connection, identity: str) -> bool:
     """Disable a key permanently; False if there is no key with this id. Its log stays."""
     return bool(connection.execute(update(KEYS).where(KEYS.c.id == identity).values(disabled=True)).rowcount)
+
+
+def edit_key(
+    connection: Connection,
+    identity: str,
+    name: str,
+    daily_budget: float | None,
+    rate_per_minute: int | None,
+    expires: float | None,
+) -> bool:
+    """Replace what may be changed of a key; False if there is no key with this id."""
+    _check(name, daily_budget, rate_per_minute, expires)
+    changed = update(KEYS).where(KEYS.c.id == identity)
+    values = {"name": name, "daily_budget": daily_budget, "rate_per_minute": rate_per_minute, "expires": expires}
+    return bool(connection.execute(changed.values(**values)).rowcount)

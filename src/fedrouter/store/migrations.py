@@ -58,6 +58,11 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY ("key", holder))""",
     ),
     ("CREATE TABLE settings (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL, at {number} NOT NULL)",),
+    (
+        """CREATE TABLE sessions (
+            hash TEXT PRIMARY KEY NOT NULL, "key" TEXT NOT NULL, expires {number} NOT NULL)""",
+        "ALTER TABLE keys ADD COLUMN expires {number}",
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

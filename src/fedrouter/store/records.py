@@ -148,7 +148,7 @@ class Feedback:
 class Key:
     """An API key, without its token.
 
-    An ``admin`` key can see and score the decisions of all keys.
+    An ``admin`` key can see and score the decisions of all keys. From ``expires`` on, a key is refused.
     """
 
     id: str
@@ -158,6 +158,7 @@ class Key:
     daily_budget: float | None = None
     rate_per_minute: int | None = None
     admin: bool = False
+    expires: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -233,10 +233,11 @@ class Store:
         daily_budget: float | None = None,
         rate_per_minute: int | None = None,
         admin: bool = False,
+        expires: float | None = None,
     ) -> tuple[str, str]:
         """Create a key; returns its id and its token, which cannot be shown again."""
         with self.writing() as connection:
-            return keys.create_key(connection, name, daily_budget, rate_per_minute, admin)
+            return keys.create_key(connection, name, daily_budget, rate_per_minute, admin, expires)
 
     def create_first_key(self, name: str) -> tuple[str, str] | None:
         """Create the operator's key if the store has no key; of several gateways that start at once, one gets it."""
@@ -244,7 +245,7 @@ class Store:
             return keys.create_first_key(connection, name)
 
     def key_of(self, token: str) -> Key | None:
-        """The enabled key that a token belongs to."""
+        """The key that a token belongs to, if it is enabled and has not expired."""
         with self.reading() as connection:
             return keys.key_of(connection, token)
 
@@ -266,6 +267,11 @@ class Store:
     def current(self) -> BundleRow | None:
         with self.reading() as connection:
             return next(iter(switches.switches(connection)), None)
+
+    def bundles(self, most: int = 50) -> list[BundleRow]:
+        """The latest switches in force, newest first."""
+        with self.reading() as connection:
+            return switches.switches(connection, most)
 
     def previous(self) -> BundleRow | None:
         """The bundle that `roll_back` would return to."""

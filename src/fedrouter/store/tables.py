@@ -70,6 +70,16 @@ KEYS = Table(
     Column("daily_budget", Double),
     Column("rate_per_minute", BigInteger),
     Column("admin", Boolean, nullable=False),
+    Column("expires", Double),
+)
+
+# Browser sessions of the gateway's page.
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("key", Text, nullable=False),
+    Column("expires", Double, nullable=False),
 )
 
 BUNDLES = Table(

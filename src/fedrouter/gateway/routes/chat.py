@@ -21,7 +21,7 @@ from fedrouter.gateway.upstream.splice import SplicedBody
 from fedrouter.gateway.upstream.stream import UsageTracker, answer_length, answer_text
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.records import STATUSES
+from fedrouter.store.records import STATUSES, Key
 
 DROPPED_HEADERS = frozenset(
     {
@@ -39,7 +39,11 @@ END_TIMEOUT = 1.0
 
 async def chat(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     started = time.perf_counter()
-    key = await admit(gateway, request)
+    await chat_as(gateway, request, await admit(gateway, request), started, send)
+
+
+async def chat_as(gateway: Gateway, request: HttpRequest, key: Key, started: float, send: Send) -> None:
+    """Answer a chat request of a key that was authenticated and admitted."""
     if gateway.writer.full:  # before anything is paid for
         raise StoreFailed(f"store: {gateway.store.where}: too many rows wait for it")
     with gateway.in_progress.of(key):

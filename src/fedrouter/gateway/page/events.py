@@ -1,0 +1,88 @@
+"""Live updates by server-sent events: the newest decisions, read from the store about once a second.
+
+The store is polled rather than the request path watched: requests of other gateways on the store show up too, and a
+request costs nothing more while a page is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import orjson
+
+from fedrouter.errors import FedrouterError
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.http import HttpError, Send
+from fedrouter.gateway.page import session
+from fedrouter.gateway.page.endpoint import PageEndpoint, Visit
+from fedrouter.store.page.search import Row, newer
+
+EVERY = 1.0
+"""Seconds between two looks at the store."""
+MOST = 20
+"""Decisions in one event; the page shows no more at once."""
+KEEP_ALIVE = 15.0
+CHECKED = 60.0
+"""Seconds after which the session is checked again."""
+MOST_STREAMS = 64
+_open = 0
+
+
+async def events(gateway: Gateway, visit: Visit, send: Send) -> None:
+    """Send the newest decisions until the browser leaves, the session ends or the gateway stops."""
+    global _open
+    if _open >= MOST_STREAMS:
+        raise HttpError(503, "Too many pages are open.", "too_many_pages", "server_error")
+    ends = [asyncio.ensure_future(visit.request.disconnected())]
+    ends.append(asyncio.ensure_future(_leaving(gateway)))
+    _open += 1
+    try:
+        headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await _follow(gateway, visit, send, ends)
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        _open -= 1
+        for end in ends:
+            end.cancel()
+
+
+async def _follow(gateway: Gateway, visit: Visit, send: Send, ends: list[asyncio.Task[None]]) -> None:
+    last, said, checked = (time.time(), ""), time.monotonic(), time.monotonic()
+    await _send(send, b"retry: 2000\n\n")
+    while True:
+        done, _ = await asyncio.wait(ends, timeout=EVERY, return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return
+        try:
+            if time.monotonic() - checked > CHECKED:
+                await session.key_of(gateway, visit.request)
+                checked = time.monotonic()
+            rows = await asyncio.to_thread(_newer, gateway, last, visit.own)
+        except HttpError:  # the session has ended
+            return
+        except FedrouterError:  # the store is away; look again
+            rows = []
+        if rows:
+            last, said = (rows[0]["time"], rows[0]["id"]), time.monotonic()
+            await _send(send, b"event: decisions\ndata: " + orjson.dumps(rows) + b"\n\n")
+        elif time.monotonic() - said > KEEP_ALIVE:
+            said = time.monotonic()
+            await _send(send, b": still here\n\n")
+
+
+async def _leaving(gateway: Gateway) -> None:
+    await gateway.interruptions.leaving.wait()
+
+
+def _newer(gateway: Gateway, last: tuple[float, str], own: str | None) -> list[Row]:
+    with gateway.store.reading() as connection:
+        return newer(connection, last, own, MOST)
+
+
+async def _send(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+ENDPOINTS = (PageEndpoint("events", "GET", "key", events),)

@@ -1,0 +1,46 @@
+// Charts: uPlot in a component, colors of models, and a legend that is HTML, so that it can be read and focused.
+import { html, useEffect, useRef } from "/page/vendor/preact-htm.js";
+
+const HUES = ["#3f6fe0", "#e0803f", "#2f9e77", "#b45bd0", "#d1495b", "#8a8f2a", "#2c9fb5", "#a0673a", "#7a6fe0", "#5f9e2f", "#c2539a", "#6b7a8f"];
+
+export const color = (models, name) => HUES[Math.max(0, models.indexOf(name)) % HUES.length];
+
+export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export function axis(values, size, extra = {}) {
+  return {
+    stroke: css("--muted"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui",
+    size, ...(values ? { values } : {}), ...extra,
+  };
+}
+
+export function Chart({ options, data, height, label }) {
+  const box = useRef(null), chart = useRef(null);
+  useEffect(() => {
+    const width = () => Math.max(200, box.current.clientWidth);
+    chart.current = new window.uPlot({ ...options, width: width(), height, legend: { show: false } }, data, box.current);
+    const watch = new ResizeObserver(() => chart.current?.setSize({ width: width(), height }));
+    watch.observe(box.current);
+    return () => {
+      watch.disconnect();
+      chart.current.destroy();
+      chart.current = null;
+    };
+  }, [options]);
+  useEffect(() => chart.current?.setData(data), [data]);
+  return html`<div class="chart" role="img" aria-label=${label} ref=${box}></div>`;
+}
+
+// Bands stacked on each other, the last at the bottom.
+export function stacked(rows) {
+  const sums = rows.map((row) => row.slice());
+  for (let index = sums.length - 2; index >= 0; index -= 1)
+    for (let at = 0; at < sums[index].length; at += 1) sums[index][at] += sums[index + 1][at];
+  return sums;
+}
+
+export function Legend({ models, all, values }) {
+  return html`<ul class="legend">
+    ${models.map((name) => html`<li key=${name}><i style=${{ background: color(all, name) }}></i>${name}${values?.[name] !== undefined && html` <b>${values[name]}</b>`}</li>`)}
+  </ul>`;
+}
