@@ -110,14 +110,14 @@ def test_no_more_tokens_than_the_limit_are_averaged(encoder, monkeypatch):
     seen = []
 
     class Table(np.ndarray):
-        def __getitem__(self, tokens):
+        def take(self, tokens, axis):
             seen.append(len(tokens))
-            return np.asarray(self)[tokens]
+            return np.asarray(self).take(tokens, axis)
 
     fresh = StaticEncoder()
     fresh._vectors = fresh._vectors.view(Table)
     fresh.encode([ODD["emoji"], ODD["Chinese"]])
-    assert max(seen) <= TOKENS
+    assert 0 < max(seen) <= TOKENS
 
 
 def test_the_end_of_a_long_text_decides_its_words(encoder):

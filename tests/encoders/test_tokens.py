@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedrouter.data.simulator import simulated_world
 from fedrouter.encoders.static import static_encoder
-from fedrouter.encoders.tokens import LONGEST, REMEMBERED, Tokenizer
+from fedrouter.encoders.tokens import LONGEST, Tokenizer
 
 BYTES = [f"<{byte}>" for byte in range(256)]
 
@@ -53,11 +53,18 @@ def test_a_word_of_any_length_keeps_all_of_its_characters(length):
     assert "".join(found) == "▁" + word
 
 
-def test_words_are_remembered_up_to_a_limit():
-    tokenizer = Tokenizer(["<unknown>", *BYTES, "▁"], 1)
-    tokenizer.tokens("again again again")
-    cache = tokenizer._tokens.cache_info()
-    assert (cache.hits, cache.misses, cache.maxsize) == (2, 1, REMEMBERED)
+def test_words_are_remembered_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr("fedrouter.encoders.tokens.REMEMBERED", 3)
+    tokenizer, divided = Tokenizer(["<unknown>", *BYTES, "▁"], 1), []
+    merged = tokenizer._merged
+    monkeypatch.setattr(tokenizer, "_merged", lambda word: divided.append(word) or merged(word))
+    expected = tokenizer.tokens("again")
+    assert tokenizer.tokens("again again again") == 3 * expected
+    assert divided == ["▁again"]
+    for word in ("a", "b", "c", "d", "e" * LONGEST):
+        tokenizer.tokens(word)
+    assert len(tokenizer._remembered) <= 3
+    assert tokenizer.tokens("again") == expected
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wordllama") is None, reason="needs the package that the table is from")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -70,24 +71,38 @@ class Counts:
 
     text: str
     length: int
-    words: list[str]
+    words: Counter[str]
+    count: int
+    """Number of words; of each, ``words`` has how often it occurs."""
     classes: npt.NDArray[np.int64]
     """Characters of each class, ``(12,)``."""
 
     @classmethod
     def of(cls, text: str, length: int) -> Counts:
-        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        kinds = np.where(
-            codes < 128, _ASCII_CLASSES[codes & 127], _CLASSES[np.searchsorted(_STARTS, codes, side="right")]
-        )
-        return cls(text, length, text.split(), np.bincount(kinds, minlength=12))
+        words = text.split()
+        if text.isascii():
+            kinds = _ASCII_CLASSES[np.frombuffer(text.encode(), np.uint8)]
+        else:
+            codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+            kinds = np.where(
+                codes < 128, _ASCII_CLASSES[codes & 127], _CLASSES[np.searchsorted(_STARTS, codes, side="right")]
+            )
+        return cls(text, length, Counter(words), len(words), np.bincount(kinds, minlength=12))
 
     def share(self, *kinds: int) -> float:
         """The square root of the share of characters of these classes; the root tells none from a few."""
         return math.sqrt(sum(int(self.classes[kind]) for kind in kinds) / max(len(self.text), 1))
 
     def per_word(self, number: int) -> float:
-        return number / max(len(self.words), 1)
+        return number / max(self.count, 1)
+
+    def numbers(self) -> int:
+        """Number of words that begin with a digit."""
+        return sum(times for word, times in self.words.items() if word[0].isdigit())
+
+    def among(self, wanted: frozenset[str]) -> int:
+        """Number of words that are among these."""
+        return sum(self.words[word] for word in wanted & self.words.keys())
 
 
 def _uppercase(counts: Counts) -> float:
@@ -114,18 +129,18 @@ STATISTICS: Final[tuple[Statistic, ...]] = (
     Statistic("word length", lambda c: math.log1p(c.per_word(len(c.text))), 0.1, centered=True),
     Statistic("longest word", lambda c: math.log1p(max(map(len, c.words), default=0)), 0.2, centered=True),
     Statistic("lines", lambda c: math.log1p(int(c.classes[LINE])), 0.5),
-    Statistic("repeated words", lambda c: c.per_word(len(c.words) - len(set(c.words))), 0.1),
+    Statistic("repeated words", lambda c: c.per_word(c.count - len(c.words)), 0.1),
     Statistic("uppercase", _uppercase, 0.1),
     Statistic("digits", lambda c: c.share(DIGIT), 0.1),
-    Statistic("numbers", lambda c: math.sqrt(c.per_word(sum(word[0].isdigit() for word in c.words))), 0.1),
+    Statistic("numbers", lambda c: math.sqrt(c.per_word(c.numbers())), 0.1),
     Statistic("punctuation", lambda c: c.share(PUNCTUATION), 0.05),
     Statistic("question marks", lambda c: math.log1p(c.text.count("?")), 0.3),
     Statistic("code signs", lambda c: c.share(CODE), 0.1),
-    Statistic("code words", lambda c: math.sqrt(c.per_word(sum(word in _PROGRAM for word in c.words))), 0.1),
+    Statistic("code words", lambda c: math.sqrt(c.per_word(c.among(_PROGRAM))), 0.1),
     Statistic("indented lines", lambda c: math.log1p(sum(1 for _ in _INDENTED.finditer(c.text))), 0.5),
     Statistic("mathematics", lambda c: c.share(MATH), 0.1),
     Statistic("options", lambda c: math.log1p(sum(1 for _ in _OPTION.finditer(c.text))), 0.5),
-    Statistic("English words", lambda c: c.per_word(sum(word in _ENGLISH for word in c.words)), 0.1),
+    Statistic("English words", lambda c: c.per_word(c.among(_ENGLISH)), 0.1),
     Statistic("accented letters", lambda c: c.share(ACCENTED), 0.1),
     Statistic("other alphabets", lambda c: c.share(ALPHABET), 0.2),
     Statistic("Chinese, Japanese, Korean", lambda c: c.share(WIDE), 0.2),

@@ -29,6 +29,8 @@ SHAPE: Final = "shape.safetensors"
 BYTES_AT: Final = 3
 SHAPE_SHARE: Final = 0.3
 """The share of the statistics in the squared length of an embedding, where all of them are of ordinary size."""
+WORDS_WEIGHT: Final = np.float32(np.sqrt(1 - SHAPE_SHARE))
+SHAPE_WEIGHT: Final = np.float32(np.sqrt(SHAPE_SHARE / len(STATISTICS)))
 WINDOW: Final = 4_096
 """The number of characters, from the end, whose words are averaged."""
 TOKENS: Final = 1_024
@@ -65,18 +67,18 @@ class StaticEncoder:
 
     def _one(self, text: str) -> Embeddings:
         end = text[-READ:].encode(errors="replace").decode()  # a lone surrogate is no character
-        words = self._words(last_paragraphs(end, WINDOW)) * np.float32(np.sqrt(1 - SHAPE_SHARE))
+        words = self._words(last_paragraphs(end, WINDOW)) * WORDS_WEIGHT
         shape = standardized(statistics_of(end, len(text)), self._center, self._scale)
-        whole = np.concatenate([words, shape * np.float32(np.sqrt(SHAPE_SHARE / len(STATISTICS)))])
-        return whole / np.linalg.norm(whole)  # type: ignore[no-any-return]
+        whole = np.concatenate([words, shape * SHAPE_WEIGHT])
+        return whole / np.sqrt(whole.dot(whole))  # type: ignore[no-any-return]
 
     def _words(self, text: str) -> Embeddings:
         """The mean of the token vectors ``(d,)``, brought to length one; zeros for a text without tokens."""
-        tokens = self._tokenizer.tokens(text)[-TOKENS:]
-        if not tokens:
+        tokens = np.array(self._tokenizer.tokens(text)[-TOKENS:], np.intp)
+        if not len(tokens):
             return np.zeros(self._width, np.float32)
-        total = self._scales[tokens] @ self._vectors[tokens].astype(np.float32)
-        return total / max(float(np.linalg.norm(total)), 1e-9)
+        total = self._scales.take(tokens) @ self._vectors.take(tokens, 0).astype(np.float32)
+        return total / max(float(np.sqrt(total.dot(total))), 1e-9)
 
 
 @lru_cache(1)

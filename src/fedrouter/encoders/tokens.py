@@ -6,9 +6,8 @@ order of their frequency: the first that two neighbors form together is merged f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from typing import Final
 
 LONGEST: Final = 24
@@ -19,6 +18,22 @@ START: Final = "▁"
 """The sign of a word's start in the vocabulary."""
 NO_PIECE: Final = 1 << 32
 """Above the number of any piece."""
+
+
+class _Remembered(dict[str, tuple[int, ...]]):
+    """The tokens of words, divided when first asked for; a plain look-up afterwards, which no other cache matches."""
+
+    def __init__(self, divided: Callable[[str], tuple[int, ...]]) -> None:
+        super().__init__()
+        self._divided = divided
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        found = self._divided(word)
+        if len(word) < LONGEST:  # a longer one is hardly ever a word, and may be large
+            if len(self) >= REMEMBERED:
+                self.clear()
+            self[word] = found
+        return found
 
 
 class Tokenizer:
@@ -33,19 +48,17 @@ class Tokenizer:
         """
         self._numbers = {piece: number for number, piece in enumerate(pieces) if number >= bytes_at + 256}
         self._bytes_at = bytes_at
-        self._tokens = lru_cache(REMEMBERED)(self._merged)
+        self._remembered = _Remembered(self._divided)
 
     def tokens(self, text: str) -> list[int]:
         """The tokens of a text; space counts only as the end of a word."""
-        found: list[int] = []
-        for word in text.split():
-            if len(word) < LONGEST:
-                found += self._tokens(START + word)
-            else:
-                word = START + word
-                for start in range(0, len(word), LONGEST):
-                    found += self._tokens(word[start : start + LONGEST])
-        return found
+        return list(chain.from_iterable(map(self._remembered.__getitem__, text.split())))
+
+    def _divided(self, word: str) -> tuple[int, ...]:
+        """The tokens of a word, a long one part by part."""
+        word = START + word
+        parts = (word[start : start + LONGEST] for start in range(0, len(word), LONGEST))
+        return tuple(token for part in parts for token in self._merged(part))
 
     def _merged(self, word: str) -> tuple[int, ...]:
         """Merge the neighbors that form the most frequent piece, until no two form one."""

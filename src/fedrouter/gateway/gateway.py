@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-from fedrouter.encoders import EncoderIdentity
+from fedrouter.encoders import STATIC, EncoderIdentity
 from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
@@ -35,6 +35,8 @@ from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
 
 WARM_UP = "What is the capital of France?"
+AT_ONCE = 4_096
+"""Characters of a prompt that `static` encodes in less than a millisecond, so that no other thread is needed."""
 EncoderOf = Callable[[EncoderIdentity], Encode]
 
 
@@ -127,7 +129,10 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
         assert bundles.encoder is not None  # set by what is in service
         return encoder(bundles.encoder)(texts)
 
-    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache)
+    def at_once() -> int:
+        return AT_ONCE if encoder_of is None and bundles.encoder is not None and bundles.encoder.name == STATIC else 0
+
+    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     sticky = StickySessions(config.routing.sticky.seconds)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))

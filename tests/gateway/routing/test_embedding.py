@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.routing.embedding import MAX_WAITING, Embedder
+from fedrouter.gateway.routing.embedding import MAX_WAITING, Embedder, EncoderFailed
 from gateway.running import SQL, config_for, eventually
 
 
@@ -177,3 +177,44 @@ def test_one_key_cannot_tell_what_another_has_asked(start, bundle, upstream, tmp
     for headers in ({}, {}, other, other):
         assert gateway.chat("A secret question.", headers=headers).status_code == 200
     assert encoded.count("A secret question.") == 2  # once for each key: a hit would have been faster
+
+
+def test_a_fast_encoder_encodes_short_prompts_on_the_event_loop_once_it_is_loaded(encoder):
+    encoder.released.set()
+    threads = []
+
+    def encode(texts):
+        threads.extend((text, threading.current_thread().name) for text in texts)
+        return encoder(texts)
+
+    async def main():
+        embedder = Embedder(encode, 5, 10, at_once=lambda: 8)
+        found = [await embedder.embed(b"early", "early")]  # not loaded yet: this could take long
+        await embedder.first("warm-up")
+        found += [await embedder.embed(b"short", "short"), await embedder.embed(b"long", "long text")]
+        assert all(embedding is not None and claim is None for embedding, claim in found)
+        assert embedder.cached(b"short") is not None
+        embedder.close()
+
+    asyncio.run(main())
+    loop = threading.current_thread().name
+    assert {text for text, thread in threads if thread == loop} == {"short"}
+    assert len(threads) == 4
+
+
+def test_a_fast_encoder_that_fails_says_so_and_keeps_nothing():
+    def encode(texts):
+        if texts == ["bad"]:
+            raise ValueError
+        return np.ones((len(texts), 4), np.float32)
+
+    async def main():
+        embedder = Embedder(encode, 5, 10, at_once=lambda: 8)
+        await embedder.first("warm-up")
+        with pytest.raises(EncoderFailed):
+            await embedder.embed(b"bad", "bad")
+        assert embedder.cached(b"bad") is None
+        assert (embedder.failed, embedder.waiting) == (1, 0)
+        embedder.close()
+
+    asyncio.run(main())

@@ -1,7 +1,8 @@
-"""Prompt embeddings off the event loop: one worker thread, small batches, and a cache.
+"""Prompt embeddings: one worker thread, small batches, and a cache; short prompts at once where the encoder is fast.
 
-What a request waits for is encoded first, then what is only wanted for the log. What nobody wants any more, because its
-request has ended, is not encoded at all.
+A fast encoder takes less time than two threads of one interpreter lose to each other, so it encodes short prompts on
+the event loop. Everything else is encoded off it: first what a request waits for, then what is only wanted for the
+log. What nobody wants any more, because its request has ended, is not encoded at all.
 """
 
 from __future__ import annotations
@@ -59,8 +60,10 @@ class Embedder:
     cache. So a digest must contain whose prompt it is, where one client may not learn what another has asked.
     """
 
-    def __init__(self, encode: Encode, timeout: float, cache_size: int) -> None:
+    def __init__(self, encode: Encode, timeout: float, cache_size: int, at_once: Callable[[], int] = lambda: 0) -> None:
+        """``at_once``: the characters of the longest prompt that is encoded on the event loop, once it can be."""
         self._encode, self._timeout, self._cache_size = encode, timeout, cache_size
+        self._at_once, self._loaded = at_once, False
         self._loop = asyncio.get_running_loop()
         self._cache: OrderedDict[bytes, Embeddings] = OrderedDict()
         self._pending: dict[bytes, _Entry] = {}
@@ -108,6 +111,7 @@ class Embedder:
         finally:
             entry.waiting -= 1
             claim.release()
+        self._loaded = True
 
     async def embed(
         self, digest: bytes, text: str, interrupted: asyncio.Future[str] | None = None
@@ -118,6 +122,8 @@ class Embedder:
         it wanted for the log, until it is released.
         """
         self.misses += 1
+        if self._loaded and len(text) <= self._at_once():
+            return self._encoded_now(digest, text), None
         entry = self._entry(digest, text, self._first)
         if entry is None:
             self.late += 1
@@ -140,6 +146,20 @@ class Embedder:
 
     def close(self) -> None:
         self._batches.put(None)
+
+    def _encoded_now(self, digest: bytes, text: str) -> Embeddings:
+        """The embedding, made on the event loop."""
+        [embedding] = self._encoded([text])
+        if embedding is None:
+            self.failed += 1
+            raise EncoderFailed
+        self._keep(digest, embedding)
+        return embedding
+
+    def _keep(self, digest: bytes, embedding: Embeddings) -> None:
+        self._cache[digest] = embedding
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
 
     def _entry(self, digest: bytes, text: str, line: deque[_Entry]) -> _Entry | None:
         """The pending entry of a prompt, put into a line if it is new; None if it is cached or there is no room."""
@@ -210,9 +230,7 @@ class Embedder:
             if embedding is None:
                 self.failed += 1
             else:
-                self._cache[entry.digest] = embedding
-                if len(self._cache) > self._cache_size:
-                    self._cache.popitem(last=False)
+                self._keep(entry.digest, embedding)
             if entry.done.done():
                 continue
             if embedding is None:
