@@ -97,10 +97,10 @@ ORDERS = {
         ("observe", "routing.decision"),
         ("autopilot",),
         ("gateway",),
-        ("demo", "pipeline"),
+        ("pipeline",),
         ("routes",),
         ("page",),
-        ("app",),
+        ("app", "demo"),
         ("client", "server"),
     ),
     "learning": (

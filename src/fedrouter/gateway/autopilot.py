@@ -15,7 +15,6 @@ from typing import Any
 
 from fedrouter.bundle import load, save
 from fedrouter.errors import FedrouterError
-from fedrouter.evaluations import Evaluations
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
@@ -25,7 +24,6 @@ from fedrouter.learning.from_log import learn_from_log
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.traffic import scored_at
 from fedrouter.learning.trial import LEAST_ROWS, Policy, run_trial
-from fedrouter.routers.base import Router
 from fedrouter.store.store import Store
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -56,11 +54,14 @@ class Autopilot:
             except (FedrouterError, OSError) as error:  # the store or the disk; looked at again in a moment
                 LOG.error("autopilot: %s", error)
 
-    def attempt(self) -> dict[str, Any]:
-        """Learn once, try, and swap if it is better; what happened, as in the journal."""
+    def attempt(self, swap: bool = True) -> dict[str, Any]:
+        """Learn once, try, and swap if it is better; what happened, as in the journal.
+
+        Without ``swap`` the candidate is saved whatever the trial says, and left to a person to put into service.
+        """
         self._at = time.time()
         try:
-            found = self._attempt()
+            found = self._attempt(swap)
         except FedrouterError as error:
             found = {"swapped": False, "why": str(error)}
         found = {"at": self._at, "until": self._until, **found}
@@ -69,7 +70,7 @@ class Autopilot:
             journal.write(json.dumps(found) + "\n")
         return found
 
-    def _attempt(self) -> dict[str, Any]:
+    def _attempt(self, swap: bool) -> dict[str, Any]:
         serving = self._bundles.current
         assert serving is not None
         bundle = load(serving.bundle.path) if isinstance(serving, ServedBundle) else None
@@ -78,9 +79,6 @@ class Autopilot:
         self._until = max(map(scored_at, records), default=self._until)
         pool = pool_of(self._config.models) if bundle is None else bundle.router.pool
         family = self._config.learning.router
-
-        def candidate(rows: Evaluations) -> Router:
-            return Learner(bundle.router).fold(rows).router if bundle else learn_router({CLIENT: rows}, family)[0]
 
         trial = run_trial(
             records,
@@ -94,7 +92,7 @@ class Autopilot:
             self._default.kept_quality or 0.0,
         )
         found: dict[str, Any] = {"swapped": False, "why": trial.why, "trial": trial.to_json()}
-        if not trial.better:
+        if swap and not trial.better:
             return found
         if bundle is None:
             learned = first_from_log(records, pool, serving.encoder, family, CLIENT)
@@ -102,13 +100,17 @@ class Autopilot:
             learned = learn_from_log(bundle, self._store, CLIENT)
         path = self._folder / f"auto-{int(self._at * 1000):x}"
         save(path, learned.router, serving.encoder, learned.provenance)
+        digest = load(path).manifest["digest"]
+        found |= {"bundle": str(path), "digest": digest, "rows": learned.rows}
+        if not swap:
+            return found
         before = self._store.current()
         if before is not None and before.digest != serving.digest:
             return found | {"why": "another bundle was put into service meanwhile"}
         if before is None:
             self._store.set_current("", PRIOR)  # so that a rollback leads back to the guesses
-        self._store.set_current(load(path).manifest["digest"], str(path.resolve()))
-        return found | {"swapped": True, "bundle": str(path), "rows": learned.rows}
+        self._store.set_current(digest, str(path.resolve()))
+        return found | {"swapped": True}
 
     def _due(self) -> bool:
         new, learning = self._store.scored_since(self._until), self._config.learning

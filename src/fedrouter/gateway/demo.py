@@ -17,6 +17,7 @@ from fedrouter.federation.families.registry import family
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.gateway import Gateway, open_gateway
+from fedrouter.gateway.page.demo_traffic import SimulatedTraffic
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 
 FAMILY = "linear"
@@ -62,13 +63,21 @@ def demo_config(folder: Path, url: str, server: ServerConfig = ServerConfig()) -
     return Config(models=models, routing=routing, server=server, store=f"sqlite:///{folder / 'log.db'}")
 
 
-async def open_demo(folder: Path, server: ServerConfig = ServerConfig()) -> Gateway:
-    """Open a gateway over simulated upstreams in this process; its files are in the folder."""
+async def open_demo(folder: Path, server: ServerConfig = ServerConfig(), traffic: bool = False) -> Gateway:
+    """Open a gateway over simulated upstreams in this process; its files are in the folder.
+
+    With ``traffic`` its log has a week of simulated requests, and gets more: the page has something to show.
+    """
     if not (folder / "bundle").exists():
         await asyncio.to_thread(demo_bundle, folder / "bundle")
-    upstreams = SimulatedServer(await asyncio.to_thread(Cast))
+    cast = await asyncio.to_thread(Cast)
+    upstreams = SimulatedServer(cast)
     await upstreams.start()
-    gateway = await open_gateway(demo_config(folder, upstreams.url, server))
+    config = demo_config(folder, upstreams.url, server)
+    if traffic:
+        learning = config.learning.replace(folder=str(folder / "bundles"))
+        config = config.replace(learning=learning, keep_prompts=True)
+    gateway = await open_gateway(config)
 
     async def until_closed() -> None:
         try:
@@ -77,6 +86,8 @@ async def open_demo(folder: Path, server: ServerConfig = ServerConfig()) -> Gate
             await upstreams.stop()
 
     gateway.tasks.append(asyncio.create_task(until_closed()))
+    if traffic:
+        gateway.tasks.append(asyncio.create_task(SimulatedTraffic(gateway, cast).run()))
     return gateway
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+import numpy as np
 import pytest
 
+from fedrouter.data.simulator import simulated_world
+from fedrouter.encoders import STATIC
+from fedrouter.store.records import Record, new_id
 from gateway.page.conftest import sign_in
-from gateway.running import SQL
+from gateway.running import NAMES, SQL
 
 
 def test_sign_in_shows_the_overview_and_sign_out_hides_it(page, site):
@@ -59,3 +65,106 @@ def test_decisions_are_filtered_opened_scored_and_replayed(admin, site):
     dialog.get_by_text("would choose").wait_for()
     admin.keyboard.press("Escape")
     dialog.wait_for(state="detached")
+
+
+def test_dragging_the_dial_moves_the_point_and_an_admin_applies_it(admin, site):
+    admin.goto(site.url + "/#/frontier")
+    dial = admin.get_by_role("slider", name="Dial")
+    dial.wait_for()
+    box = dial.bounding_box()
+    admin.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    admin.mouse.down()
+    admin.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2, steps=5)
+    admin.mouse.up()
+    assert float(dial.input_value()) < 1
+    dial.fill("2")
+    admin.get_by_role("button", name="Apply 2.0").click()
+    admin.get_by_text("in service").wait_for()
+    assert site.gateway.store.setting("tradeoff") == '{"dial":2.0}'
+    admin.get_by_role("button", name="Back to the config's").click()
+    admin.get_by_role("button", name="Back to the config's").wait_for(state="detached")
+    assert site.gateway.store.setting("tradeoff") is None
+
+
+def test_the_playground_predicts_streams_compares_and_scores(admin, site):
+    admin.goto(site.url + "/#/playground")
+    admin.get_by_label("Prompt").fill("A question for two models.")
+    admin.get_by_text("Choice at each dial").wait_for()
+    admin.get_by_label("beside").select_option("atlas-max")
+    admin.get_by_role("button", name="Send").click()
+    answer = admin.get_by_role("region", name="Answer of atlas-max")
+    answer.get_by_text("word4").wait_for()
+    admin.get_by_role("button", name="Good").nth(1).wait_for()
+    admin.get_by_role("button", name="Good").nth(1).click()
+    admin.get_by_role("button", name="Good", pressed=True).wait_for()
+    newest = site.gateway.store.latest(2)
+    assert {record.text for record in newest} == {"A question for two models."}
+    assert [record.score for record in newest if record.reason == "named"] == [1.0]
+
+
+def test_keys_are_created_edited_and_disabled(admin, site):
+    admin.goto(site.url + "/#/keys")
+    admin.get_by_role("button", name="Create a key").click()
+    form = admin.get_by_role("dialog")
+    form.get_by_label("Name").fill("made in a browser")
+    form.get_by_label("Daily budget").fill("5")
+    form.get_by_role("button", name="Create").click()
+    token = admin.get_by_text("fr-").inner_text()
+    made = site.gateway.store.key_of(token)
+    assert (made.name, made.daily_budget, made.admin) == ("made in a browser", 5.0, False)
+    admin.get_by_role("button", name="Edit made in a browser").click()
+    form.get_by_label("Expires").fill("2020-01-01")
+    form.get_by_role("button", name="Save").click()
+    admin.get_by_text("expired").wait_for()
+    assert site.gateway.store.key_of(token) is None
+    admin.on("dialog", lambda dialog: dialog.accept())
+    admin.get_by_role("button", name="Disable made in a browser").click()
+    admin.get_by_text("disabled").wait_for()
+
+
+def test_a_candidate_is_learned_used_and_rolled_back(admin, site):
+    fill_with_scored_traffic(site)
+    first = site.gateway.store.current().digest
+    admin.goto(site.url + "/#/learning")
+    admin.get_by_role("button", name="Learn now").click()
+    admin.get_by_role("button", name="Use").wait_for(timeout=60_000)
+    admin.get_by_role("button", name="Use").first.click()
+    admin.get_by_text("in service", exact=True).wait_for()
+    assert site.gateway.store.current().digest != first
+    admin.get_by_role("button", name="Roll back").click()
+    admin.get_by_role("button", name="Use").wait_for()
+    assert site.gateway.store.current().digest == first
+
+
+def fill_with_scored_traffic(site) -> None:
+    """Requests whose model was drawn evenly, with the scores of the simulated world."""
+    world = simulated_world().evaluations
+    grid, draw, now = world.grid(), np.random.default_rng(0), time.time()
+    models = draw.integers(len(NAMES), size=300)
+    site.gateway.store.append(
+        [
+            Record(
+                id=new_id(now - 300 + query),
+                time=now - 300 + query,
+                key="simulated",
+                bundle="",
+                version=1,
+                family="kmeans",
+                tradeoff=100.0,
+                chosen=NAMES[model],
+                served=NAMES[model],
+                reason="explored",
+                propensity=1 / len(NAMES),
+                explored=True,
+                predicted_accuracy=0.5,
+                predicted_cost=0.001,
+                embedding=world.embeddings[query].astype("<f4").tobytes(),
+                encoder=STATIC,
+                cost=float(grid.cost[query, model]),
+                score=float(grid.accuracy[query, model]),
+                scored_by="feedback:simulated",
+                scored_at=now - 300 + query,
+            )
+            for query, model in enumerate(models)
+        ]
+    )

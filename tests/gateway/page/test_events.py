@@ -33,7 +33,7 @@ def test_a_stream_has_the_decisions_of_its_own_key_only(site):
 
 def test_an_open_page_does_not_delay_a_shutdown(start, bundle, upstream, tmp_path):
     running = start(config_for(tmp_path, bundle, upstream.url))
-    with httpx.Client(base_url=f"{running.url}/page/api/", headers={"x-fedrouter-page": "1"}, timeout=60) as client:
+    with httpx.Client(base_url=f"{running.url}/page/api/", headers={"x-page-request": "1"}, timeout=60) as client:
         client.post("session", json={"key": running.key})
         ended = threading.Event()
 

@@ -82,7 +82,7 @@ def test_requests_from_other_sites_are_refused(site, headers):
 
 def test_a_form_of_another_site_lacks_the_header_that_changes_need(site):
     visitor = site.visitor()
-    del visitor.http.headers["x-fedrouter-page"]
+    del visitor.http.headers["x-page-request"]
     assert visitor.post("feedback", {"decision_id": "a", "score": 1}).status_code == 403
 
 

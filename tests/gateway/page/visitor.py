@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2 as httpx
 
-MARK = {"x-fedrouter-page": "1"}
+MARK = {"x-page-request": "1"}
 
 
 class Visitor:

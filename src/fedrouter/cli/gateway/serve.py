@@ -88,7 +88,7 @@ def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:
         run(
             placeholder(server),
             lambda url, key: announce(voice, url, key, store),
-            lambda: open_demo(Path(folder), server),
+            lambda: open_demo(Path(folder), server, traffic=True),
         )
 
 
@@ -99,6 +99,7 @@ def announce(voice: Voice, url: str, key: str | None, store: str | None = None) 
         sys.stdout.flush()
         return
     voice.say(f"[bold]Ready:[/] {url}/v1   (Ctrl+C stops it)")
+    voice.say(f"[bold]Page:[/] {url}/   sign in with a key")
     if key is not None:
         voice.say(f"[bold]Key:[/] {key}   shown only once")
     shown = key or "$FEDROUTER_KEY"

@@ -14,7 +14,7 @@ from fedrouter.store.records import Key
 COOKIE = "fedrouter_session"
 SECONDS = 12 * 3600
 """How long a session lasts."""
-MARK = b"x-fedrouter-page"
+MARK = b"x-page-request"
 """A header that the page sends with everything that changes something: a form of another site cannot."""
 NOBODY = Key(id="", name="", created=0.0)
 

@@ -18,7 +18,7 @@ export async function call(method, path, body, signal) {
     response = await fetch(`/page/api/${path}`, {
       method,
       signal,
-      headers: { "x-fedrouter-page": "1", ...(body === undefined ? {} : { "content-type": "application/json" }) },
+      headers: { "x-page-request": "1", ...(body === undefined ? {} : { "content-type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {

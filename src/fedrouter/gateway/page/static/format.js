@@ -9,7 +9,7 @@ export function usd(value) {
   if (!known(value)) return DASH;
   const size = Math.abs(value), sign = value < 0 ? "−" : "";
   if (size === 0) return "$0";
-  if (size < 0.01) return `${sign}$${Number(size.toPrecision(2)).toFixed(20).replace(/(\.\d*?[1-9]\d?)0*$/, "$1").slice(0, 10).replace(/0+$/, "")}`;
+  if (size < 0.01) return `${sign}$${size.toFixed(Math.min(12, 1 - Math.floor(Math.log10(size))))}`;
   return `${sign}$${size.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: size < 1 ? 3 : 2 })}`;
 }
 

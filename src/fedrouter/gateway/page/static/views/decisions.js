@@ -88,7 +88,7 @@ export function Ranking({ rows, who, chosen }) {
 
 export function Score({ id, score, onDone }) {
   const [error, setError] = useState(null);
-  const send = (value) => post("feedback", { decision_id: id, score: value }).then(onDone, (found) => setError(found.message));
+  const send = (value) => post("feedback", { decision_id: id, score: value }).then(() => onDone(value), (found) => setError(found.message));
   return html`<div class="row"><span class="muted">Was the answer good?</span>
     <div class="segments" role="group" aria-label="Score">${[[0, "Bad"], [0.5, "Partly"], [1, "Good"]].map(([value, shown]) => html`
       <button key=${value} aria-pressed=${score === value} onClick=${() => send(value)}>${shown}</button>`)}</div><${Failure} error=${error} /></div>`;

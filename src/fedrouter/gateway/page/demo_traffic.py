@@ -1,0 +1,98 @@
+"""Simulated traffic for the demo: a week of requests that were answered by fictional models, and more as time goes by.
+
+The rows are written to the log as if clients had sent the requests; router, prices, scores and propensities are the
+demo's, so that everything computed from the log is right for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import numpy as np
+
+from fedrouter.data.simulator import simulated_world
+from fedrouter.estimates import choose
+from fedrouter.gateway.access.pricing import Usage, cost_of
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.upstream.simulated import Cast
+from fedrouter.store.records import Record, new_id
+
+DAYS, REQUESTS = 7, 3000
+EVERY = 1.5
+"""Seconds between two live requests, on average."""
+EXPLORED, SCORED = 0.1, 0.4
+"""Shares of requests whose model is drawn at random, and that are scored."""
+APPS = ("app-search", "app-support", "app-tutor")
+"""Names in place of API keys."""
+
+
+class SimulatedTraffic:
+    """Draws requests from the simulated world and records how the gateway's router would have served them."""
+
+    def __init__(self, gateway: Gateway, cast: Cast, seed: int = 0) -> None:
+        self._gateway, self._cast, self._draw = gateway, cast, np.random.default_rng(seed)
+        world = simulated_world().evaluations
+        self._embeddings, self._text, self._task = world.embeddings, world.text or (), world.task or ()
+
+    def history(self, now: float) -> list[Record]:
+        """The requests of the past days, oldest first; there are more of them by day than by night."""
+        at = np.sort(self._draw.uniform(now - DAYS * 86_400, now, 4 * REQUESTS))
+        busy = 0.55 + 0.45 * np.sin(2 * math.pi * (at / 86_400 - 0.3))
+        kept = at[self._draw.random(len(at)) < busy][-REQUESTS:]
+        return [self.record(float(moment)) for moment in kept]
+
+    def record(self, at: float) -> Record:
+        """One request at a time."""
+        gateway, draw = self._gateway, self._draw
+        serving = gateway.bundles.current
+        assert serving is not None
+        query = int(draw.integers(len(self._text)))
+        text, names = self._text[query], gateway.decider.names
+        estimates, tradeoff = serving.estimate(self._embeddings[query]), gateway.decider.default_tradeoff(serving)
+        known = ~np.isnan(estimates.accuracy)
+        best = choose(estimates.accuracy, estimates.cost, tradeoff, known)
+        explored = bool(draw.random() < EXPLORED)
+        chosen = int(draw.choice(np.flatnonzero(known))) if explored else best
+        propensity = EXPLORED / int(known.sum()) + (1 - EXPLORED) * (chosen == best)
+        model, answer = gateway.config.models[chosen], self._cast.answer(names[chosen], text)
+        usage = Usage(max(1, len(text) // 4), answer.output_tokens)
+        scored = bool(draw.random() < SCORED)
+        return Record(
+            id=new_id(at),
+            time=at,
+            key=APPS[query % len(APPS)],
+            bundle=serving.digest,
+            version=serving.version,
+            family=serving.family,
+            tradeoff=tradeoff,
+            chosen=model.name,
+            served=model.name,
+            reason="explored" if explored and chosen != best else "best",
+            predicted_accuracy=float(estimates.accuracy[chosen]),
+            predicted_cost=float(estimates.cost[chosen]),
+            propensity=float(propensity),
+            explored=explored and chosen != best,
+            embedding=self._embeddings[query].astype("<f4").tobytes(),
+            encoder=serving.encoder.name,
+            text=text,
+            task=self._task[query],
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost=cost_of(usage, model),
+            baseline_cost=cost_of(usage, gateway.config.model(gateway.config.baseline_model)),
+            latency_ms=float(200 + 8 * usage.output_tokens * draw.lognormal(0, 0.2)),
+            overhead_ms=float(draw.lognormal(0.4, 0.4)),
+            score=answer.accuracy if scored else None,
+            scored_by="simulated" if scored else None,
+            scored_at=at if scored else None,
+        )
+
+    async def run(self) -> None:
+        """Write the history, then one request after another, until cancelled."""
+        for part in np.array_split(np.array(self.history(time.time()), object), 10):
+            await asyncio.to_thread(self._gateway.store.append, part.tolist())
+        while True:
+            await asyncio.sleep(float(self._draw.exponential(EVERY)))
+            await self._gateway.writer.put(self.record(time.time()))

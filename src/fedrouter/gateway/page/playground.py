@@ -1,0 +1,70 @@
+"""The playground: every model's estimates for a prompt, the choice at each dial, and real answers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from fedrouter.estimates import utility
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.http import Send
+from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
+from fedrouter.gateway.pipeline import route_request
+from fedrouter.gateway.routes.chat import chat_as
+from fedrouter.gateway.routing.decision import finite
+from fedrouter.gateway.routing.reasons import REASONS
+from fedrouter.gateway.routing.served import Served
+
+
+async def estimate(gateway: Gateway, visit: Visit, send: Send) -> None:
+    """The decision for a chat body, with every model's estimates; calls no model and is not logged."""
+    gateway.rate_limiter.admit(visit.key)
+    started = time.perf_counter()
+    async with route_request(gateway, visit.request, visit.key, started, default_model="auto") as context:
+        decision = context.decision
+        found: dict[str, Any] = {
+            "model": decision.model,
+            "reason": decision.reason,
+            "because": REASONS[decision.reason],
+            "tradeoff": decision.tradeoff,
+            "estimates": [],
+            "dials": [],
+        }
+        serving, embedding = decision.serving, decision.embedding
+        if serving is not None and embedding is not None:
+            found |= _estimates(gateway, serving, embedding, decision.tradeoff)
+    await reply(send, found)
+
+
+async def chat(gateway: Gateway, visit: Visit, send: Send) -> None:
+    """A chat completion, as for any client of this key: routed, charged to its budget, and logged."""
+    gateway.rate_limiter.admit(visit.key)
+    await chat_as(gateway, visit.request, visit.key, time.perf_counter(), send)
+
+
+def _estimates(gateway: Gateway, serving: Served, embedding: Any, tradeoff: float) -> dict[str, Any]:
+    found, names = serving.estimate(embedding), gateway.decider.names
+    columns = {
+        "accuracy": found.accuracy,
+        "error": found.error,
+        "cost": found.cost,
+        "utility": utility(found.accuracy, found.cost, tradeoff),
+    }
+    rows = [
+        {"model": name} | {what: finite(values[index]) for what, values in columns.items()}
+        for index, name in enumerate(names)
+    ]
+    everyone = np.ones(len(names), np.bool_)
+    dials = []
+    for dial in range(11):
+        ranking = found.ranking(everyone, serving.points.of_dial(dial))
+        dials.append({"dial": dial, "model": names[ranking.indices[0]] if ranking.any_known else None})
+    return {"estimates": rows, "dials": dials}
+
+
+ENDPOINTS = (
+    PageEndpoint("estimate", "POST", "key", estimate),
+    PageEndpoint("chat", "POST", "key", chat),
+)
