@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
@@ -174,6 +175,22 @@ def test_units_start_commands_that_exist_as_a_user_of_their_own(path):
     assert service["ProtectSystem"] == "strict"
     for other in unit["Unit"].get("Requisite", "").split():
         assert (path.parent / other).exists()
+
+
+def test_the_dashboard_asks_for_metrics_that_exist_by_labels_that_they_have():
+    dashboard = json.loads((PROJECT / "deploy/grafana/gateway.json").read_text())
+    table = re.findall(r"^\| (`fedrouter_.*?) \| (.*?) \|", (PROJECT / "docs/gateway.md").read_text(), re.MULTILINE)
+    documented = {
+        name: set(re.findall(r"`(\w+)`", labels)) | {"le"}
+        for names, labels in table
+        for name in re.findall(r"`(fedrouter_\w+)`", names)
+    }
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(asked) >= 16
+    for expression in asked:
+        wanted = {label for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(", ")}
+        for name in re.findall(r"fedrouter_\w+", expression):
+            assert wanted <= documented[name.removesuffix("_bucket")], expression
 
 
 def test_the_gateway_of_the_compose_file_has_a_valid_config():

@@ -136,7 +136,8 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     sticky = StickySessions(config.routing.sticky.seconds)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
-    metrics = Metrics(lambda: gauges(upstreams, bundles, writer, sticky, embedder))
+    budgets = Budgets(store, lambda: writer.degraded)
+    metrics = Metrics(lambda: gauges(upstreams, bundles, writer, sticky, embedder, budgets))
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
@@ -149,7 +150,7 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
         Authenticator(store, config.server.auth),
         RateLimiter(config.server.rate_per_minute),
         InProgress(config.server.in_progress_per_key),
-        Budgets(store, lambda: writer.degraded),
+        budgets,
         metrics,
         JudgeQueue.of(config, upstreams, writer),
     )

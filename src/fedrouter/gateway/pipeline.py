@@ -46,6 +46,7 @@ async def route_request(
         config=gateway.config,
         started=started,
         key=key.id,
+        key_name=key.name,
         raw=raw,
         body=body,
         prompt=read_prompt(body),

@@ -38,6 +38,8 @@ class RequestContext:
     config: Config
     started: float
     key: str
+    key_name: str
+    """As it is shown; `key` is its id."""
     raw: bytes
     body: dict[str, Any]
     prompt: Prompt

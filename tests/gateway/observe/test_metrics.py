@@ -23,20 +23,44 @@ def samples(metrics):
 
 def test_a_served_request_is_counted_by_model_status_and_reason():
     metrics = Metrics()
-    metrics.served(RECORD)
-    metrics.served(replace(RECORD, served="n", cost=None, baseline_cost=None, latency_ms=200_000.0))
+    metrics.served(RECORD, "app")
+    metrics.served(replace(RECORD, served="n", cost=None, baseline_cost=None, latency_ms=200_000.0), "app")
     found = samples(metrics)
     assert found["fedrouter_requests_total", ("model", "m"), ("reason", "best"), ("status", "ok")] == 1
     assert found["fedrouter_fallbacks_total", ("chosen", "m"), ("served", "n")] == 1
     assert found["fedrouter_tokens_total", ("direction", "input"), ("model", "m")] == 10
     assert found["fedrouter_cost_usd_total", ("model", "m")] == 0.002
     assert found["fedrouter_baseline_cost_usd_total",] == 0.01
-    assert found["fedrouter_request_seconds_count",] == 2
-    assert found["fedrouter_request_seconds_sum",] == 200.02
-    assert found["fedrouter_request_seconds_bucket", ("le", "0.01")] == 0
-    assert found["fedrouter_request_seconds_bucket", ("le", "0.025")] == 1
-    assert found["fedrouter_request_seconds_bucket", ("le", str(BUCKETS[-1]))] == 1
-    assert found["fedrouter_request_seconds_bucket", ("le", "+Inf")] == 2
+    assert found["fedrouter_request_seconds_count", ("model", "m")] == 1
+    assert found["fedrouter_request_seconds_sum", ("model", "n")] == 200.0
+    assert found["fedrouter_request_seconds_bucket", ("le", "0.01"), ("model", "m")] == 0
+    assert found["fedrouter_request_seconds_bucket", ("le", "0.025"), ("model", "m")] == 1
+    assert found["fedrouter_request_seconds_bucket", ("le", str(BUCKETS[-1])), ("model", "n")] == 0
+    assert found["fedrouter_request_seconds_bucket", ("le", "+Inf"), ("model", "n")] == 1
+    assert found["fedrouter_overhead_seconds_count",] == 2
+    assert found["fedrouter_key_requests_total", ("key", "app")] == 2
+    assert found["fedrouter_key_cost_usd_total", ("key", "app")] == 0.002
+
+
+def test_scores_are_counted_by_the_model_that_answered_while_it_is_remembered(monkeypatch):
+    monkeypatch.setattr("fedrouter.gateway.observe.metrics.REMEMBERED", 1)
+    metrics = Metrics()
+    metrics.served(replace(RECORD, id="old"), "app")
+    metrics.served(replace(RECORD, id="new", served="n"), "app")
+    metrics.scored("new", 0.75, "stored")
+    metrics.scored("new", 0.75, "same")
+    metrics.scored("old", 0.5, "stored")
+    found = samples(metrics)
+    assert found["fedrouter_scores_total", ("model", "n")] == 1
+    assert found["fedrouter_score_sum_total", ("model", "n")] == 0.75
+    assert ("fedrouter_scores_total", ("model", "m")) not in found
+    assert found["fedrouter_feedback_total", ("outcome", "stored")] == 2
+
+
+def test_histograms_are_by_model():
+    metrics = Metrics()
+    metrics.observe("fedrouter_first_token_seconds", 0.02, model="m")
+    assert samples(metrics)["fedrouter_first_token_seconds_count", ("model", "m")] == 1
 
 
 def test_every_counter_is_described_before_it_has_a_value():

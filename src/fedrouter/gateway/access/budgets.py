@@ -12,7 +12,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -101,6 +101,12 @@ class Budgets:
                         await self.ask_store(account, 0.0)
                     except StoreFailed as error:
                         LOG.error("what is reserved of a budget was not renewed: %s", error)
+
+    def left(self) -> Iterator[tuple[str, float]]:
+        """The name of each key that was used today, and the US dollars left of its budget when the store was asked."""
+        for account in self._accounts.values():
+            if account.day == _today():
+                yield account.key.name, max(0.0, account.limit - account.reserved - account.spent)
 
     async def close(self) -> None:
         """Give back what is held."""

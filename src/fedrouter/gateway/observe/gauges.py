@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.observe.metrics import Gauge
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.embedding import Embedder
@@ -13,7 +14,12 @@ from fedrouter.store.spooled_writer import SpooledWriter
 
 
 def gauges(
-    upstreams: Upstreams, bundles: Bundles, writer: SpooledWriter, sticky: StickySessions, embedder: Embedder
+    upstreams: Upstreams,
+    bundles: Bundles,
+    writer: SpooledWriter,
+    sticky: StickySessions,
+    embedder: Embedder,
+    budgets: Budgets,
 ) -> Iterator[Gauge]:
     """Name, help, labels and value of every gauge, as of now."""
     about = "1 while the circuit breaker of a model keeps requests away from it."
@@ -28,6 +34,9 @@ def gauges(
     about = "Records and scores that wait in the spool for the store to come back."
     yield "fedrouter_log_spooled", about, (), writer.spooled
     yield "fedrouter_encoder_waiting", "Prompts that wait for the encoder.", (), embedder.waiting
+    about = "US dollars left of a key's daily budget, as far as this gateway knows; of keys in use today."
+    for key, left in budgets.left():
+        yield "fedrouter_budget_left_usd", about, (("key", key),), left
     yield "fedrouter_sessions", "Conversations that have a model.", (), len(sticky)
     about = "Prompts since the start, by where their embedding came from or why there is none."
     for outcome in ("hits", "misses", "late", "failed"):

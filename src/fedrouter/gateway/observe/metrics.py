@@ -1,4 +1,4 @@
-"""Prometheus metrics of the gateway. Labels are names of models, reasons and codes; nothing of a prompt.
+"""Prometheus metrics of the gateway. Labels are names of models and keys, reasons and codes; nothing of a prompt.
 
 Values are kept in plain dictionaries, because every request updates several of them on one thread and needs no locks;
 `prometheus_client` collects and formats them.
@@ -7,7 +7,7 @@ Values are kept in plain dictionaries, because every request updates several of 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -28,7 +28,18 @@ HELP = {
     "fedrouter_fallbacks_total": "Requests served by another model than the chosen one.",
     "fedrouter_upstream_failures_total": "Failed attempts to call an upstream, by model.",
     "fedrouter_feedback_total": "Scores received, by outcome.",
+    "fedrouter_scores_total": "Scores of recent requests of this process, by the model that answered.",
+    "fedrouter_score_sum_total": "The sum of these scores; divided by their number it is the mean.",
+    "fedrouter_key_requests_total": "Requests that reached a decision, by the name of the API key.",
+    "fedrouter_key_cost_usd_total": "US dollars spent, by the name of the API key.",
 }
+HISTOGRAMS = {
+    "fedrouter_request_seconds": "Duration of a request, from first byte to last, by model.",
+    "fedrouter_first_token_seconds": "Time until a streamed answer begins, by model.",
+    "fedrouter_overhead_seconds": "The part of a request's duration not spent waiting for an upstream.",
+}
+REMEMBERED = 10_000
+"""Requests whose model is kept in memory for when they are scored."""
 Labels = tuple[tuple[str, str], ...]
 Gauge = tuple[str, str, Labels, float]
 """Name, help, labels and value."""
@@ -45,12 +56,13 @@ class Histogram:
         self._counts[bisect_left(BUCKETS, seconds)] += 1
         self._sum += seconds
 
-    def family(self, name: str, about: str) -> Metric:
+    def add_to(self, family: HistogramMetricFamily, labels: Labels) -> None:
+        """Add the buckets to a metric."""
         total, buckets = 0, []
         for bound, count in zip((*map(str, BUCKETS), "+Inf"), self._counts, strict=True):
             total += count
             buckets.append((bound, total))
-        return HistogramMetricFamily(name, about, buckets=buckets, sum_value=self._sum)
+        family.add_metric([value for _, value in labels], buckets, self._sum)
 
 
 class Metrics(Collector):
@@ -59,7 +71,8 @@ class Metrics(Collector):
     def __init__(self, gauges: Callable[[], Iterable[Gauge]] = lambda: ()) -> None:
         self._gauges = gauges
         self._counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
-        self._latency, self._overhead = Histogram(), Histogram()
+        self._histograms: dict[str, dict[Labels, Histogram]] = {name: defaultdict(Histogram) for name in HISTOGRAMS}
+        self._models: OrderedDict[str, str] = OrderedDict()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -67,12 +80,22 @@ class Metrics(Collector):
         """Increase a counter of :data:`HELP`."""
         self._counts[name][tuple(labels.items())] += amount
 
-    def served(self, record: Record) -> None:
-        """Count a request that has its row in the log."""
+    def observe(self, name: str, seconds: float, **labels: str) -> None:
+        """Add a duration to one of :data:`HISTOGRAMS`."""
+        self._histograms[name][tuple(labels.items())].observe(seconds)
+
+    def served(self, record: Record, key: str) -> None:
+        """Count a request that has its row in the log; ``key`` is the name of its API key."""
         model = record.served or record.chosen
+        self._models[record.id] = model
+        if len(self._models) > REMEMBERED:
+            self._models.popitem(last=False)
+        self.count("fedrouter_key_requests_total", key=key)
+        if record.cost is not None:
+            self.count("fedrouter_key_cost_usd_total", record.cost, key=key)
         self.count("fedrouter_requests_total", model=model, status=record.status, reason=record.reason)
-        self._latency.observe(record.latency_ms / 1000)
-        self._overhead.observe(record.overhead_ms / 1000)
+        self.observe("fedrouter_request_seconds", record.latency_ms / 1000, model=model)
+        self.observe("fedrouter_overhead_seconds", record.overhead_ms / 1000)
         if record.served is not None and record.served != record.chosen:
             self.count("fedrouter_fallbacks_total", chosen=record.chosen, served=record.served)
         if record.cost is not None:
@@ -82,6 +105,14 @@ class Metrics(Collector):
         if record.baseline_cost is not None:
             self.count("fedrouter_baseline_cost_usd_total", record.baseline_cost)
 
+    def scored(self, decision: str, score: float, outcome: str) -> None:
+        """Count a score that arrived; by model if its request was served here not long ago."""
+        self.count("fedrouter_feedback_total", outcome=outcome)
+        model = self._models.get(decision)
+        if model is not None and outcome in ("stored", "deferred"):
+            self.count("fedrouter_scores_total", model=model)
+            self.count("fedrouter_score_sum_total", score, model=model)
+
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
@@ -90,13 +121,20 @@ class Metrics(Collector):
         """The metrics as `prometheus_client` wants them; it calls this."""
         for name, about in HELP.items():
             yield _family(CounterMetricFamily, name, about, self._counts[name].items())
-        yield self._latency.family("fedrouter_request_seconds", "Duration of a request, from first byte to last.")
-        yield self._overhead.family("fedrouter_overhead_seconds", "The part of it not spent waiting for an upstream.")
+        for name, about in HISTOGRAMS.items():
+            yield self._histogram(name, about)
         gauges: dict[tuple[str, str], list[tuple[Labels, float]]] = defaultdict(list)
         for name, about, labels, value in self._gauges():
             gauges[name, about].append((labels, value))
         for (name, about), samples in gauges.items():
             yield _family(GaugeMetricFamily, name, about, samples)
+
+    def _histogram(self, name: str, about: str) -> Metric:
+        found = self._histograms[name]
+        family = HistogramMetricFamily(name, about, labels=[label for label, _ in next(iter(found), ())])
+        for labels, histogram in found.items():
+            histogram.add_to(family, labels)
+        return family
 
 
 def _family(

@@ -96,7 +96,7 @@ async def score(gateway: Gateway, visit: Visit, send: Send) -> None:
     value = checked(body.get("score"), "score", 0, 1)
     identity = text(body.get("decision_id"), "decision_id", 64)
     outcome = await gateway.writer.score(identity, value, f"feedback:{visit.key.id}", key=visit.own)
-    gateway.metrics.count("fedrouter_feedback_total", outcome=outcome)
+    gateway.metrics.scored(identity, value, outcome)
     if outcome == "unknown":
         raise HttpError(404, "No answer for this key has this decision_id.", "decision_not_found")
     await reply(send, {"outcome": outcome})

@@ -129,7 +129,7 @@ class _Exchange:
         record = context.record(status, served, usage, attempts, gateway.embedder)
         await gateway.writer.put(record)
         context.settle(record.cost)
-        gateway.metrics.served(record)
+        gateway.metrics.served(record, context.key_name)
         if served is not None and status == "ok":
             gateway.decider.sticky.served(context.session, served.name)
             if text is not None and self._judged is not None and gateway.judge_queue is not None:
@@ -157,6 +157,7 @@ class _Exchange:
         self._interrupted.add_done_callback(lambda _: response.close())
         headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
+        self._gateway.metrics.observe("fedrouter_first_token_seconds", began - context.started, model=found.model.name)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             while chunk:

@@ -21,7 +21,7 @@ async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     decision, score = _read(await request.body(BODY_LIMIT))
     own = None if key.admin else key.id
     outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
-    gateway.metrics.count("fedrouter_feedback_total", outcome=outcome)
+    gateway.metrics.scored(decision, score, outcome)
     if outcome == "unknown":
         raise HttpError(404, "No answer for this key has this decision_id.", "decision_not_found", param="decision_id")
     await send_response(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
