@@ -93,6 +93,7 @@ ORDERS = {
         ("config", "http"),
         ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
         ("access", "reference"),
+        ("apis",),
         ("request_context", "upstream"),
         ("observe", "routing.decision"),
         ("autopilot",),

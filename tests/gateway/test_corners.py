@@ -8,9 +8,10 @@ import time
 import orjson
 import pytest
 
+from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.config import JudgeConfig, JudgesConfig, ServerConfig
 from fedrouter.gateway.routing.prompt import read_prompt
-from fedrouter.gateway.upstream.stream import UsageTracker, answer_length
+from fedrouter.gateway.upstream.stream import UsageTracker
 from gateway.running import QUICK, SQL, config_for
 from gateway.tolerant import TolerantUpstream
 from gateway.upstreams import chunk
@@ -43,7 +44,7 @@ def test_what_is_nested_deep_counts_by_what_it_holds():
     deep = orjson.loads(DEEP.replace(b"words", b"w" * 4000))
     ask = read_prompt({"messages": [{"role": "user", "content": "Hi"}], "tools": deep})
     assert 1000 <= ask.input_tokens < 1100
-    assert answer_length({"choices": [{"message": {"content": deep}}]}) >= 4000
+    assert CHAT.answer({"choices": [{"message": {"content": deep}}]})[1] >= 4000
     meter = UsageTracker(keep_text=False)
     meter.feed(chunk("m", {"tool_calls": 0}).replace(b'"tool_calls": 0', b'"tool_calls": ' + DEEP))
     assert meter.usage(ask).output_tokens > 0

@@ -33,6 +33,54 @@ def chunks(model, with_usage) -> list[bytes]:
     return [*found, b"data: [DONE]\n\n"]
 
 
+def other_answer(request, streamed) -> bytes:
+    """What the other APIs answer, laid out as no gateway would."""
+    model, path = request["model"], request["path"].rpartition("/")[2]
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    if path == "messages":
+        found = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "stop_reason": "end_turn"}
+        found |= {"stop_sequence": None, "content": [{"type": "text", "text": "Four."}]}
+        begun = usage | {"cache_read_input_tokens": 90, "output_tokens": 1}
+        events = [
+            {"type": "message_start", "message": found | {"content": [], "stop_reason": None, "usage": begun}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Four."}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+            {"type": "message_stop"},
+        ]
+        found["usage"] = usage | {"cache_read_input_tokens": 90}
+    elif path == "responses":
+        part = {"type": "output_text", "text": "Four.", "annotations": []}
+        item = {"id": "i_1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        found = {"id": f"resp_{model}", "object": "response", "created_at": 1, "model": model, "status": "completed"}
+        found |= {"output": [item], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        found["usage"] = usage | {"total_tokens": 15, "input_tokens_details": {"cached_tokens": 4}}
+        delta = {"item_id": "i_1", "output_index": 0, "content_index": 0, "delta": "Four.", "logprobs": []}
+        events = [
+            {"type": "response.created", "sequence_number": 0, "response": found | {"output": [], "usage": None}},
+            {"type": "response.output_text.delta", "sequence_number": 1, **delta},
+            {"type": "response.completed", "sequence_number": 2, "response": found},
+        ]
+    elif path == "embeddings":
+        vector = {"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}
+        found = {"object": "list", "model": model, "data": [vector]}
+        found["usage"] = {"prompt_tokens": 10, "total_tokens": 10}
+        events = []
+    else:
+        choice = {"index": 0, "text": "Four.", "finish_reason": "stop", "logprobs": None}
+        found = {"id": "c", "object": "text_completion", "created": 1, "model": model, "choices": [choice]}
+        events = [found, found | {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}]
+        found = found | {"usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+    if not streamed:
+        return json.dumps(found, indent=1).encode()
+    parts = []
+    for event in events:
+        parts.append(f"event: {event['type']}\n" if "type" in event else "")
+        parts.append(f"data:  {json.dumps(event)}\n\n")
+    return "".join(parts).encode() + (b"data: [DONE]\n\n" if path == "completions" else b"")
+
+
 TOOL_CALL = {
     "id": "call_1",
     "type": "function",
@@ -97,7 +145,7 @@ class ControlledUpstream:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 self.bodies.append(body)
                 self.headers.append(headers | {"path": lines[0]})
-                request = json.loads(body)
+                request = json.loads(body) | {"path": lines[0].split()[1].split("?")[0]}
                 self.asked[request["model"]] += 1
                 if not await self._answer(request, writer):
                     return
@@ -150,6 +198,9 @@ class ControlledUpstream:
             return self._plain(writer, completion(model, usage=(10, request["max_tokens"] * request["n"])), 200)
         elif behavior == "no-usage":
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
+        if not request["path"].endswith("/chat/completions"):
+            kind = "text/event-stream" if streamed else "application/json"
+            return self._plain(writer, other_answer(request, streamed), 200, "x-request-id: up-1\r\n", kind)
         if streamed:
             return await self._stream(request, writer, behavior)
         more = {"system_fingerprint": "fp_1", "unknown": {"kept": [1.0, 1e3]}}

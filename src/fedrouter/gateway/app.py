@@ -18,8 +18,10 @@ from fedrouter.gateway.http import (
     Receive,
     Send,
     refuse,
+    send_response,
 )
 from fedrouter.gateway.page.registry import page_handler
+from fedrouter.gateway.routes.cors import PREFLIGHT, cors_headers
 from fedrouter.gateway.routes.registry import handler
 from fedrouter.store.engine import StoreFailed
 
@@ -58,14 +60,22 @@ class App:
         gateway, started = self.gateway, False
         assert gateway is not None
 
+        request = HttpRequest(scope, receive, gateway.config.server.request_timeout)
+        page = page_handler(request)  # for pages of its own only, whatever other origins may do
+        allowed = cors_headers(request, gateway.config.server.cors) if page is None else []
+
         async def sending(message: AsgiMessage) -> None:
             nonlocal started
             started = True
+            if allowed and message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *allowed]
             await send(message)
 
-        request = HttpRequest(scope, receive, gateway.config.server.request_timeout)
         try:
-            await (page_handler(request) or handler(request))(gateway, request, sending)
+            if allowed and request.method == "OPTIONS":
+                await send_response(sending, 204, b"", PREFLIGHT)
+                return
+            await (page or handler(request))(gateway, request, sending)
             return
         except ClientDisconnected:
             return
@@ -91,4 +101,4 @@ class App:
         if started:  # too late for an error response
             await send({"type": "http.response.body", "body": b""})
         else:
-            await refuse(request, send, found)
+            await refuse(request, sending, found)

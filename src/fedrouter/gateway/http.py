@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -20,7 +21,7 @@ while it sends would not see the error."""
 
 
 class HttpError(Exception):
-    """An error response in OpenAI's shape; raised anywhere in a handler, sent by the application."""
+    """An error response in OpenAI's and Anthropic's shape; raised anywhere in a handler, sent by the application."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class HttpError(Exception):
 
     def body(self) -> bytes:
         error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return json.dumps({"error": error}).encode()
+        return json.dumps({"type": "error", "error": error}).encode()  # the first is for Anthropic's clients
 
 
 class ClientDisconnected(Exception):
@@ -78,7 +79,13 @@ class HttpRequest:
             if size > limit:
                 raise _too_large(limit)
             parts.append(chunk)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        encoding = self.headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding in (b"identity", b""):
+            return whole
+        if encoding != b"gzip":
+            raise HttpError(415, "content-encoding: expected gzip or identity.", "unsupported_encoding")
+        return await asyncio.to_thread(_unzipped, whole, limit)
 
     async def discard(self, seconds: float) -> None:
         """Read and discard the rest of the body, within bounds; ``complete`` says whether that was all of it."""
@@ -127,6 +134,20 @@ async def refuse(request: HttpRequest, send: Send, error: HttpError) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
     await request.discard(DISCARDED_SECONDS)
     await send({"type": "http.response.body", "body": b""})
+
+
+def _unzipped(packed: bytes, limit: int) -> bytes:
+    """A gzip body unpacked; never more than the limit is unpacked, whatever it claims to be."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        found = unpacking.decompress(packed, limit + 1)
+    except zlib.error:
+        raise HttpError(400, "The body is not gzip.", "invalid_encoding") from None
+    if len(found) > limit:
+        raise _too_large(limit)
+    if not unpacking.eof or unpacking.unused_data:
+        raise HttpError(400, "The body is not one whole gzip stream.", "invalid_encoding")
+    return found
 
 
 def _too_large(limit: int) -> HttpError:

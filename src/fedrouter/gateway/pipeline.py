@@ -1,4 +1,4 @@
-"""The common first half of `chat` and `route`: authenticate, read and route one request, before any model is called."""
+"""The common first half of all APIs and of `route`: read and route one request, before any model is called."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from fedrouter.gateway.apis.api import Api
+from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.gateway.request_context import RequestContext
@@ -25,16 +27,21 @@ async def admit(gateway: Gateway, request: HttpRequest) -> Key:
 
 @asynccontextmanager
 async def route_request(
-    gateway: Gateway, request: HttpRequest, key: Key, started: float, default_model: str | None = None
+    gateway: Gateway,
+    request: HttpRequest,
+    key: Key,
+    started: float,
+    default_model: str | None = None,
+    api: Api = CHAT,
 ) -> AsyncIterator[RequestContext]:
-    """The context of a chat request with its decision; :class:`HttpError` if it is rejected.
+    """The context of a request with its decision; :class:`HttpError` if it is rejected.
 
     ``started`` is when the request came, in seconds of ``perf_counter``; ``default_model`` stands in for a body without
     ``model``.
     """
     raw = await request.body(gateway.config.server.body_limit)
     body = read_body(raw)
-    serving = gateway.bundles.current
+    chat, serving = api.as_chat(body), gateway.bundles.current
     options, named_model = read_options(
         request.headers,
         body.get("fedrouter"),
@@ -42,6 +49,7 @@ async def route_request(
         gateway.decider.indices,
         serving.family if serving else None,
     )
+    named_model = _model_for(gateway, api, body, key, named_model)
     context = RequestContext(
         config=gateway.config,
         started=started,
@@ -49,10 +57,16 @@ async def route_request(
         key_name=key.name,
         raw=raw,
         body=body,
-        prompt=read_prompt(body),
+        prompt=read_prompt(chat),
         options=options,
         streamed=body.get("stream") is True,
         named_model=named_model,
+        api=api,
+        headers_passed={
+            name: request.headers[name.encode()].decode("latin-1")
+            for name in api.passed_headers
+            if name.encode() in request.headers
+        },
         budget=await gateway.budgets.reservation(key),
     )
     with gateway.interruptions.of(request) as context.interrupted:
@@ -63,17 +77,49 @@ async def route_request(
             context.close()
 
 
+def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named: str | None) -> str | None:
+    """The model that must answer: the one that the request names, or the only one that can; None if it is routed."""
+    speaking = [model.name for model in gateway.config.models if api.name in model.params.api]
+    if named is not None:
+        if named not in speaking:
+            raise HttpError(
+                400, f"model: {named} does not speak this API (params.api).", "model_not_found", param="model"
+            )
+        return named
+    if not api.chosen_freely and len(speaking) > 1:
+        raise HttpError(
+            400, f"model: expected the name of a model: {', '.join(speaking)}.", "invalid_value", param="model"
+        )
+    if not api.chosen_freely and speaking:
+        return speaking[0]
+    previous = body.get("previous_response_id")
+    if previous is None:
+        return None
+    # The conversation is kept by the upstream that answered before.
+    found = gateway.decider.sticky.model_of(response_session(key.id, previous))
+    if found is None:
+        raise HttpError(
+            400,
+            "previous_response_id: not known here; name the model that answered it.",
+            "invalid_value",
+            param="previous_response_id",
+        )
+    return found
+
+
+def response_session(key: str, response: Any) -> str:
+    """The session of a response, by which a later request finds the model that gave it."""
+    return f"{key}/response/{response}"
+
+
 def read_body(raw: bytes) -> dict[str, Any]:
-    """A chat body, validated as far as routing needs it; everything else is left to the upstream."""
+    """A body, validated as far as all APIs need it; everything else is left to the upstream."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:
         raise HttpError(400, "The body is not JSON.", "invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "The body is not a JSON object.", "invalid_json")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(entry, dict) for entry in messages):
-        raise HttpError(400, "messages: expected a list of messages.", "invalid_value", param="messages")
     if not isinstance(body.get("stream"), bool | None):
         raise HttpError(400, "stream: expected true or false.", "invalid_value", param="stream")
     return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import orjson
 
 from fedrouter.gateway.access.budgets import BudgetReservation
 from fedrouter.gateway.access.pricing import Usage, cost_of, cost_to_reserve
+from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.http import Headers
 from fedrouter.gateway.interruptions import Interrupted
@@ -47,6 +49,9 @@ class RequestContext:
     streamed: bool
     named_model: str | None
     """The model that the request names, which bypasses routing."""
+    api: Api
+    headers_passed: Mapping[str, str]
+    """Headers of the client that the upstream gets."""
     budget: BudgetReservation | None
     """None for a key without a daily budget."""
     interrupted: Interrupted | None = None

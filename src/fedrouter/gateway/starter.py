@@ -41,6 +41,7 @@ def listed_upstream(model: ListedModel, price: TokenPrice | None = None, key: st
             api_base=provider.api_base,
             api_key=f"{ENVIRONMENT}{key or provider.key}",
             stream_usage=provider.stream_usage,
+            api=frozenset(provider.api),  # type: ignore[arg-type]  # validated
         ),
         input_price=(price or model.price).input,
         output_price=(price or model.price).output,
@@ -81,6 +82,8 @@ def _entry(model: Upstream) -> str:
     lines = [f"  - model_name: {_text(model.name)}", "    params:", f"      api_base: {_text(params.api_base)}"]
     if params.api_key:
         lines.append(f"      api_key: {_text(params.api_key)}   # read from this environment variable")
+    if params.api != {"chat"}:
+        lines.append(f"      api: [{', '.join(sorted(params.api))}]   # the APIs that it speaks")
     if not params.stream_usage:
         lines.append("      stream_usage: false")
     lines.append(f"    input_price: {model.input_price:.12g}   # US dollars per million tokens")

@@ -38,6 +38,8 @@ class Authenticator:
                 )
             return OPEN
         given = request.headers.get(b"authorization", b"")
+        if not given and b"x-api-key" in request.headers:  # as Anthropic's clients send it
+            given = b"Bearer " + request.headers[b"x-api-key"]
         if given[:7].lower() != b"bearer " or len(given) > 512:
             raise _refused("Send your key as 'Authorization: Bearer KEY'; `fedrouter key create` makes one.")
         # The cache is keyed by the token's hash, so that lookup times reveal nothing about keys.

@@ -15,6 +15,7 @@ ENVIRONMENT = "os.environ/"
 """How a config refers to a secret: `os.environ/OPENAI_API_KEY` is the value of that environment variable."""
 Ability = Literal["tools", "vision", "json", "audio", "files"]
 ABILITIES: tuple[str, ...] = get_args(Ability)
+ApiName = Literal["chat", "responses", "messages", "completions", "embeddings"]
 
 
 class UpstreamParams(Section):
@@ -25,8 +26,15 @@ class UpstreamParams(Section):
     api_key: StrictStr | None = Field(
         default=None, repr=False, description="`os.environ/NAME`: the environment variable that holds the API key."
     )
-    key_header: Text = Field(
-        default="authorization", description="Header for the key; `authorization` sends it as a bearer token."
+    api: frozenset[ApiName] = Field(
+        default=frozenset({"chat"}),
+        min_length=1,
+        description="The APIs that it speaks; it gets no requests of others. `messages` is Anthropic's.",
+    )
+    key_header: Text | None = Field(
+        default=None,
+        description="Header for the key; `authorization` sends it as a bearer token. Default: `authorization`, and "
+        "`x-api-key` for `messages`.",
     )
     query: Mapping[str, str] = Field(default={}, description="Query parameters to add to each call.")
     stream_usage: StrictBool = Field(
@@ -57,8 +65,8 @@ class UpstreamParams(Section):
 
     @field_validator("key_header")
     @classmethod
-    def _lower(cls, value: str) -> str:
-        return value.lower()
+    def _lower(cls, value: str | None) -> str | None:
+        return value and value.lower()
 
     @field_validator("query", mode="before")
     @classmethod

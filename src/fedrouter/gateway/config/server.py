@@ -46,6 +46,11 @@ class ServerConfig(Section):
         default=1000, description="Output tokens to reserve in a budget for a request that sets no `max_tokens`."
     )
 
+    cors: tuple[Text, ...] = Field(
+        default=(),
+        description="Origins of web pages that may send requests, such as `https://app.example.com`; `*` for all.",
+    )
+
     @property
     def body_limit(self) -> int:
         return int(self.body_limit_mb * MEGABYTE)

@@ -12,8 +12,9 @@ import orjson
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.access.pricing import Usage, cost_of
+from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.config import Config, Upstream
-from fedrouter.gateway.upstream.stream import MAX_TEXT, answer_text
+from fedrouter.gateway.upstream.stream import MAX_TEXT
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.allowance import Allowance
 from fedrouter.learning.judges import CallModel, ModelAnswer, PricedModel
@@ -78,6 +79,6 @@ def _caller(model: Upstream, upstreams: Upstreams) -> CallModel:
         usage = Usage.of(found.document.get("usage")) if found.document else None
         if usage is None:
             raise ValueError("no usage")  # the panel then charges the maximum
-        return ModelAnswer(answer_text(found.document), cost_of(usage, model))
+        return ModelAnswer(CHAT.answer(found.document)[0], cost_of(usage, model))
 
     return call

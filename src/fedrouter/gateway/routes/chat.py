@@ -1,24 +1,28 @@
-"""POST /v1/chat/completions: route, call the model, log, answer. The answer's bytes are the upstream's own."""
+"""POST /v1/chat/completions and the other APIs: route, call the model, log, answer with the upstream's own bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import aiohttp
 
 from fedrouter.gateway.access.pricing import Usage
+from fedrouter.gateway.apis.api import Api
+from fedrouter.gateway.apis.openai import CHAT, RESPONSES
+from fedrouter.gateway.apis.registry import APIS
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
 from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, shutting_down
-from fedrouter.gateway.pipeline import admit, route_request
+from fedrouter.gateway.pipeline import admit, response_session, route_request
 from fedrouter.gateway.request_context import RequestContext
-from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, chat_schema
+from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, request_schema
 from fedrouter.gateway.upstream.splice import SplicedBody
-from fedrouter.gateway.upstream.stream import UsageTracker, answer_length, answer_text
+from fedrouter.gateway.upstream.stream import UsageTracker
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import STATUSES, Key
@@ -37,17 +41,19 @@ END_TIMEOUT = 1.0
 """Seconds for a connection to end after its stream has."""
 
 
-async def chat(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+async def answer(api: Api, gateway: Gateway, request: HttpRequest, send: Send) -> None:
     started = time.perf_counter()
-    await chat_as(gateway, request, await admit(gateway, request), started, send)
+    await chat_as(gateway, request, await admit(gateway, request), started, send, api)
 
 
-async def chat_as(gateway: Gateway, request: HttpRequest, key: Key, started: float, send: Send) -> None:
-    """Answer a chat request of a key that was authenticated and admitted."""
+async def chat_as(
+    gateway: Gateway, request: HttpRequest, key: Key, started: float, send: Send, api: Api = CHAT
+) -> None:
+    """Answer a request of a key that was authenticated and admitted."""
     if gateway.writer.full:  # before anything is paid for
         raise StoreFailed(f"store: {gateway.store.where}: too many rows wait for it")
     with gateway.in_progress.of(key):
-        async with route_request(gateway, request, key, started) as context:
+        async with route_request(gateway, request, key, started, api=api) as context:
             await _answer(gateway, context, send)
 
 
@@ -83,10 +89,12 @@ class _Exchange:
         calling = asyncio.ensure_future(
             upstreams.complete(
                 context.decision.order,
-                lambda model: spliced.to(model.target, context.streamed and model.params.stream_usage),
+                lambda model: spliced.to(model.target, context.streamed and _asks(context.api, model)),
                 context.streamed,
                 context,
                 self._interrupted.done,
+                context.api,
+                context.headers_passed,
             )
         )
         try:
@@ -135,15 +143,21 @@ class _Exchange:
             if text is not None and self._judged is not None and gateway.judge_queue is not None:
                 gateway.judge_queue.offer(record, self._judged, text)
 
+    def _remember(self, response_id: Any, served: Upstream) -> None:
+        """Remember which model gave a response of the Responses API: later requests may refer to it."""
+        if self._context.api is RESPONSES and isinstance(response_id, str):
+            self._gateway.decider.sticky.served(response_session(self._context.key, response_id), served.name)
+
     async def _complete(self, found: UpstreamResponse) -> None:
         """Pass on a complete response."""
         served, text = found.model, None
         if found.status == 200:
-            usage = Usage.of(found.document.get("usage")) or Usage.estimate(
-                self._context.prompt, answer_length(found.document)
-            )
+            api = self._context.api
+            words, length = api.answer(found.document)
+            usage = api.usage(found.document.get("usage")) or Usage.estimate(self._context.prompt, length)
+            self._remember(found.document.get("id"), served)
             gone = self._interrupted.done() and self._interrupted.result() == CLIENT_GONE
-            text = answer_text(found.document) if self._judged is not None else None
+            text = words if self._judged is not None else None
             await self._commit(CLIENT_GONE if gone else "ok", served, usage, found.attempts, text)
         else:  # the upstream rejected the client's request
             await self._commit("refused", served, None, found.attempts)
@@ -152,8 +166,8 @@ class _Exchange:
     async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse) -> None:
         """Pass on events as they arrive. After the first one there are no retries: a failure becomes an error event."""
         context, send, timing = self._context, self._send, self._context.config.timing
-        hide_usage = found.model.params.stream_usage and not self._wants_usage
-        tracker, status = UsageTracker(self._judged is not None, hide_usage), "ok"
+        hide_usage = _asks(context.api, found.model) and not self._wants_usage
+        tracker, status = UsageTracker(self._judged is not None, hide_usage, context.api), "ok"
         self._interrupted.add_done_callback(lambda _: response.close())
         headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
@@ -178,6 +192,7 @@ class _Exchange:
             status = why if why == CLIENT_GONE or not tracker.done else status
         context.upstream_seconds += time.perf_counter() - began
         text = tracker.text if status == "ok" else None
+        self._remember(tracker.response_id, found.model)
         usage = tracker.usage(context.prompt)
         if status != "ok" and usage.estimated:
             context.lose()
@@ -187,10 +202,15 @@ class _Exchange:
             response.close()
             if not self._interrupted.done():  # otherwise the model is not to blame
                 self._gateway.upstreams.stream_failed(found.model.name)
-            last = b"\ndata: " + _broken(status).body() + b"\n\n"
+            last = context.api.error_event + b"data: " + _broken(status).body() + b"\n\n"
         await send({"type": "http.response.body", "body": last})
         if status == "ok":
             await _finish(response)
+
+
+def _asks(api: Api, model: Upstream) -> bool:
+    """Whether the gateway asks for the usage of a stream."""
+    return api.asks_for_usage and model.params.stream_usage
 
 
 async def _finish(response: aiohttp.ClientResponse) -> None:
@@ -228,13 +248,17 @@ def _broken(status: str) -> HttpError:
     return HttpError(502, f"The upstream {what} in the middle of its answer.", status, "upstream_error")
 
 
-ENDPOINT = Endpoint(
-    "/v1/chat/completions",
-    "POST",
-    chat,
-    "A chat completion by the chosen model.",
-    body=chat_schema(("model", "messages")),
-    answer=OBJECT,
-    errors=(502, 504),
-    streams=True,
-)
+def _endpoint(api: Api) -> Endpoint:
+    return Endpoint(
+        f"/v1{api.path}",
+        "POST",
+        partial(answer, api),
+        api.summary,
+        body=request_schema(api.required, ("model",)),
+        answer=OBJECT,
+        errors=(502, 504),
+        streams=api.streams,
+    )
+
+
+ENDPOINTS = tuple(_endpoint(api) for api in APIS.values())

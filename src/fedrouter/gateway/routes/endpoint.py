@@ -65,17 +65,17 @@ class Endpoint:
         return found
 
 
-def chat_schema(required: Sequence[str]) -> Schema:
-    """The JSON Schema of a chat body, as far as the gateway reads it."""
+def request_schema(fields: Mapping[str, Schema], required: Sequence[str] = ()) -> Schema:
+    """The JSON Schema of a body with these required fields, as far as the gateway reads it."""
     options = RequestOptions.model_json_schema()["properties"].items()
     described = {name: {key: value for key, value in schema.items() if key != "title"} for name, schema in options}
     model = "auto, router-<family>-<λ>, or the name of a model."
     return {
         "type": "object",
-        "required": list(required),
+        "required": [*required, *fields],
         "properties": {
             "model": {"type": "string", "minLength": 1, "description": model},
-            "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+            **fields,
             "stream": {"type": ["boolean", "null"]},
             "fedrouter": {"type": ["object", "null"], "additionalProperties": False, "properties": described},
         },

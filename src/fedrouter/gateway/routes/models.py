@@ -1,23 +1,50 @@
-"""GET /v1/models: the router's own names, then every model of the pool."""
+"""GET /v1/models and /v1/models/ID: the router's own names, then every model of the pool."""
 
 from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpRequest, Send, send_response
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.routes.endpoint import Endpoint
+
+PATH = "/v1/models"
 
 
 async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     await gateway.authenticator.authenticate(request)
+    await send_response(send, 200, orjson.dumps({"object": "list", "data": _listed(gateway)}))
+
+
+async def model(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await gateway.authenticator.authenticate(request)
+    name = unquote(request.path.removeprefix(f"{PATH}/"))
+    found = next((entry for entry in _listed(gateway) if entry["id"] == name), None)
+    if found is None:
+        raise HttpError(404, "No such model; GET /v1/models lists them.", "model_not_found", param="model")
+    await send_response(send, 200, orjson.dumps(found))
+
+
+def _listed(gateway: Gateway) -> list[dict[str, Any]]:
     serving = gateway.bundles.current
     names = [("auto", "fedrouter")]
     if serving is not None:
         names.append((f"router-{serving.family}-{gateway.decider.default_tradeoff(serving):g}", "fedrouter"))
     names += [(name, "pool") for name in gateway.decider.names]
-    listed = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
-    await send_response(send, 200, orjson.dumps({"object": "list", "data": listed}))
+    return [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
 
 
-ENDPOINT = Endpoint("/v1/models", "GET", models, "Values for the field model.")
+ENDPOINTS = (
+    Endpoint(PATH, "GET", models, "Values for the field model."),
+    Endpoint(
+        f"{PATH}/{{id}}",
+        "GET",
+        model,
+        "One of them.",
+        errors=(404,),
+        parameters=({"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},),
+    ),
+)

@@ -11,10 +11,10 @@ from fedrouter.gateway.routes.endpoint import Endpoint, Handler
 from fedrouter.gateway.routes.openapi import document
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    chat.ENDPOINT,
+    *chat.ENDPOINTS,
     route.ENDPOINT,
     feedback.ENDPOINT,
-    models.ENDPOINT,
+    *models.ENDPOINTS,
     usage.ENDPOINT,
     decisions.ENDPOINT,
     *tradeoff.ENDPOINTS,
@@ -33,8 +33,14 @@ _PREFIXES = tuple(endpoint.path.partition("{")[0] for endpoint in ENDPOINTS if "
 """Paths that end in an identifier, without it."""
 
 
+def _known(path: str) -> bool:
+    return path in _PATHS or any(path.startswith(prefix) for prefix in _PREFIXES)
+
+
 def handler(request: HttpRequest) -> Handler:
     """The handler of a request; :class:`HttpError` 404 or 405 if there is none."""
+    if not request.path.startswith("/v1/") and (_known(f"/v1{request.path}")):
+        request.path = f"/v1{request.path}"  # clients whose base URL lacks it
     methods = _PATHS.get(request.path)
     if methods is None:
         prefix = next((each for each in _PREFIXES if request.path.startswith(each)), None)

@@ -6,10 +6,11 @@ import time
 
 import orjson
 
+from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import JSON, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit, route_request
-from fedrouter.gateway.routes.endpoint import Endpoint, chat_schema
+from fedrouter.gateway.routes.endpoint import Endpoint, request_schema
 from fedrouter.gateway.routing.reasons import REASONS
 
 
@@ -46,7 +47,7 @@ ENDPOINT = Endpoint(
     "POST",
     route,
     "The decision, without calling a model.",
-    body=chat_schema(("messages",)),  # without a model: auto
+    body=request_schema(CHAT.required),  # without a model: auto
     answer={
         "type": "object",
         "required": ["decision_id", "model", "reason", "tradeoff", "ranking"],

@@ -106,7 +106,7 @@ class Decider:
                 context.claim = self._embedder.want(context.digest, prompt.text)  # for the log; nobody waits for it
             return self._named(context, context.named_model, serving)
         embedding, problem = await self._embedding(context)
-        allowed = self._allowed(prompt, context.options)
+        allowed = self._allowed(prompt, context.options, context.api.name)
         if unavailable:
             available = allowed.copy()
             available[[self.indices[name] for name in unavailable]] = False
@@ -132,10 +132,13 @@ class Decider:
             raise ClientDisconnected if interrupted.result() == CLIENT_GONE else shutting_down()
         return found, None if found is not None else "encoder_timeout"
 
-    def _allowed(self, prompt: Prompt, options: RequestOptions) -> Flags:
+    def _allowed(self, prompt: Prompt, options: RequestOptions, api: str) -> Flags:
         """The models that are able and allowed to answer, ``(M,)``."""
         tokens = prompt.input_tokens + (prompt.max_output or 0)
-        allowed: Flags = self._context_length >= tokens
+        speaking = np.array([api in model.params.api for model in self._config.models])
+        if not speaking.any():
+            raise _none_left(f"it needs a model whose params.api has {api!r}")
+        allowed: Flags = speaking & (self._context_length >= tokens)
         if not allowed.any():
             raise _none_left(
                 f"the request takes about {tokens} tokens, more than any model's context", "context_length_exceeded"

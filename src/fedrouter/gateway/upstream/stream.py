@@ -7,7 +7,9 @@ from typing import Any
 import orjson
 
 from fedrouter.gateway.access.pricing import Usage
-from fedrouter.gateway.routing.prompt import Prompt, length_of
+from fedrouter.gateway.apis.api import Api
+from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.routing.prompt import Prompt
 
 MAX_LINE = 1 << 20
 """Bytes of a line that is held back until it is complete; a longer line passes in pieces."""
@@ -24,14 +26,16 @@ class UsageTracker:
     With ``hide_usage``, the event that has only the usage is left out, because the client did not ask for it.
     """
 
-    def __init__(self, keep_text: bool, hide_usage: bool = False) -> None:
-        self._rest = b""
+    def __init__(self, keep_text: bool, hide_usage: bool = False, api: Api = CHAT) -> None:
+        self._rest, self._api = b"", api
         self._hide_usage, self._hidden = hide_usage, False
         self._usage: Any = None
         self._characters = 0
         self._text: list[str] | None = [] if keep_text else None
         self.finished = False
-        """A choice has a ``finish_reason``."""
+        """The answer is complete: a choice has a ``finish_reason``, or the API's last event came."""
+        self.response_id: Any = None
+        """What the Responses API calls this answer; later requests may refer to it."""
         self.done = False
         """The event ``[DONE]`` was received."""
 
@@ -74,7 +78,7 @@ class UsageTracker:
 
     def usage(self, prompt: Prompt) -> Usage:
         """Tokens as reported by the upstream, or estimated from the length of the answer."""
-        return Usage.of(self._usage) or Usage.estimate(prompt, self._characters)
+        return self._api.usage(self._usage) or Usage.estimate(prompt, self._characters)
 
     def _event(self, data: bytes) -> bool:
         """Process an event; returns whether it has the usage and nothing else."""
@@ -87,45 +91,15 @@ class UsageTracker:
             return False
         if not isinstance(event, dict):
             return False
-        if event.get("usage") is not None:
-            self._usage = event["usage"]
-        choices = event.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if not isinstance(choice, dict):
-                continue
-            self.finished = self.finished or choice.get("finish_reason") is not None
-            self._delta(choice.get("delta"))
-        return isinstance(event.get("usage"), dict) and choices == []
-
-    def _delta(self, delta: Any) -> None:
-        if not isinstance(delta, dict):
-            return
-        content = delta.get("content")
-        if isinstance(content, str):
-            self._characters += len(content)
-            if self._text is not None:
-                self._text.append(content)
-                if self._characters > MAX_TEXT:
-                    self._text = None
-        for name in ("tool_calls", "reasoning_content", "refusal"):
-            if delta.get(name):
-                self._characters += length_of(delta[name])
-
-
-def answer_text(document: Any) -> str:
-    """The text of a complete answer's first choice."""
-    try:
-        content = document["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError):
-        return ""
-    return content if isinstance(content, str) else ""
-
-
-def answer_length(document: Any) -> int:
-    """Number of characters in all choices of an answer, to estimate its tokens."""
-    choices = document.get("choices")
-    return sum(
-        length_of(choice.get("message", {}))
-        for choice in (choices if isinstance(choices, list) else ())
-        if isinstance(choice, dict)
-    )
+        if event.get("type") == "response.created" and isinstance(event.get("response"), dict):
+            self.response_id = event["response"].get("id")
+        found = self._api.event(event)
+        if isinstance(found.usage, dict):  # Anthropic's comes in two parts
+            self._usage = (self._usage or {}) | found.usage
+        self.finished = self.finished or found.finished
+        self._characters += len(found.text) + found.length
+        if self._text is not None and found.text:
+            self._text.append(found.text)
+            if self._characters > MAX_TEXT:
+                self._text = None
+        return found.only_usage

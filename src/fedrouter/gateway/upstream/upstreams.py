@@ -10,16 +10,18 @@ import io
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import aiohttp
 import orjson
-from multidict import CIMultiDict
 from yarl import URL
 
+from fedrouter.gateway.apis.api import Api
+from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.apis.registry import APIS
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
 from fedrouter.gateway.upstream.refusals import (
@@ -108,8 +110,9 @@ class Upstreams:
         self._timing, self._limit = config.timing, config.server.answer_limit
         self._on_failure = on_failure
         self._models = {model.name: model for model in config.models}
-        self._addresses = {model.name: _address(model) for model in config.models}
-        self._headers = {model.name: _headers(model) for model in config.models}
+        speaking = [(model, APIS[api]) for model in config.models for api in model.params.api]
+        self._addresses = {(model.name, api.name): _address(model, api) for model, api in speaking}
+        self._headers = {(model.name, api.name): _headers(model, api) for model, api in speaking}
         self.breakers = {
             model.name: CircuitBreaker(config.timing.breaker_failures, config.timing.breaker_rest)
             for model in config.models
@@ -148,11 +151,14 @@ class Upstreams:
         streamed: bool,
         payer: Payer | None = None,
         disconnected: Callable[[], bool] = lambda: False,
+        api: Api = CHAT,
+        headers: Mapping[str, str] | None = None,
     ) -> UpstreamResponse:
         """The first response of the models in this order, with retries; :class:`UpstreamsFailed` if there is none.
 
         An upstream's rejection of the request itself, such as 400, is a response too: the client has to see it. If
         that is only because this model's context is too short or it lacks a parameter, the next models are tried first.
+        All models in the order must speak the ``api``; ``headers`` are the client's that are passed on.
         ``payer`` is asked before each attempt and may forbid it; after ``disconnected`` there is no further attempt.
         """
         attempts, last, unpaid = 0, None, False
@@ -175,7 +181,8 @@ class Upstreams:
                     if left <= 0 or (disconnected() and attempts):
                         raise _all_failed(last, attempts)
                     attempts += 1
-                    found = await self._attempt(model, payload(model), streamed, min(left, self._timing.answer))
+                    seconds = min(left, self._timing.answer)
+                    found = await self._attempt(model, payload(model), streamed, seconds, api, headers or {})
                     if found.failed and not (is_last and retry == self._timing.retries):
                         assert found.response is not None
                         found.response.close()
@@ -224,14 +231,22 @@ class Upstreams:
             raise UpstreamsFailed(503, "upstream_error", message, attempts, rest)
         raise _all_failed(last, attempts)
 
-    async def _attempt(self, model: Upstream, payload: bytes, streamed: bool, seconds: float) -> UpstreamResponse:
+    async def _attempt(
+        self,
+        model: Upstream,
+        payload: bytes,
+        streamed: bool,
+        seconds: float,
+        api: Api,
+        headers: Mapping[str, str],
+    ) -> UpstreamResponse:
         response: aiohttp.ClientResponse | None = None
         try:
             async with asyncio.timeout(seconds):
                 response = await self._session.post(
-                    self._addresses[model.name],
+                    self._addresses[model.name, api.name],
                     data=payload if len(payload) < LARGE else io.BytesIO(payload),
-                    headers=self._headers[model.name],
+                    headers=self._headers[model.name, api.name] | headers,
                     allow_redirects=False,
                 )
                 status = response.status
@@ -260,9 +275,11 @@ class Upstreams:
                         failed=error is not None,
                     )
                 body = await self._read(response)
-                document = _document(body) if status == 200 else None
+                document = _document(body, api) if status == 200 else None
                 if status == 200 and document is None:
-                    raise _AttemptFailed(502, "upstream_error", "status 200 but not a chat completion", True, paid=True)
+                    raise _AttemptFailed(
+                        502, "upstream_error", f"status 200 but no answer of the API {api.name}", True, paid=True
+                    )
                 refusal = refusal_of(body) if status in REFUSING else None
                 return UpstreamResponse(model, status, response.headers, body, document, refusal=refusal)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:  # nothing was sent
@@ -315,23 +332,22 @@ def _all_failed(last: _AttemptFailed | None, attempts: int) -> UpstreamsFailed:
     return UpstreamsFailed(last.status, last.kind, message, attempts, last.after)
 
 
-def _document(body: bytes) -> dict[str, Any] | None:
+def _document(body: bytes, api: Api) -> dict[str, Any] | None:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) and "choices" in found else None
+    return found if isinstance(found, dict) and api.is_answer(found) else None
 
 
-def _address(model: Upstream) -> URL:
-    return URL(f"{model.params.api_base}/chat/completions").with_query(dict(model.params.query))
+def _address(model: Upstream, api: Api) -> URL:
+    return URL(f"{model.params.api_base}{api.path}").with_query(dict(model.params.query))
 
 
-def _headers(model: Upstream) -> CIMultiDict[str]:
-    headers = CIMultiDict(
-        {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "fedrouter"}
-    )
-    key, header = model.params.api_key, model.params.key_header
+def _headers(model: Upstream, api: Api) -> dict[str, str]:
+    headers = {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "fedrouter"}
+    headers |= {name: default for name, default in api.passed_headers.items() if default is not None}
+    key, header = model.params.api_key, model.params.key_header or api.key_header
     if key is not None:
         headers[header] = f"Bearer {key}" if header == "authorization" else key
     return headers
