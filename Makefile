@@ -11,7 +11,7 @@ WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
 PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
-.PHONY: help demo test test-all test-browser coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
+.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
 	bench-vote bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
@@ -40,6 +40,9 @@ test-all: lint ## everything, with the slow tests: real data, load, processes
 test-browser: $(READY) ## the page in a real browser: Chromium of the system, or Playwright's own
 	@$(BIN)/python tests/gateway/page/browser.py
 	$(BIN)/python -m pytest -m '' tests/gateway/page
+
+screenshot: $(READY) ## README's picture of the page, made by its test
+	FEDROUTER_SCREENSHOT=$(CURDIR)/docs/images/page.png $(BIN)/python -m pytest tests/gateway/page/test_demo.py
 
 coverage: $(READY) ## the share of lines that the fast tests run, subprocesses included
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered

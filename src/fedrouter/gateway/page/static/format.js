@@ -9,7 +9,7 @@ export function usd(value) {
   if (!known(value)) return DASH;
   const size = Math.abs(value), sign = value < 0 ? "−" : "";
   if (size === 0) return "$0";
-  if (size < 0.01) return `${sign}$${size.toFixed(Math.min(12, 1 - Math.floor(Math.log10(size))))}`;
+  if (size < 0.01) return `${sign}$${size.toFixed(Math.min(12, 1 - Math.floor(Math.log10(size)))).replace(/0+$/, "")}`;
   return `${sign}$${size.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: size < 1 ? 3 : 2 })}`;
 }
 

@@ -98,17 +98,18 @@ function marks(u, found, point, who) {
   ctx.stroke();
   ctx.setLineDash([]);
   ctx.font = `${11 * ratio}px system-ui`;
+  const labels = [], here = [x(found.here.cost), y(found.here.accuracy)];
+  const taken = [[here[0] - 45 * ratio, here[1] - 28 * ratio, here[0] + 45 * ratio, here[1] + 10 * ratio]];
   for (const each of found.singles) {
     ctx.fillStyle = color(who.models, each.model);
     ctx.beginPath();
     ctx.arc(x(each.cost), y(each.accuracy), 4.5 * ratio, 0, 7);
     ctx.fill();
-    ctx.fillStyle = css("--muted");
     const name = each.model === found.baseline ? `${each.model} (baseline)` : each.model;
-    const right = x(each.cost) + 8 * ratio + ctx.measureText(name).width > u.bbox.left + u.bbox.width;
-    ctx.textAlign = right ? "right" : "left";
-    ctx.fillText(name, x(each.cost) + (right ? -8 : 8) * ratio, y(each.accuracy) + 4 * ratio);
+    labels.push([name, x(each.cost), y(each.accuracy)]);
   }
+  ctx.fillStyle = css("--muted");
+  for (const [name, left, middle] of labels) place(ctx, taken, name, left, middle, u.bbox, ratio);
   if (found.observed) {
     const { accuracy, accuracy_error: up, cost, cost_error: along } = found.observed;
     ctx.strokeStyle = css("--text");
@@ -136,4 +137,16 @@ function marks(u, found, point, who) {
   if (Math.abs(point.dial - found.here.dial) >= 0.05) dot(point, css("--warn"), `dial ${point.dial.toFixed(1)}`);
   dot(found.here, css("--accent"), "you are here");
   ctx.restore();
+}
+
+// Writes a name beside its point, right or left of it, where no other name is.
+function place(ctx, taken, name, at, middle, box, ratio) {
+  const width = ctx.measureText(name).width, height = 12 * ratio, gap = 8 * ratio;
+  const sides = at + gap + width > box.left + box.width ? [at - gap - width] : [at + gap, at - gap - width];
+  const spots = [0, 0.7, -0.7, 1.4, -1.4, 2.1].flatMap((shift) => sides.map((left) => [left, middle + (shift - 0.5) * height]));
+  const free = ([left, top]) => !taken.some(([l, t, r, b]) => left < r && left + width > l && top < b && top + height > t);
+  const [left, top] = spots.find(free) ?? spots[0];
+  taken.push([left, top, left + width, top + height]);
+  ctx.textAlign = "left";
+  ctx.fillText(name, left, top + height * 0.83);
 }

@@ -1,0 +1,57 @@
+"""The demo's page is alive from the start; README's picture is made here (`make screenshot`)."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.demo import open_demo, placeholder
+from fedrouter.gateway.page.demo_traffic import REQUESTS
+from fedrouter.gateway.server import serve
+from gateway.page.conftest import Site, sign_in
+from gateway.running import Running
+
+PICTURE = "FEDROUTER_SCREENSHOT"
+"""The environment variable that names the file of the picture."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder, told, ended, found, servers = tmp_path_factory.mktemp("demo"), threading.Event(), threading.Event(), {}, []
+    server = ServerConfig(port=0)
+
+    def ready(url, key):
+        found.update(url=url, key=key)
+        told.set()
+
+    def run():
+        serve(placeholder(server), ready, lambda: open_demo(folder, server, traffic=True), servers.append)
+        ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    assert told.wait(60)
+    yield Site(Running(found["url"], found["key"], None, None), "", "")
+    servers[0].should_exit = True
+    assert ended.wait(60)
+
+
+@pytest.mark.parametrize("page", [{"viewport": {"width": 1280, "height": 620}}], indirect=True)
+def test_the_demo_opens_with_a_week_of_traffic(page, site, tmp_path):
+    sign_in(page, site.url, site.gateway.key)
+    page.get_by_role("button", name="7 days").click()
+    page.wait_for_function(
+        """(least) => [...document.querySelectorAll(".tile .note")].some((note) => {
+            const found = note.textContent.match(/on ([\\d,]+) routed requests/);
+            return found && Number(found[1].replaceAll(",", "")) >= least;
+        })""",
+        arg=REQUESTS,
+    )
+    page.get_by_role("link", name="Frontier").click()
+    page.get_by_text("What the router expects of the latest 500 requests").wait_for()
+    page.locator("canvas").wait_for()
+    target = os.environ.get(PICTURE) or str(tmp_path / "page.png")
+    page.screenshot(path=target)
+    assert os.path.getsize(target) > 20_000
