@@ -246,7 +246,7 @@ class Upstreams:
                 response = await self._session.post(
                     self._addresses[model.name, api.name],
                     data=payload if len(payload) < LARGE else io.BytesIO(payload),
-                    headers=self._headers[model.name, api.name] | headers,
+                    headers={**self._headers[model.name, api.name], **headers},
                     allow_redirects=False,
                 )
                 status = response.status
