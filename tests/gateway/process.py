@@ -133,7 +133,10 @@ def main(path: str) -> None:
         return embeddings[[zlib.crc32(text.encode()) % len(embeddings) for text in texts]]
 
     serve(
-        config, lambda url, key: announce(Voice(True), url, key), lambda: open_gateway(config, lambda identity: encode)
+        config,
+        lambda url, key: announce(Voice(True), url, key),
+        lambda: open_gateway(config, lambda identity: encode),
+        reopened=lambda before: open_gateway(read_config(path), lambda identity: encode, before=before),
     )
 
 

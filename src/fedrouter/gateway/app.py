@@ -33,6 +33,7 @@ class App:
 
     def __init__(self, open_gateway: Callable[[], Awaitable[Gateway]]) -> None:
         self._open = open_gateway
+        self._closing: dict[asyncio.Task[None], Gateway] = {}
         self.gateway: Gateway | None = None
         self.failure: FedrouterError | None = None
         """The error that prevented the start."""
@@ -53,8 +54,21 @@ class App:
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self.gateway.close()
+        await asyncio.gather(self.gateway.close(), *self._closing)
         await send({"type": "lifespan.shutdown.complete"})
+
+    def replace(self, gateway: Gateway) -> None:
+        """Serve further requests by another gateway; the one before is closed when its last request has ended."""
+        before, self.gateway = self.gateway, gateway
+        if before is not None:
+            before.interruptions.leave()
+            closing = asyncio.create_task(before.close_when_idle())
+            self._closing[closing] = before
+            closing.add_done_callback(self._closing.pop)
+
+    def gateways(self) -> list[Gateway]:
+        """The gateway that serves, and those that were replaced and still have requests."""
+        return [gateway for gateway in (self.gateway, *self._closing.values()) if gateway is not None]
 
     async def _serve(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         gateway, started = self.gateway, False
@@ -71,6 +85,7 @@ class App:
                 message["headers"] = [*message["headers"], *allowed]
             await send(message)
 
+        gateway.serving += 1
         try:
             if allowed and request.method == "OPTIONS":
                 await send_response(sending, 204, b"", PREFLIGHT)
@@ -97,6 +112,8 @@ class App:
             frames = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             LOG.error("%s in %s", type(error).__name__, " > ".join(frames))
             found = HttpError(500, "The gateway failed.", "internal_error", "server_error")
+        finally:
+            gateway.serving -= 1
         gateway.metrics.count("fedrouter_refused_total", code=found.code)
         if started:  # too late for an error response
             await send({"type": "http.response.body", "body": b""})

@@ -35,6 +35,8 @@ from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
 
 WARM_UP = "What is the capital of France?"
+IDLE_CHECK = 0.1
+"""Seconds between two looks whether a gateway that was replaced still has requests."""
 AT_ONCE = 4_096
 """Characters of a prompt that `static` encodes in less than a millisecond, so that no other thread is needed."""
 EncoderOf = Callable[[EncoderIdentity], Encode]
@@ -59,6 +61,8 @@ class Gateway:
     judge_queue: JudgeQueue | None
     interruptions: Interruptions = field(default_factory=Interruptions)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    serving: int = 0
+    """Requests in progress."""
     warm: bool = False
     warming: asyncio.Task[None] | None = None
 
@@ -74,6 +78,12 @@ class Gateway:
         """Wait for :meth:`warm_up`; :class:`FedrouterError` if it failed."""
         assert self.warming is not None
         await asyncio.shield(self.warming)
+
+    async def close_when_idle(self) -> None:
+        """Close once no request is in progress: another gateway gets the new ones."""
+        while self.serving and not self.interruptions.stopping:
+            await asyncio.sleep(IDLE_CHECK)
+        await self.close()
 
     async def close(self) -> None:
         """End requests and tasks, write what waits for the log, and close connections and store."""
@@ -100,11 +110,14 @@ def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
     return lambda texts: loaded()(texts)
 
 
-async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, follow: bool = True) -> Gateway:
+async def open_gateway(
+    config: Config, encoder_of: EncoderOf | None = None, follow: bool = True, before: Gateway | None = None
+) -> Gateway:
     """Create a gateway on the running event loop; its encoder is still being loaded when this returns.
 
     With ``follow`` it serves the bundle that the store names and swaps when that changes, otherwise only the config's.
-    ``encoder_of`` replaces the encoder that the config and the bundle name.
+    ``encoder_of`` replaces the encoder that the config and the bundle name. What is counted and remembered by the
+    gateway ``before``, which this one replaces in the same process, goes on: rates, conversations and metrics.
     """
     store = await asyncio.to_thread(Store.open, config.store)
     bundles = Bundles(tuple(model.name for model in config.models))
@@ -135,9 +148,16 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     sticky = StickySessions(config.routing.sticky.seconds)
+    rates, in_progress = RateLimiter(config.server.rate_per_minute), InProgress(config.server.in_progress_per_key)
+    if before is not None:
+        rates, in_progress = before.rate_limiter, before.in_progress
+        rates.default, in_progress.most = config.server.rate_per_minute, config.server.in_progress_per_key
+        if before.config.routing.sticky == config.routing.sticky:
+            sticky = before.decider.sticky
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     budgets = Budgets(store, lambda: writer.degraded)
-    metrics = Metrics(lambda: gauges(upstreams, bundles, writer, sticky, embedder, budgets))
+    metrics = Metrics() if before is None else before.metrics
+    metrics.gauges = lambda: gauges(upstreams, bundles, writer, sticky, embedder, budgets)
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
@@ -148,8 +168,8 @@ async def open_gateway(config: Config, encoder_of: EncoderOf | None = None, foll
         decider,
         upstreams,
         Authenticator(store, config.server.auth),
-        RateLimiter(config.server.rate_per_minute),
-        InProgress(config.server.in_progress_per_key),
+        rates,
+        in_progress,
         budgets,
         metrics,
         JudgeQueue.of(config, upstreams, writer),

@@ -19,7 +19,7 @@ class Interruptions:
 
     def __init__(self) -> None:
         self._open: set[Interrupted] = set()
-        self._stopping = False
+        self.stopping = False
         self.leaving = asyncio.Event()
         """Set once the gateway begins to shut down: streams that never end by themselves end now."""
 
@@ -30,7 +30,7 @@ class Interruptions:
         watching = asyncio.ensure_future(request.disconnected())
         watching.add_done_callback(lambda done: None if done.cancelled() else _interrupt(future, CLIENT_GONE))
         self._open.add(future)
-        if self._stopping:
+        if self.stopping:
             _interrupt(future, SHUTDOWN)
         try:
             yield future
@@ -44,7 +44,7 @@ class Interruptions:
 
     def stop(self) -> None:
         """End all requests in progress, and those that may still come."""
-        self._stopping = True
+        self.stopping = True
         for future in self._open:
             _interrupt(future, SHUTDOWN)
 

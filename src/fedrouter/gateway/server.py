@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -21,6 +22,9 @@ from fedrouter.gateway.config import Config
 from fedrouter.gateway.connection import connections
 from fedrouter.gateway.gateway import Gateway, open_gateway
 
+LOG = logging.getLogger("fedrouter.gateway")
+FIXED = ("host", "port", "header_limit_kb", "connections", "request_timeout", "write_timeout", "drain")
+"""Settings of the server that a reload does not change: its socket and connections stay."""
 SWITCH_INTERVAL = 0.0005
 """Seconds between thread switches of the interpreter, so that the log writer's thread delays the event loop less."""
 Ready = Callable[[str, str | None], None]
@@ -70,13 +74,18 @@ def serve(
     ready: Ready,
     opened: Callable[[], Awaitable[Gateway]] | None = None,
     on_server: Callable[[Server], None] = lambda server: None,
+    reopened: Callable[[Gateway], Awaitable[Gateway]] | None = None,
 ) -> None:
-    """Serve until the process gets a signal or the server object, passed to ``on_server``, is told to exit."""
+    """Serve until the process gets a signal or the server object, passed to ``on_server``, is told to exit.
+
+    When the process gets SIGHUP, ``reopened`` opens a gateway with the config as it is then, in place of the one given.
+    """
 
     async def open_configured() -> Gateway:
         return await open_gateway(config)
 
     app = App(opened or open_configured)
+    reloading, running = asyncio.Lock(), set[asyncio.Task[None]]()
     owns_process = threading.current_thread() is threading.main_thread()
 
     async def report(port: int) -> None:
@@ -95,15 +104,41 @@ def serve(
         first = await asyncio.to_thread(gateway.store.create_first_key, "first") if gateway.config.server.auth else None
         host = gateway.config.server.host
         shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
+        if owns_process and reopened is not None:
+            loop, again = asyncio.get_running_loop(), partial(reload, reopened)
+            loop.add_signal_handler(signal.SIGHUP, lambda: running.add(loop.create_task(again())))
         ready(f"http://{shown}:{port}", first[1] if first else None)
 
+    async def reload(reopened: Callable[[Gateway], Awaitable[Gateway]]) -> None:
+        """Serve further requests by a gateway with the config as it is now; one that is wrong changes nothing."""
+        async with reloading:
+            before = app.gateway
+            assert before is not None
+            gauges = before.metrics.gauges
+            try:
+                gateway = await reopened(before)
+                try:
+                    await gateway.until_warm()
+                except FedrouterError:
+                    await gateway.close()
+                    raise
+            except FedrouterError as error:
+                before.metrics.gauges = gauges
+                LOG.error("the config was not reloaded, the one before stays in use: %s", error)
+                return
+            app.replace(gateway)
+            now = gateway.config.server
+            fixed = [name for name in FIXED if getattr(now, name) != getattr(config.server, name)]
+            restart = f"; restart for a change of {', '.join(f'server.{name}' for name in fixed)}" if fixed else ""
+            LOG.info("the config was reloaded%s", restart)
+
     def leave() -> None:
-        if app.gateway is not None:
-            app.gateway.interruptions.leave()
+        for gateway in app.gateways():
+            gateway.interruptions.leave()
 
     def end() -> None:
-        if app.gateway is not None:
-            app.gateway.interruptions.stop()
+        for gateway in app.gateways():
+            gateway.interruptions.stop()
 
     sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -15,6 +16,10 @@ from rich.markup import escape
 from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, open_store, shown_time
 from fedrouter.cli.output import BundlePath, Json, Voice
 from fedrouter.errors import BadInput, MissingExtra
+
+if TYPE_CHECKING:
+    from fedrouter.gateway.config import Config
+    from fedrouter.gateway.gateway import Gateway
 
 bundle = typer.Typer(help="Switch the router that all gateways on a store serve.", no_args_is_help=True)
 
@@ -69,11 +74,18 @@ def _check(voice: Voice, config: Path | None) -> None:
 
 def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None) -> None:
     from fedrouter.gateway.config_file import read_config
+    from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve as run
 
-    config = read_config(path)
-    server = config.server.replace(host=host or config.server.host, port=config.server.port if port is None else port)
-    run(config.replace(server=server), lambda url, key: announce(voice, url, key))
+    def read() -> Config:
+        config = read_config(path)
+        given = {"host": host or config.server.host, "port": config.server.port if port is None else port}
+        return config.replace(server=config.server.replace(**given))
+
+    async def reopened(before: Gateway) -> Gateway:
+        return await open_gateway(await asyncio.to_thread(read), before=before)
+
+    run(read(), lambda url, key: announce(voice, url, key), reopened=reopened)
 
 
 def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:

@@ -13,15 +13,15 @@ from fedrouter.store.records import Key
 
 
 class RateLimiter:
-    """A token bucket for each key, refilled continuously."""
+    """A token bucket for each key, refilled continuously; ``default`` is the rate of keys without their own."""
 
     def __init__(self, default: int | None) -> None:
-        self._default = default
+        self.default = default
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def admit(self, key: Key) -> None:
         """Count one request of a key; :class:`HttpError` 429 if it is over its rate."""
-        rate = key.rate_per_minute or self._default
+        rate = key.rate_per_minute or self.default
         if rate is None:
             return
         now = time.monotonic()
@@ -34,17 +34,17 @@ class RateLimiter:
 
 
 class InProgress:
-    """How many chat requests of each key are in progress."""
+    """How many chat requests of each key are in progress; ``most`` is the limit."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._counts: Counter[str] = Counter()
 
     @contextmanager
     def of(self, key: Key) -> Iterator[None]:
         """Count a request for the duration of the block; :class:`HttpError` 429 if there are too many already."""
-        if self._counts[key.id] >= self._most:
-            message = f"This key is limited to {self._most} requests at the same time."
+        if self._counts[key.id] >= self.most:
+            message = f"This key is limited to {self.most} requests at the same time."
             raise _too_many(message, "too_many_in_progress", 1)
         self._counts[key.id] += 1
         try:

@@ -69,7 +69,7 @@ class Metrics(Collector):
     """What the gateway has done since it started, and gauges that ``gauges`` reads when metrics are scraped."""
 
     def __init__(self, gauges: Callable[[], Iterable[Gauge]] = lambda: ()) -> None:
-        self._gauges = gauges
+        self.gauges = gauges
         self._counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._histograms: dict[str, dict[Labels, Histogram]] = {name: defaultdict(Histogram) for name in HISTOGRAMS}
         self._models: OrderedDict[str, str] = OrderedDict()
@@ -124,7 +124,7 @@ class Metrics(Collector):
         for name, about in HISTOGRAMS.items():
             yield self._histogram(name, about)
         gauges: dict[tuple[str, str], list[tuple[Labels, float]]] = defaultdict(list)
-        for name, about, labels, value in self._gauges():
+        for name, about, labels, value in self.gauges():
             gauges[name, about].append((labels, value))
         for (name, about), samples in gauges.items():
             yield _family(GaugeMetricFamily, name, about, samples)
