@@ -4,119 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
-import aiohttp
 import pytest
 
-from fedrouter.store.store import Store
 from gateway.process import GatewayProcess, settings
+from gateway.traffic import BEHAVIOURS, Heard, load, missing
 
 SEED = 6
 KILLS = 20
-WORKERS = 16
 LOAD = (20, 400)
 """A kill comes after so many answers, drawn from this range."""
-BEHAVIOURS = {"*": "instant", "atlas-max": "drip", "atlas-mini": "split", "ember-med": "slow"}
-MODELS = ("auto", "auto", "auto", "atlas-max", "atlas-mini", "ember-med")
-GONE = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
-
-
-@dataclass
-class Heard:
-    """What clients were told."""
-
-    answered: dict[str, bool] = field(default_factory=dict)
-    """Decision ids of complete answers, and whether they were streamed."""
-    scored: list[tuple[str, float]] = field(default_factory=list)
-    """Feedback that was acknowledged."""
-    wrong: list[str] = field(default_factory=list)
-    broken_off: int = 0
-
-
-class Client:
-    """Asks, listens and scores until the gateway is gone."""
-
-    def __init__(self, session: aiohttp.ClientSession, heard: Heard, draw: random.Random) -> None:
-        self._session, self._heard, self._draw = session, heard, draw
-        self._mine: list[str] = []
-
-    async def run(self) -> None:
-        try:
-            while True:
-                await self._ask()
-                if self._mine and self._draw.random() < 0.5:
-                    await self._score(self._draw.choice(self._mine[-5:]))
-        except GONE:
-            self._heard.broken_off += 1
-
-    async def _ask(self) -> None:
-        streamed = self._draw.random() < 0.5
-        body: dict[str, Any] = {
-            "model": self._draw.choice(MODELS),
-            "messages": [{"role": "user", "content": f"What is {self._draw.randrange(200)} squared?"}],
-            "stream": streamed,
-        }
-        async with self._session.post("/v1/chat/completions", json=body) as response:
-            if response.status != 200:
-                self._heard.wrong.append(f"{response.status}: {await response.text()}")
-                return
-            said, decision = b"", response.headers["x-fedrouter-decision-id"]
-            try:
-                async for piece in response.content.iter_any():
-                    said += piece
-            finally:
-                # A client may stop listening at [DONE]: what says so is complete, whatever becomes of the connection.
-                complete = said.endswith(b"data: [DONE]\n\n") if streamed else len(said) == response.content_length
-                if complete:
-                    self._heard.answered[decision] = streamed
-                    self._mine.append(decision)
-
-    async def _score(self, decision: str) -> None:
-        body = {"decision_id": decision, "score": self._draw.choice((0.0, 0.25, 0.5, 1.0))}
-        async with self._session.post("/v1/feedback", json=body) as response:
-            if response.status == 200:
-                answer = await response.json()
-                self._heard.scored.append((answer["decision_id"], answer["score"]))
-            else:
-                self._heard.wrong.append(f"{response.status}: {await response.text()}")
-
-
-async def load(url: str, key: str, heard: Heard, enough: int, seed: str, then: Callable[[], None]) -> None:
-    """Clients at work until so many more answers are complete; ``then`` is called in the middle of it."""
-    timeout = aiohttp.ClientTimeout(total=60)
-    headers = {"authorization": f"Bearer {key}"}
-    async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as session:
-        clients = [Client(session, heard, random.Random(f"{seed} {number}")) for number in range(WORKERS)]
-        at_work = [asyncio.create_task(client.run()) for client in clients]
-        goal = len(heard.answered) + enough
-        while len(heard.answered) < goal and not heard.wrong and not all(task.done() for task in at_work):
-            await asyncio.sleep(0.001)
-        then()
-        await asyncio.wait_for(asyncio.gather(*at_work), 60)
-
-
-def missing(path, heard: Heard) -> list[str]:
-    """What a client was told and the log does not have."""
-    with Store.open(f"sqlite:///{path}", create=False) as store:
-        rows = {record.id: record for record in store.rows()}
-    connection = sqlite3.connect(path)
-    kept = set(connection.execute("SELECT decision, score FROM feedback"))
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    connection.close()
-    lost = [f"answer {decision}" for decision in heard.answered if decision not in rows]
-    for decision, streamed in heard.answered.items():
-        row = rows.get(decision)
-        if row and (row.status, row.streamed, row.cost is None) != ("ok", streamed, False):
-            lost.append(f"part of the row of {decision}")
-    lost += [f"score {score} of {decision}" for decision, score in heard.scored if (decision, score) not in kept]
-    lost += [f"standing score of {decision}" for decision, _ in heard.scored if rows[decision].score is None]
-    return lost
 
 
 def killed_again_and_again(folder, bundle, url, kills: int, draw: random.Random) -> tuple[Heard, list[float]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 
 import httpx2 as httpx
 import pytest
 
 from fedrouter.bundle import load
+from fedrouter.gateway.config import SpoolConfig
 from fedrouter.gateway.demo import demo_bundle
 from fedrouter.store.store import Store
 from gateway.process import GatewayProcess, settings
@@ -24,7 +27,9 @@ def store_url():
 @pytest.fixture(scope="module")
 def pair(start, bundle, upstream, store_url, tmp_path_factory):
     """Two gateways on one store; the second is given the first one's key."""
-    config = config_for(tmp_path_factory.mktemp("postgres"), bundle, upstream.url, store=store_url)
+    folder = tmp_path_factory.mktemp("postgres")
+    spool = SpoolConfig(folder=str(folder))
+    config = config_for(folder, bundle, upstream.url, store=store_url, spool=spool)
     first, second = start(config), start(config)
     assert second.key is None  # made by the first, shown once
     second.http.headers["authorization"] = f"Bearer {first.key}"
@@ -65,6 +70,52 @@ def test_a_budget_holds_through_both_in_turn(pair):
         refused = gateway.chat(SQL, headers={"authorization": f"Bearer {token}"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "insufficient_quota")
     assert first.store.spent(identity, 0.0) == 0
+
+
+def test_together_both_set_aside_no_more_than_a_budget(store_url):
+    """Gateways that ask at the same moment take turns; what one gives back another can have."""
+    with Store.open(store_url) as store:
+        key = store.create_key("shared", daily_budget=1.0)[0]
+        since = float(int(time.time() // 86_400) * 86_400)
+        amounts: dict[str, float] = {}
+
+        def hold(holder):
+            for _ in range(10):
+                found = store.hold(key, holder, 1.0, since, 0.0, 0.15, 60.0)
+                amounts[holder] = found.amount
+
+        threads = [threading.Thread(target=hold, args=(f"gateway-{number}",)) for number in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert 0 < sum(amounts.values()) <= 1.0
+        first, *others = sorted(amounts, key=amounts.get, reverse=True)
+        store.release(first)
+        assert store.hold(key, others[-1], 1.0, since, 0.0, 0.1, 60.0).amount >= 0.1
+        for holder in others:
+            store.release(holder)
+        assert store.hold(key, first, 1.0, since, 0.0, 0.95, 60.0).amount == pytest.approx(0.95)
+
+
+def test_many_requests_at_both_do_not_overspend(pair):
+    budget, store = 0.02, pair[0].store
+    identity, token = store.create_key("together", daily_budget=budget)
+    statuses: Counter[int] = Counter()
+
+    def ask(number):
+        gateway = pair[number % 2]
+        body = {"headers": {"authorization": f"Bearer {token}"}, "max_tokens": 40}
+        statuses[gateway.chat(f"{SQL} {number}", model="atlas-max", **body).status_code] += 1
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) <= {200, 429}
+    assert statuses[200]
+    assert store.spent(identity, 0.0) <= budget
 
 
 @pytest.mark.slow

@@ -129,6 +129,7 @@ def gone_through_everything(folder, bundle, upstream, keep_prompts: bool) -> Evi
     connection.close()
     evidence.found["answers without a log"] = ask_everything(gateway.url, evidence.tokens[:1])
     gateway.stop()
+    evidence.found["spool"] = b"".join(path.read_bytes() for path in folder.glob("*.spool-*"))
     evidence.found |= {name: (folder / name).read_bytes() for name in ("stdout", "stderr")}
     return evidence
 
@@ -163,6 +164,8 @@ def test_the_run_went_through_success_failure_and_refusal(evidence, quoting):
     assert b"log_unavailable" in evidence.found["answers without a log"]
     assert b"the encoder failed: ValueError" in evidence.found["stderr"]
     assert b"the store failed" in evidence.found["stderr"]
+    assert b"rows wait for the store" in evidence.found["stderr"]
+    assert b'"embedding"' in evidence.found["spool"]
     assert evidence.found["log.db"].startswith(b"SQLite")
 
 
@@ -185,7 +188,7 @@ def test_a_client_s_key_is_nowhere_but_where_the_first_was_shown_once(evidence):
 def test_prompts_are_in_the_store_alone_where_they_are_to_be_kept(bundle, quoting, tmp_path):
     kept = gone_through_everything(tmp_path / "kept", bundle, quoting, keep_prompts=True)
     assert kept.places(PROMPT)
-    assert {place.removesuffix("-wal") for place in kept.places(PROMPT)} == {"log.db"}
+    assert {place.removesuffix("-wal") for place in kept.places(PROMPT)} == {"log.db", "spool"}
     assert kept.places(UPSTREAM_KEY) == []
 
 

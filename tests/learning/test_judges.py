@@ -55,6 +55,27 @@ def test_regex_finds_its_pattern():
     assert verdict(judge, {}, "it is 421") == 0.0
 
 
+def test_a_pattern_that_is_slow_on_an_answer_holds_nobody_up():
+    async def main():
+        pulses = 0
+
+        async def pulse():
+            nonlocal pulses
+            while True:
+                await asyncio.sleep(0.01)
+                pulses += 1
+
+        beating = asyncio.create_task(pulse())
+        found = await Regex(re.compile("(a+)+$")).judge({}, "a" * 40 + "!")
+        beating.cancel()
+        return found.score, pulses
+
+    score, pulses = asyncio.run(main())
+    assert score is None
+    assert pulses > 20  # of two seconds
+    assert verdict(Regex(re.compile("a")), {}, "a") == 1.0
+
+
 PERSON = {
     "type": "object",
     "properties": {

@@ -23,6 +23,7 @@ from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.gauges import gauges
 from fedrouter.gateway.observe.judging import JudgeQueue
 from fedrouter.gateway.observe.metrics import Metrics
+from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.decision import Decider, Policy
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
@@ -55,9 +56,11 @@ class Gateway:
     upstreams: Upstreams
     authenticator: Authenticator
     rate_limiter: RateLimiter
+    usage_limiter: RateLimiter
     in_progress: InProgress
     budgets: Budgets
     metrics: Metrics
+    usage_reports: UsageReports
     judge_queue: JudgeQueue | None
     interruptions: Interruptions = field(default_factory=Interruptions)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -157,7 +160,7 @@ async def open_gateway(
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
-    metrics.gauges = lambda: gauges(upstreams, bundles, writer, sticky, embedder, budgets)
+    metrics.gauges = lambda: gauges(upstreams, bundles, writer, sticky, embedder, budgets, gateway.interruptions)
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
@@ -169,9 +172,11 @@ async def open_gateway(
         upstreams,
         Authenticator(store, config.server.auth),
         rates,
+        RateLimiter(config.server.usage_per_minute, for_all=True),
         in_progress,
         budgets,
         metrics,
+        UsageReports(store),
         JudgeQueue.of(config, upstreams, writer),
     )
     gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))

@@ -38,6 +38,9 @@ class Interruptions:
             self._open.discard(future)
             watching.cancel()
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def leave(self) -> None:
         """The gateway begins to shut down."""
         self.leaving.set()

@@ -74,7 +74,7 @@ class Regex(FreeJudge):
     name = "regex"
 
     async def judge(self, body: Body, answer: str) -> Verdict:
-        return Verdict(float(self.pattern.search(answer[:MAX_TEXT]) is not None))
+        return await asyncio.to_thread(_found, self.pattern.pattern, answer[:MAX_TEXT])
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,13 @@ class JsonSchema(FreeJudge):
         if schema is None or len(answer) > MAX_BYTES:
             return ABSTAIN
         return await asyncio.to_thread(_validated, answer, schema)
+
+
+def _found(pattern: str, answer: str) -> Verdict:
+    try:
+        return Verdict(float(WORKER.is_found(pattern, answer)))
+    except Undecidable:
+        return ABSTAIN
 
 
 def _validated(answer: str, schema: Any) -> Verdict:

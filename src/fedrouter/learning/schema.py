@@ -1,14 +1,16 @@
-"""JSON Schema validation in a worker process, with limits on size and time.
+"""JSON Schema validation and pattern matching in a worker process, with limits on size and time.
 
 Schemas and answers come from clients and models, so the work must be bounded: `jsonschema_rs` runs in a process of its
-own that is killed at the time limit, fetches no remote references, and matches patterns in linear time. A thread would
-not do, because a validation cannot be interrupted and holds Python's interpreter lock.
+own that is killed at the time limit, fetches no remote references, and matches patterns in linear time. An operator's
+pattern may be slow on some answers. A thread would not do, because neither can be interrupted and both hold Python's
+interpreter lock.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -47,8 +49,15 @@ class SchemaWorker:
 
     def is_valid(self, value: Any, schema: Any) -> bool:
         """Whether a JSON value is valid under a schema; :class:`Undecidable` if that cannot be said in time."""
+        return self._decide("schema", schema, value)
+
+    def is_found(self, pattern: str, text: str) -> bool:
+        """Whether a regular expression is found in a text; :class:`Undecidable` if that cannot be said in time."""
+        return self._decide("pattern", pattern, text)
+
+    def _decide(self, *question: Any) -> bool:
         try:
-            line = json.dumps([schema, value]).encode() + b"\n"
+            line = json.dumps(question).encode() + b"\n"
         except (ValueError, RecursionError):
             raise Undecidable from None
         if len(line) > MAX_BYTES:
@@ -108,7 +117,7 @@ class SchemaWorker:
 
 
 def serve() -> None:
-    """The worker's loop: a schema and a value per line in, a verdict per line out; ends with its input."""
+    """The worker's loop: a question per line in, a verdict per line out; ends with its input."""
     import resource
 
     import jsonschema_rs
@@ -123,11 +132,15 @@ def serve() -> None:
     out.flush()
     for line in sys.stdin.buffer:
         try:
-            schema, value = json.loads(line)
-            validator = jsonschema_rs.validator_for(
-                schema, retriever=refuse, pattern_options=jsonschema_rs.RegexOptions()
-            )
-            verdict = b"1\n" if validator.is_valid(value) else b"0\n"
+            kind, rule, value = json.loads(line)
+            if kind == "schema":
+                validator = jsonschema_rs.validator_for(
+                    rule, retriever=refuse, pattern_options=jsonschema_rs.RegexOptions()
+                )
+                yes = validator.is_valid(value)
+            else:
+                yes = re.search(rule, value) is not None
+            verdict = b"1\n" if yes else b"0\n"
         except BaseException:  # also a panic of the library, which is no Exception
             verdict = b"?\n"
         out.write(verdict)

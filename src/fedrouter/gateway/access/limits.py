@@ -13,15 +13,18 @@ from fedrouter.store.records import Key
 
 
 class RateLimiter:
-    """A token bucket for each key, refilled continuously; ``default`` is the rate of keys without their own."""
+    """A token bucket for each key, refilled continuously.
 
-    def __init__(self, default: int | None) -> None:
-        self.default = default
+    A key's own rate counts instead of the default one, unless this is a limit ``for_all`` keys.
+    """
+
+    def __init__(self, default: int | None, for_all: bool = False) -> None:
+        self.default, self._for_all = default, for_all
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def admit(self, key: Key) -> None:
         """Count one request of a key; :class:`HttpError` 429 if it is over its rate."""
-        rate = key.rate_per_minute or self.default
+        rate = self.default if self._for_all else key.rate_per_minute or self.default
         if rate is None:
             return
         now = time.monotonic()

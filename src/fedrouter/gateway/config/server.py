@@ -39,6 +39,9 @@ class ServerConfig(Section):
     rate_per_minute: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Requests per minute for keys without a rate of their own; default: no limit."
     )
+    usage_per_minute: Annotated[StrictInt, Field(ge=1)] = Field(
+        default=60, description="Requests per minute of one key to `/v1/usage`, which reads much of the log."
+    )
     in_progress_per_key: Annotated[StrictInt, Field(ge=1)] = Field(
         default=256, description="Chat requests of one key that may be in progress at the same time."
     )

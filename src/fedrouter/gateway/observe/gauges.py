@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from fedrouter.gateway.access.budgets import Budgets
+from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.metrics import Gauge
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.embedding import Embedder
@@ -20,6 +22,7 @@ def gauges(
     sticky: StickySessions,
     embedder: Embedder,
     budgets: Budgets,
+    interruptions: Interruptions,
 ) -> Iterator[Gauge]:
     """Name, help, labels and value of every gauge, as of now."""
     about = "1 while the circuit breaker of a model keeps requests away from it."
@@ -37,6 +40,8 @@ def gauges(
     about = "US dollars left of a key's daily budget, as far as this gateway knows; of keys in use today."
     for key, left in budgets.left():
         yield "fedrouter_budget_left_usd", about, (("key", key),), left
+    yield "fedrouter_in_progress", "Requests that are routed or answered now.", (), len(interruptions)
+    yield "fedrouter_tasks", "Tasks of the event loop.", (), len(asyncio.all_tasks())
     yield "fedrouter_sessions", "Conversations that have a model.", (), len(sticky)
     about = "Prompts since the start, by where their embedding came from or why there is none."
     for outcome in ("hits", "misses", "late", "failed"):

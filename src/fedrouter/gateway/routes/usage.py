@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from datetime import UTC, datetime
 from typing import cast
@@ -12,15 +11,16 @@ import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import Endpoint
 from fedrouter.store.records import By
 
 
 async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    key = await gateway.authenticator.authenticate(request)
+    key = await admit(gateway, request)
+    gateway.usage_limiter.admit(key)
     by, since = _read(request.query)
-    own = None if key.admin else key.id
-    rows = await asyncio.to_thread(gateway.store.usage, by, since, own)
+    rows = await gateway.usage_reports.get(by, since, None if key.admin else key.id)
     sums = ("requests", "errors", "input_tokens", "output_tokens", "cost", "baseline_cost", "saved")
     found = {
         "by": by,

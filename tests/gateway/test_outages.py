@@ -1,0 +1,158 @@
+"""A gateway under load whose store is locked or whose disk is full, and one that is told to stop.
+
+Nothing that a client was told is lost, no answer ends without a word, and no error is the gateway's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from gateway.process import GatewayProcess, settings
+from gateway.running import eventually
+from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, load, missing
+
+OUTAGE = 4.0
+"""Seconds under load before an outage, of it, and after it: longer than a write may take."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def started():
+    """Start a gateway; it is killed at the end, if it still runs."""
+    found = []
+
+    def start(*arguments) -> GatewayProcess:
+        found.append(GatewayProcess(*arguments))
+        found[-1].start()
+        return found[-1]
+
+    yield start
+    for gateway in found:
+        if gateway.alive():
+            gateway.kill()
+            gateway.ended()
+
+
+@contextmanager
+def locked(path):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def answered(heard: Heard) -> str:
+    return f"{len(heard.answered)} complete answers, {len(heard.scored)} scores, {heard.broken_off} cut off"
+
+
+def test_a_locked_store_under_load_delays_rows_and_loses_none(started, tmp_path, bundle, upstream):
+    gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
+
+    async def main():
+        async with clients_at_work(gateway.url, gateway.key, heard, "locked"):
+            await asyncio.sleep(OUTAGE / 4)
+            with locked(tmp_path / "log.db"):
+                before = len(heard.answered)
+                await asyncio.sleep(OUTAGE)
+                assert len(heard.answered) > before
+            await asyncio.sleep(OUTAGE / 4)
+
+    asyncio.run(main())
+    assert not heard.wrong, heard.wrong[:5]
+    assert eventually(lambda: missing(tmp_path / "log.db", heard) == [], 30)
+    gateway.stop()
+    assert not list(tmp_path.glob("*.spool-*"))
+    print(f"\nlocked for {OUTAGE:.0f} s: {answered(heard)}")
+
+
+def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tmp_path, bundle, upstream):
+    gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
+
+    async def main():
+        async with clients_at_work(gateway.url, gateway.key, heard, "killed"):
+            await asyncio.sleep(OUTAGE / 4)
+            with locked(tmp_path / "log.db"):
+                await asyncio.sleep(OUTAGE)
+                gateway.kill()
+                gateway.ended()
+
+    asyncio.run(main())
+    assert not heard.wrong, heard.wrong[:5]
+    assert missing(tmp_path / "log.db", heard)  # some of it was only in the spool
+    gateway.start()
+    assert eventually(lambda: missing(tmp_path / "log.db", heard) == [], 30)
+    gateway.stop()
+    assert not list(tmp_path.glob("*.spool-*"))
+    print(f"\nkilled while locked: {answered(heard)}")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_under_load_delays_rows_and_loses_none(started, tmp_path, small_disk, bundle, upstream):
+    config = settings(tmp_path, bundle, upstream.url, BEHAVIOURS) | {"store": f"sqlite:///{small_disk / 'log.db'}"}
+    gateway, heard = started(tmp_path, config), Heard()
+
+    def fill() -> None:
+        handle = os.open(small_disk / "filler", os.O_WRONLY | os.O_CREAT)
+        size = 1 << 20
+        while size >= 512:
+            try:
+                os.write(handle, bytes(size))
+            except OSError:
+                size //= 2
+        os.close(handle)
+
+    async def main():
+        async with clients_at_work(gateway.url, gateway.key, heard, "full"):
+            await asyncio.sleep(OUTAGE / 4)
+            fill()
+            before = len(heard.answered)
+            await asyncio.sleep(OUTAGE / 2)
+            fill()  # what a checkpoint has freed
+            await asyncio.sleep(OUTAGE / 2)
+            assert len(heard.answered) > before
+            (small_disk / "filler").unlink()
+            await asyncio.sleep(OUTAGE / 4)
+
+    asyncio.run(main())
+    assert not heard.wrong, heard.wrong[:5]
+    assert "rows wait for the store" in gateway.printed()
+    assert eventually(lambda: missing(small_disk / "log.db", heard) == [], 30)
+    gateway.stop()
+    print(f"\nfull disk: {answered(heard)}")
+
+
+def test_sigterm_under_load_ends_every_answer_whole_and_logged(started, tmp_path, bundle, upstream):
+    gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
+    for number in range(3):
+        if not gateway.alive():
+            gateway.start()
+        before, begun = len(heard.answered), time.monotonic()
+        stop = lambda: os.kill(gateway.pid, signal.SIGTERM)  # noqa: E731
+        asyncio.run(load(gateway.url, gateway.key, heard, 150, f"stopped {number}", stop))
+        assert gateway.ended() in (0, -15)
+        assert time.monotonic() - begun < 60
+        assert len(heard.answered) > before
+        assert not heard.wrong, heard.wrong[:5]
+        assert missing(tmp_path / "log.db", heard) == []
+    assert "Traceback" not in gateway.printed()
+    print(f"\nSIGTERM three times: {answered(heard)}")
