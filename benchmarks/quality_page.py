@@ -119,6 +119,7 @@ def page(document: dict[str, Any]) -> str:
         INTRODUCTION.format(seeds=seeds, rounds=document["rounds"]),
         f"    {document['command']}",
         "",
+        *(f"{note}\n" for note in document.get("notes", ())),
         *header(found, "router", "mean"),
         *(f"| {row} | {cells(found, row)} |" for row in rows),
         "",

@@ -117,7 +117,7 @@ def test_a_centre_for_every_query_leaves_estimation_alone():
 def test_a_soft_router_has_no_split():
     test = everyone_answers(40)
     with pytest.raises(BadInput, match="no such decomposition"):
-        split(router_for(test, soft=True), test.embeddings, test.grid(), 0.0)
+        split(router_for(test, paper=False, soft=True), test.embeddings, test.grid(), 0.0)
 
 
 def test_optimal_transport_is_exact():

@@ -140,3 +140,13 @@ def test_json_has_the_sentence():
     document = judge(knowing(), two_kinds()).to_json()
     assert document["text"].endswith("400 queries)")
     assert document["worthwhile"] is True
+
+
+def test_a_router_that_ignores_the_query_is_itself_the_coin_toss_and_the_verdict_says_so():
+    blind = Estimates(POOL, np.tile([0.5, 0.9], (400, 1)), np.tile([0.001, 0.01], (400, 1)))
+    verdict = judge(blind, two_kinds())
+    assert verdict.query_blind
+    assert not verdict.worthwhile
+    assert verdict.aiq == pytest.approx(verdict.mix_aiq)
+    assert "ignores the query" in verdict.text
+    assert not judge(knowing(), two_kinds()).query_blind

@@ -37,6 +37,7 @@ class Verdict:
     ----------
     best : the most accurate single model on this test set, the reference of ``cost_to_match``
     gain, interval : difference in ``aiq`` across folds, and its 95% interval; None if there are too few queries
+    query_blind : whether the estimates are the same for every query: the router is itself the coin toss
     """
 
     worthwhile: bool
@@ -48,6 +49,7 @@ class Verdict:
     mix_cost_to_match: Mapping[str, float | None]
     gain: float | None
     interval: tuple[float, float] | None
+    query_blind: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "text": self.text}
@@ -61,6 +63,9 @@ class Verdict:
             f"aiq {self.aiq:.3f} against {self.mix_aiq:.3f}; across folds {self.gain:+.3f}, 95% interval "
             f"{self.interval[0]:+.3f} to {self.interval[1]:+.3f}, {self.queries:,} queries"
         )
+        if self.query_blind:
+            why = "this router ignores the query, so it is itself a coin toss between single models"
+            return f"do not route: use {self.best}; {why} ({evidence})"
         if not self.worthwhile:
             toss = "a coin toss between single models is not shown to be beaten"
             return f"do not route: use {self.best}; {toss} ({evidence})"
@@ -84,13 +89,15 @@ def judge(estimates: Estimates, truth: Grid, seed: int = 0) -> Verdict:
     """Judge a router by its estimates on a test set."""
     offered, chosen = choices(estimates, truth, TRADEOFFS)
     frontier, toss = trace(offered, chosen, TRADEOFFS), mix(offered)
+    known = (estimates.accuracy[:, estimates.usable], estimates.cost[:, estimates.usable])
+    blind = len(offered) > 1 and all(bool((part == part[:1]).all()) for part in known)
     gain, interval = None, None
     if len(offered) >= LEAST_QUERIES:
         draw = np.random.default_rng(seed)
         gains = gain_by_query(offered, chosen, draw)
         gain, interval = float(gains.mean()), _interval(gains, draw)
     return Verdict(
-        worthwhile=interval is not None and interval[0] > 0,
+        worthwhile=interval is not None and interval[0] > 0 and not blind,
         best=truth.pool.names[frontier.singles.best],
         queries=len(offered),
         aiq=frontier.measures.aiq,
@@ -99,6 +106,7 @@ def judge(estimates: Estimates, truth: Grid, seed: int = 0) -> Verdict:
         mix_cost_to_match=toss.measures.cost_to_match,
         gain=gain,
         interval=interval,
+        query_blind=blind,
     )
 
 

@@ -78,11 +78,15 @@ class BlendRouter(Router):
             with np.errstate(invalid="ignore"):
                 return np.asarray(total / weights.sum(axis=0))
 
-        def error() -> Floats:
-            # The parts' errors are correlated, because they saw the same rows: they add up rather than cancel.
-            return mean([one.error if one.error is not None else np.full_like(one.accuracy, 0.5) for one in found])
-
         accuracy, cost = mean([one.accuracy for one in found]), mean([one.cost for one in found])
+
+        def error() -> Floats:
+            # The parts' errors are correlated, because they saw the same rows: they add up rather than cancel. A part's
+            # own error knows nothing of what its family cannot express; where families disagree, one of them is wrong.
+            own = [one.error if one.error is not None else np.full_like(one.accuracy, 0.5) for one in found]
+            apart = [one.accuracy - accuracy for one in found]
+            return np.asarray(np.sqrt(mean([e**2 + a**2 for e, a in zip(own, apart, strict=True)])))
+
         nobody = np.asarray(unknown.all(axis=0))
         reasons = tuple(reason if nobody[index] else None for index, reason in enumerate(found[0].unavailable))
         return Estimates(self.pool, accuracy, cost, reasons, error)
@@ -91,9 +95,7 @@ class BlendRouter(Router):
         return self.parts
 
     def regions(self) -> Embeddings | None:
-        found = [regions for part in self.parts if (regions := part.regions()) is not None]
-        # A single region, as of a query-blind part, does not say where queries lie.
-        return next((regions for regions in found if len(regions) > 1), found[0] if found else None)
+        return next((regions for part in self.parts if (regions := part.regions()) is not None), None)
 
     def cells(self) -> Cells | None:
         return next((found for part in self.parts if (found := part.cells()) is not None), None)

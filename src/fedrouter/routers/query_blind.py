@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedrouter.evaluations import Embeddings
 from fedrouter.routers.base import Cells
 from fedrouter.routers.kmeans import KMeansRouter
 
 
 @dataclass(frozen=True, eq=False)
 class QueryBlindRouter(KMeansRouter):
-    """A K-Means router with a single centre: all its training queries are one region, without cells to compare."""
+    """A K-Means router with a single centre, which says nothing about where queries lie."""
 
     family: ClassVar[str] = "query_blind"
+
+    def regions(self) -> Embeddings | None:
+        return None
 
     def cells(self) -> Cells | None:
         return None

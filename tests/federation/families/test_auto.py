@@ -12,7 +12,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.auto import AutoSettings, blend, learn
+from fedrouter.federation.families.auto import NOTHING_TAUGHT, AutoSettings, blend, evidence, learn
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, NothingToLearn
@@ -39,11 +39,23 @@ def shuffled(rows: Evaluations) -> Evaluations:
 
 
 def test_where_queries_teach_nothing_it_falls_back_to_query_blind():
-    router = learn(federation(queries=600, change=shuffled), POOL)
-    weights = dict(zip([part.family for part in router.parts], router.weights, strict=True))
-    # Shrinkage makes the others nearly blind too, so some of their weight is harmless; their estimates must be flat.
-    estimates = router.estimate(drawn_evaluations(queries=200, seed=50).embeddings)
-    assert weights.get("query_blind", 0) > 0.3 or estimates.accuracy.std(axis=0).max() < 0.03
+    notes = []
+    router = learn(federation(queries=600, change=shuffled), POOL, callback=lambda step: notes.extend(step.notes))
+    assert [part.family for part in router.parts] == ["query_blind"]
+    assert notes == [NOTHING_TAUGHT]
+
+
+def test_evidence_is_the_difference_of_errors_in_standard_errors():
+    draw = np.random.default_rng(0)
+    found = []
+    for _ in range(400):  # a candidate that differs from the reference by noise alone
+        truth, moved = draw.normal(size=500), 0.1 * draw.normal(size=500)
+        errors = np.stack([truth, truth + moved], axis=1)
+        gram = errors.T @ errors
+        found.append(evidence(gram, 500, np.array([0.0, 1.0]), 0) + np.sqrt((moved**2).sum()) / 2)
+    assert np.mean(found) == pytest.approx(0, abs=0.15)
+    assert np.std(found) == pytest.approx(1, abs=0.1)
+    assert evidence(np.eye(2), 10, np.array([1.0, 0.0]), 0) == 0
 
 
 def test_where_queries_teach_something_query_blind_is_dropped():

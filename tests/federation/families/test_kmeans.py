@@ -1,5 +1,7 @@
 """Algorithm 2: exactness of the sums, and what is sent."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,6 @@ from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.pool import ModelPool
-from fedrouter.routers.kmeans import KMeansRouter
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 
@@ -41,8 +42,8 @@ def test_adding_a_client_and_subtracting_it_restores_the_router_exactly():
     parts = [drawn_evaluations(seed=seed) for seed in range(4)]
     router = learn(federation(*parts[:3]), POOL)
     newcomer = ask_statistics(federation(parts[3]), router.centres, POOL)
-    grown = KMeansRouter(POOL, router.centres, router.sums + newcomer)
-    back = KMeansRouter(POOL, router.centres, grown.sums - newcomer)
+    grown = replace(router, sums=router.sums + newcomer)
+    back = replace(router, sums=grown.sums - newcomer)
     assert grown.sums != router.sums
     assert back.sums == router.sums
     for name, array in router.arrays().items():
@@ -96,3 +97,12 @@ def test_repeated_queries_count_as_one_point():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput, match=f"{next(iter(wrong))}: expected at least 1"):
         KMeansSettings(**wrong)
+
+
+def test_the_paper_s_form_takes_the_nearest_centre_and_the_default_averages_over_all():
+    rows = drawn_evaluations(queries=300, seed=3)
+    paper, router = (learn(federation(rows), POOL, form) for form in (KMeansSettings(paper=True), KMeansSettings()))
+    assert (paper.soft, router.soft) == (False, True)
+    assert np.array_equal(paper.centres, router.centres)
+    assert len(np.unique(paper.estimate(rows.embeddings).accuracy[:, 0])) <= len(paper.centres)
+    assert len(np.unique(router.estimate(rows.embeddings).accuracy[:, 0])) == rows.queries

@@ -145,7 +145,7 @@ def test_every_family_can_be_served(family, world, tmp_path):
     assert known.sum() >= 2
     assert (error[known] >= 0).all()
     assert serving.unknown == ["unknown"]
-    assert serving.has_regions == (family in ("kmeans", "kernel", "auto", "query_blind"))
+    assert serving.has_regions == (family in ("kmeans", "kernel", "auto"))
     points = serving.points
     assert points.of_dial(10) == 0 < points.of_dial(9) < points.of_dial(0)
 
@@ -155,3 +155,12 @@ def test_another_encoder_of_the_same_width_is_refused(bundle):
     found.encoder = EncoderIdentity("other", 384, True)
     with pytest.raises(Exception, match=r"made for the encoder static"):
         found.prepare(bundle)
+
+
+def test_similarity_is_about_one_for_queries_like_the_training_data_and_small_for_noise(bundle, world):
+    serving = ServedBundle(load(bundle), world.evaluations.pool.names)
+    queries = world.evaluations.embeddings[::40]
+    assert np.median([serving.similarity(query) for query in queries]) == pytest.approx(1, abs=0.15)
+    assert np.mean([serving.similarity(query) < 0.5 for query in queries]) < 0.02
+    noise = np.random.default_rng(0).normal(size=(100, queries.shape[1])).astype(np.float32)
+    assert np.mean([serving.similarity(query) < 0.5 for query in noise]) > 0.95

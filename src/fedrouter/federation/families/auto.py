@@ -2,8 +2,9 @@
 
 Each client holds out a part of its queries. Every candidate family is learned without those parts, the clients sum up
 the candidates' errors on them, and from the sums the server finds the blend with the least error. The query-blind
-family is a candidate by default, so where no family beats ignoring the query, ignoring it is what is learned. Test data
-plays no part. A candidate that the clients' privacy policies do not let them contribute to is left out, with a note.
+family is a candidate by default, and is what is learned unless the blend's error is lower by more than chance: where
+queries teach nothing, a router that followed them would toss a coin at random, not where it pays. Test data plays no
+part. A candidate that the clients' privacy policies do not let them contribute to is left out, with a note.
 
 All candidates are learned in lockstep, with and without each fold, so that `auto` takes no more exchanges of messages
 than its slowest candidate, and one for the scores.
@@ -36,9 +37,15 @@ from fedrouter.routers.blend import BlendRouter, pack_routers
 
 LEAST_WEIGHT = 0.05
 """Parts with a smaller weight are dropped: they cost more time than they improve."""
+LEAST_EVIDENCE = 2.33
+"""Standard errors by which a blend must be better than ignoring the query; by chance one in a hundred is."""
 ALL_ROWS = -1
 """In place of a fold: no row is left out."""
-CANDIDATES = ("query_blind", "kmeans", "linear", "kernel")
+BLIND = "query_blind"
+NOTHING_TAUGHT = (
+    "queries teach no more than each model's mean does: the router ignores them, and λ chooses between single models"
+)
+CANDIDATES = (BLIND, "kmeans", "linear", "kernel")
 """The candidates unless others are named: the families that need no training."""
 
 
@@ -120,11 +127,18 @@ def learn(
     scores = once.ask_all(
         [Question("score", ScoreRequest(pool.names, names, routers[fold], fold=fold)) for fold in folds]
     )
-    errors = np.zeros((len(names),) * 2)
+    errors, rows = np.zeros((len(names),) * 2), 0
     for replies in filter(None, scores):  # clients may withhold the scores of a fold
-        errors += reduce(add, replies.values()).gram.totals()
-    callback(Progress("cross-validation", 2, 3, tuple(federation.clients())))
+        total = reduce(add, replies.values())
+        errors, rows = errors + total.gram.totals(), rows + total.count
     weights = blend(errors)
+    blind = names.index(BLIND) if BLIND in names else None
+    nothing = blind is not None and rows > 0 and evidence(errors, rows, weights, blind) < LEAST_EVIDENCE
+    if nothing:
+        weights = np.eye(len(names))[blind]
+    callback(
+        Progress("cross-validation", 2, 3, tuple(federation.clients()), notes=(NOTHING_TAUGHT,) if nothing else ())
+    )
     parts = tuple(whole[name] for name, weight in zip(names, weights, strict=True) if weight > 0)
     router = BlendRouter(pool, parts, tuple(float(weight) for weight in weights if weight > 0))
     callback(Progress("blending", 3, 3, tuple(federation.clients()), router=router))
@@ -177,6 +191,20 @@ def blend(errors: Floats) -> Floats:
     weights, _ = nnls(np.vstack([root, np.full((1, size), heavy)]), np.r_[np.zeros(size), heavy])
     weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
     return np.asarray(weights / weights.sum())
+
+
+def evidence(errors: Floats, rows: int, weights: Floats, reference: int) -> float:
+    """By how many standard errors a blend's squared error is below that of one candidate, the ``reference``.
+
+    The difference is ``Σ (2 e δ - δ²)``, where e is the reference's error on a row and δ the change of its prediction;
+    all that varies by chance is the first term, with variance ``4 σ² Σ δ²``. Both follow from ``errors``.
+    """
+    change = weights - np.eye(len(weights))[reference]
+    moved = float(change @ errors @ change)
+    if moved <= 0:
+        return 0.0
+    after = float(weights @ errors @ weights)
+    return float((errors[reference, reference] - after) / (2 * np.sqrt(after / rows * moved) + 1e-12))
 
 
 def add_models(

@@ -35,9 +35,10 @@ class KMeansSettings(Settings):
     restarts: int = 3
     iterations: int = 30
     paper: bool = False
-    """Plain means of each cell, as in the paper, instead of partially pooled ones."""
-    soft: bool = False
-    """Average over all centres, weighted by distance, instead of using the nearest one."""
+    """Plain means of the cell of the nearest centre, as in the paper, instead of partially pooled and ``soft`` ones."""
+    soft: bool = True
+    """Average over all centres, weighted by distance, instead of using the nearest one as the paper does: where a query
+    lies near a border, the nearest centre is a matter of the clustering's seed."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -67,7 +68,7 @@ def learn(
     # Lines 7-13: every client sums accuracy and cost around the global centres.
     sums = ask_statistics(federation, centres, pool)
     # Line 14: means follow from the sums.
-    router = KMeansRouter(pool, centres, sums, not settings.paper, settings.soft)
+    router = KMeansRouter(pool, centres, sums, not settings.paper, settings.soft and not settings.paper)
     callback(Progress("statistics", 2, 2, tuple(federation.clients()), router=router))
     return router
 

@@ -60,11 +60,10 @@ class RoutingConfig(Section):
         default=None, description="US dollars that a request may be expected to cost; default: no limit."
     )
     region: Cosine = Field(
-        default=0.12, description="Smallest cosine between a prompt and the nearest region of the training data."
+        default=0.5,
+        description="Smallest similarity of a prompt to the training data; 1 is that of a typical training query.",
     )
-    error: Positive = Field(
-        default=0.35, description="Largest standard error of an accuracy, for families without regions."
-    )
+    error: Positive = Field(default=0.35, description="Largest standard error of the chosen model's accuracy.")
     encoder: Literal["torch", "onnx"] = Field(
         default="torch", description="What runs the encoder of a bundle that needs a neural one: `torch` or `onnx`."
     )

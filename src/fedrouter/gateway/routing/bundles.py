@@ -51,9 +51,10 @@ class ServedBundle:
         self.unknown = [name for name in models if name not in names]
         centres = self.router.regions()
         self._directions = None
-        if centres is not None:
-            lengths = np.linalg.norm(centres, axis=1, keepdims=True)
-            self._directions = np.ascontiguousarray(centres / np.maximum(lengths, 1e-12), np.float32)
+        if centres is not None and bundle.encoder.normalised:
+            lengths = np.maximum(np.linalg.norm(centres, axis=1), 1e-12)
+            self._directions = np.ascontiguousarray(centres / lengths[:, None], np.float32)
+            self._usual = float(np.median(lengths))
         typical = typical_queries(self.router) if typical is None else typical
         offered = ModelPool([model for model in self.router.pool if model.name in models] or self.router.pool)
         self.points = OperatingPoints(self.router.estimate(typical).over(offered))
@@ -74,17 +75,19 @@ class ServedBundle:
 
     @property
     def has_regions(self) -> bool:
-        """Whether the router knows where its training queries lay."""
+        """Whether the router knows where its training queries lay, and embeddings have length one."""
         return self._directions is not None
 
     def similarity(self, embedding: Embeddings) -> float:
-        """Cosine between a query ``(d,)`` and the most similar region of the training data.
+        """Similarity of a query ``(d,)`` to the training data: 1 for a typical training query, about 0 for noise.
 
-        Cosines are used because Euclidean distances discriminate poorly in high dimensions. On two benchmarks 99% of
-        the test queries have a cosine above 0.1 to 0.2, and a random direction has one below 0.16.
+        The cosine with the most similar region, over the cosine that is usual for the router's own training queries.
+        The bundle knows that one: the centre of a region is the mean of embeddings of length one, so its length is
+        their mean cosine with it. How alike any two texts are depends on the encoder, and cancels.
         """
         assert self._directions is not None
-        return float((self._directions @ embedding).max() / max(float(np.linalg.norm(embedding)), 1e-12))
+        cosine = float((self._directions @ embedding).max() / max(float(np.linalg.norm(embedding)), 1e-12))
+        return cosine / self._usual
 
 
 def typical_queries(router: Router) -> Embeddings:

@@ -248,8 +248,8 @@ class Decider:
 
     def _doubt(self, estimates: QueryEstimates, ranking: Ranking) -> str | None:
         """The reason not to trust the router's estimates for this query, if there is one."""
-        if estimates.similarity is not None:
-            return "out_of_region" if estimates.similarity < self._config.routing.region else None
+        if estimates.similarity is not None and estimates.similarity < self._config.routing.region:
+            return "out_of_region"
         if ranking.any_known and estimates.error[ranking.indices[0]] > self._config.routing.error:
             return "unsure"
         return None

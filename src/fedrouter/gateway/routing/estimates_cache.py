@@ -45,8 +45,8 @@ class Ranking:
 class QueryEstimates:
     """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
-    ``similarity`` is the cosine between the query and the nearest region of the training data, None if the router's
-    family has no regions.
+    ``similarity`` is that of the query to the training data, 1 if it is typical; None if the router's family has no
+    regions.
     """
 
     def __init__(
