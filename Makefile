@@ -12,7 +12,7 @@ PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
 .PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
-	bench-vote bench-privacy lint format clean
+	bench-vote bench-privacy bench-page lint format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -82,6 +82,9 @@ bench-privacy: $(READY) ## attacks with and without each protection; what noise 
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/privacy_price.py
 	$(BIN)/python benchmarks/secure.py
+
+bench-page: $(READY) ## the page's queries on a log of a million rows
+	$(BIN)/python benchmarks/page.py
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check .

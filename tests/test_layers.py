@@ -124,9 +124,9 @@ ORDERS = {
     "store": (
         ("engine", "migrations", "records", "tables"),
         ("accounting", "export", "keys", "scores", "settings", "spool", "switches"),
-        ("holds", "page"),
+        ("holds",),
         ("store",),
-        ("writer",),
+        ("page", "writer"),
         ("spooled_writer",),
     ),
     "testing": (

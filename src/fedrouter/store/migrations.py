@@ -63,6 +63,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
             hash TEXT PRIMARY KEY NOT NULL, "key" TEXT NOT NULL, expires {number} NOT NULL)""",
         "ALTER TABLE keys ADD COLUMN expires {number}",
     ),
+    (
+        """CREATE TABLE hours (
+            hour BIGINT NOT NULL, "key" TEXT NOT NULL, model TEXT NOT NULL, routed BIGINT NOT NULL,
+            requests BIGINT NOT NULL, errors BIGINT NOT NULL, cost {number} NOT NULL, compared_cost {number} NOT NULL,
+            baseline_cost {number} NOT NULL, scored BIGINT NOT NULL, score {number} NOT NULL,
+            squares {number} NOT NULL, PRIMARY KEY (hour, "key", model, routed))""",
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

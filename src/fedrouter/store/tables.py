@@ -131,3 +131,21 @@ HOLDS = Table(
     Column("amount", Double, nullable=False),
     Column("until", Double, nullable=False),
 )
+
+# Sums of whole hours, so that the page need not add up the log; `page/hours.py` keeps them.
+HOURS = Table(
+    "hours",
+    METADATA,
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("routed", BigInteger, primary_key=True, autoincrement=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("errors", BigInteger, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("compared_cost", Double, nullable=False),
+    Column("baseline_cost", Double, nullable=False),
+    Column("scored", BigInteger, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("squares", Double, nullable=False),
+)

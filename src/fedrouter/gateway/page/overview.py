@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Send
 from fedrouter.gateway.page.alarms import alarms
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
-from fedrouter.store.page.activity import Bucket, activity
+from fedrouter.store.page.activity import Bucket, activity, spent_by_key
+from fedrouter.store.page.hours import sum_hours
 from fedrouter.store.page.search import recent
 
 WINDOWS = {1: 60.0, 24: 3600.0, 168: 3 * 3600.0, 720: 12 * 3600.0}
@@ -24,12 +28,30 @@ RECENT = 1000
 """The latest requests whose latencies and reasons are looked at."""
 DAY = 86_400
 CONFIDENCE = 1.96
+SUMMED_EVERY = 60.0
+"""Seconds after which the sums of hours are brought up to date again."""
+_summed: WeakKeyDictionary[Gateway, float] = WeakKeyDictionary()
 
 
 async def overview(gateway: Gateway, visit: Visit, send: Send) -> None:
     asked = visit.number("hours", 24, 1, 720)
     hours = min(WINDOWS, key=lambda each: abs(each - asked))
     await reply(send, await asyncio.to_thread(_overview, gateway, visit, hours))
+    _keep_sums(gateway)
+
+
+def _keep_sums(gateway: Gateway) -> None:
+    """Bring the sums of hours up to date in the background; nothing is summed while nobody looks."""
+    now = time.monotonic()
+    if now - _summed.get(gateway, -math.inf) > SUMMED_EVERY:
+        _summed[gateway] = now
+        gateway.tasks = [task for task in gateway.tasks if not task.done()]
+        gateway.tasks.append(asyncio.create_task(_sum(gateway)))
+
+
+async def _sum(gateway: Gateway) -> None:
+    with contextlib.suppress(FedrouterError):  # the store is away; the next look tries again
+        await asyncio.to_thread(sum_hours, gateway.store)
 
 
 def _overview(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
@@ -85,7 +107,8 @@ def _saved(gateway: Gateway, buckets: Iterable[Bucket]) -> dict[str, Any]:
 def _spending(gateway: Gateway, visit: Visit, now: float) -> dict[str, Any]:
     """Spent today by key and together, expected until midnight (UTC), and the budgets of the keys that have one."""
     midnight = now // DAY * DAY
-    today = {row.group: row.cost for row in gateway.store.usage("key", midnight, visit.own)}
+    with gateway.store.reading() as connection:
+        today = spent_by_key(connection, midnight, visit.own)
     keys = [key for key in gateway.store.all_keys() if visit.own in (None, key.id) and not key.disabled]
     budgets = [
         {"name": key.name, "budget": key.daily_budget, "spent": today.get(key.id, 0.0)}

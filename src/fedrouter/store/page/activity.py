@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, case, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, cast, func, select
 
-from fedrouter.store.tables import DECISIONS
+from fedrouter.store.settings import setting as get_setting
+from fedrouter.store.tables import DECISIONS, HOURS
 
 UNROUTED = ("named", "off")
 """Reasons of decisions that no router made: they save nothing."""
 ERRORS = ("upstream_error", "timeout", "refused")
+HOUR = 3600.0
+SUMMED = "hours summed"
+"""The setting that says up to which hour, and which score, the sums of hours are."""
+EVERYBODY = ""
+"""The key of the sums over all keys."""
+ADDED = ("requests", "errors", "cost", "compared_cost", "baseline_cost", "scored", "score", "squares")
 
 
 @dataclass(frozen=True)
@@ -34,19 +41,62 @@ class Bucket:
     score: float
     squares: float
 
+    def plus(self, other: Bucket) -> Bucket:
+        """The sums of two buckets of one time and model."""
+        added = {name: getattr(self, name) + getattr(other, name) for name in ADDED}
+        return replace(self, **added)
+
 
 def activity(connection: Connection, since: float, step: float, key: str | None = None) -> list[Bucket]:
-    """Decisions since a time, in buckets of ``step`` seconds, oldest first; of one key, or of all."""
+    """Decisions since a time, in buckets of ``step`` seconds, oldest first; of one key, or of all.
+
+    Whole hours that were summed already are not summed again.
+    """
+    until = summed_until(connection) * HOUR if step % HOUR == 0 and since % HOUR == 0 else 0.0
+    parts = [sums(connection.dialect.name, step, DECISIONS.c.time >= max(since, until), key)]
+    if until > since:
+        parts.append(_summed(since, until, step, key))
+    found = [_bucket(float(row[0]) * step, *row[1:]) for part in parts for row in connection.execute(part)]
+    merged: dict[tuple[float, str, bool], Bucket] = {}
+    for bucket in found:
+        place = (bucket.start, bucket.model, bucket.routed)
+        merged[place] = merged[place].plus(bucket) if place in merged else bucket
+    return [merged[place] for place in sorted(merged)]
+
+
+def summed_until(connection: Connection) -> int:
+    """The hour, since 1970, up to which `HOURS` has sums."""
+    found = get_setting(connection, SUMMED)
+    return int(found.partition(" ")[0]) if found else 0
+
+
+def spent_by_key(connection: Connection, since: float, key: str | None = None) -> dict[str, float]:
+    """US dollars that each key has spent since a time."""
+    d = DECISIONS.c
+    # Not grouped by the column itself: SQLite would read the whole index by key instead of the part since a time.
+    group = func.coalesce(d.key, "")
+    wanted = select(group, func.sum(func.coalesce(d.cost, 0.0))).where(d.time >= since).group_by(group)
+    if key is not None:
+        wanted = wanted.where(d.key == key)
+    return {str(name): float(cost) for name, cost in connection.execute(wanted)}
+
+
+def sums(
+    dialect: str, step: float, condition: ColumnElement[bool], key: str | None, by_key: ColumnElement[Any] | None = None
+) -> Select[Any]:
+    """Decisions summed by bucket, model and whether they were routed, and by another column if that is wanted."""
     d = DECISIONS.c
     quotient = d.time / step
     # SQLite's cast truncates, PostgreSQL's would round.
-    place = cast(quotient if connection.dialect.name == "sqlite" else func.floor(quotient), BigInteger)
-    model, routed = func.coalesce(d.served, d.chosen), case((d.reason.in_(UNROUTED), 0), else_=1)
+    place = cast(quotient if dialect == "sqlite" else func.floor(quotient), BigInteger).label("place")
+    model = func.coalesce(d.served, d.chosen).label("model")
+    routed = case((d.reason.in_(UNROUTED), 0), else_=1).label("routed")
+    groups: list[ColumnElement[Any]] = [place, model, routed]
+    if by_key is not None:
+        groups.insert(1, by_key.label("owner"))  # a name that no column has, which SQLite would group by instead
     compared = d.cost.is_not(None) & d.baseline_cost.is_not(None)
     wanted = select(
-        place.label("place"),
-        model.label("model"),
-        routed.label("routed"),
+        *groups,
         func.count(),
         func.sum(case((d.status.in_(ERRORS), 1), else_=0)),
         _sum(d.cost.is_not(None), d.cost),
@@ -55,11 +105,19 @@ def activity(connection: Connection, since: float, step: float, key: str | None 
         func.count(d.score),
         _sum(d.score.is_not(None), d.score),
         _sum(d.score.is_not(None), d.score * d.score),
-    ).where(d.time >= since)
+    ).where(condition)
     if key is not None:
         wanted = wanted.where(d.key == key)
-    found = connection.execute(wanted.group_by("place", "model", "routed").order_by("place", "model"))
-    return [_bucket(float(row[0]) * step, *row[1:]) for row in found]
+    return wanted.group_by("place", *(["owner"] if by_key is not None else []), "model", "routed")
+
+
+def _summed(since: float, until: float, step: float, key: str | None) -> Select[Any]:
+    h, hours = HOURS.c, int(step // HOUR)
+    start = (h.hour // hours).label("place")
+    wanted = select(start, h.model, h.routed, *(func.sum(h[name]) for name in ADDED))
+    wanted = wanted.where(h.hour >= int(since // HOUR), h.hour < int(until // HOUR))
+    wanted = wanted.where(h.key == (EVERYBODY if key is None else key))
+    return wanted.group_by("place", h.model, h.routed)
 
 
 def _bucket(start: float, model: str, routed: int, requests: int, errors: int, *sums: Any) -> Bucket:

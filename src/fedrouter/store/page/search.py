@@ -14,7 +14,7 @@ from fedrouter.store.tables import DECISIONS
 LISTED = tuple(each.name for each in fields(Record) if each.name not in ("embedding", "text"))
 SHOWN_TEXT = 200
 """Characters of a prompt in a list."""
-LOOKED_AT = 20_000
+LOOKED_AT = 5000
 """Decisions that one search looks at: a filter that fits few of a large log continues with the next page."""
 
 Row = dict[str, Any]
