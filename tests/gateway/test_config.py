@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -230,3 +231,21 @@ def test_every_field_is_documented():
 def test_limits_and_ports_that_no_machine_has_are_refused(tmp_path):
     found = problems(tmp_path, GOOD + "server: {port: 65536, body_limit_mb: 1e308, answer_limit_mb: 1e308}\n")
     assert {field for _, field in found} == {"server.port", "server.body_limit_mb", "server.answer_limit_mb"}
+
+
+@pytest.mark.parametrize(
+    ("aliases", "said"),
+    [
+        ("{gpt-4o: nobody}", "line 1, aliases: gpt-4o: 'nobody' is neither auto nor in model_list (m)"),
+        ("{auto: m}", "line 1, aliases: 'auto' is reserved for the router"),
+        ("[m]", "line 1, aliases: expected names with one value each"),
+    ],
+)
+def test_aliases_lead_to_models(tmp_path, aliases, said):
+    path = tmp_path / "gateway.yaml"
+    models = "model_list: [{model_name: m, params: {api_base: http://h/v1}, input_price: 0, output_price: 0}]"
+    path.write_text(f"aliases: {aliases}\n{models}\n")
+    with pytest.raises(BadConfig, match=re.escape(said)):
+        read_config(path)
+    path.write_text(f'aliases: {{gpt-4o: auto, "gpt-*": m}}\n{models}\n')
+    assert read_config(path).resolved("gpt-4") == "m"

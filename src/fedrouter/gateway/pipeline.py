@@ -45,7 +45,7 @@ async def route_request(
     options, named_model = read_options(
         request.headers,
         body.get("fedrouter"),
-        body.get("model", default_model),
+        gateway.config.resolved(body.get("model", default_model)),
         gateway.decider.indices,
         serving.family if serving else None,
     )

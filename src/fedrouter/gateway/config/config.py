@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, StrictBool
+from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
 
-from fedrouter.gateway.config.fields import Section, Text
+from fedrouter.gateway.config.fields import Section, Text, flat_mapping, problem
 from fedrouter.gateway.config.judges import JudgesConfig
 from fedrouter.gateway.config.learning import LearningConfig, switch
 from fedrouter.gateway.config.models import Upstream
@@ -22,6 +24,10 @@ class Config(Section):
     models: Annotated[tuple[Upstream, ...], Field(min_length=1)] = Field(
         validation_alias="model_list", description="The models that may be chosen."
     )
+    aliases: Mapping[Text, Text] = Field(
+        default={},
+        description="Names that requests may use for `auto` or for a model; `*` and `?` are wildcards.",
+    )
     routing: RoutingConfig = Field(default=RoutingConfig(), description="How a model is chosen.")
     timing: TimingConfig = Field(default=TimingConfig(), description="Timeouts and retries.")
     server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server and its limits.")
@@ -34,6 +40,32 @@ class Config(Section):
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )
+
+    @field_validator("aliases", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return flat_mapping(value)
+
+    @field_validator("aliases")
+    @classmethod
+    def _lead_to_models(cls, value: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
+        names = None if info.context is None else info.context["names"]
+        for alias, target in value.items():
+            if alias == "auto" or alias.startswith("router-"):
+                raise problem(f"{alias!r} is reserved for the router")
+            if names and target != "auto" and target not in names:
+                raise problem(f"{alias}: {target!r} is neither auto nor in model_list ({', '.join(names)})")
+        return value
+
+    def resolved(self, model: Any) -> Any:
+        """What a request's ``model`` stands for: an alias of that name, a model, or the first wildcard that fits."""
+        if not isinstance(model, str) or not self.aliases:
+            return model
+        if model in self.aliases:
+            return self.aliases[model]
+        if model == "auto" or model.startswith("router-") or any(model == each.name for each in self.models):
+            return model
+        return next((to for glob, to in self.aliases.items() if fnmatchcase(model, glob)), model)
 
     @property
     def learns(self) -> bool:

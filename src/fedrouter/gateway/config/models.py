@@ -79,6 +79,11 @@ class Upstream(Section):
 
     name: Text = Field(validation_alias="model_name", description="The name of the model in the bundle's pool.")
     params: UpstreamParams = Field(description="Where and how the model is called.")
+    deployments: tuple[UpstreamParams, ...] = Field(
+        default=(),
+        description="Further places where the same model is called, each with the fields of `params`; a request goes "
+        "to the one with the fewest in progress.",
+    )
     input_price: Positive = Field(description="US dollars per million input tokens; 0 if it is free.")
     output_price: Positive = Field(description="US dollars per million output tokens; 0 if it is free.")
     cached_input_price: Positive | None = Field(

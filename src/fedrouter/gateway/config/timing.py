@@ -19,6 +19,11 @@ class TimingConfig(Section):
     longest_wait: Positive = Field(
         default=5.0, description="A longer Retry-After (seconds) moves on to the next model."
     )
+    cooldown: Positive = Field(
+        default=5.0,
+        description="Seconds for which a deployment rests after 429 or a failure, unless it asks for more; the model's "
+        "other deployments serve meanwhile.",
+    )
     breaker_failures: Count = Field(
         default=5, description="Failures in a row that open a model's circuit breaker; 0 turns it off."
     )

@@ -117,7 +117,10 @@ class _Exchange:
         if found.response is None:
             await self._complete(found)
         else:
-            await self._stream(found, found.response)
+            try:
+                await self._stream(found, found.response)
+            finally:
+                found.release()
 
     async def _end(self, failure: UpstreamsFailed | None, attempts: int) -> None:
         """Log and answer a request that no model has answered: all failed, or it was interrupted."""

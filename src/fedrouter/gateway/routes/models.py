@@ -34,6 +34,8 @@ def _listed(gateway: Gateway) -> list[dict[str, Any]]:
     if serving is not None:
         names.append((f"router-{serving.family}-{gateway.decider.default_tradeoff(serving):g}", "fedrouter"))
     names += [(name, "pool") for name in gateway.decider.names]
+    aliases = [alias for alias in gateway.config.aliases if "*" not in alias and "?" not in alias]
+    names += [(alias, "alias") for alias in aliases if alias not in gateway.decider.indices]
     return [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
 
 

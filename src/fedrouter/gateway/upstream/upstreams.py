@@ -17,13 +17,12 @@ from typing import Any, Protocol
 
 import aiohttp
 import orjson
-from yarl import URL
 
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.openai import CHAT
-from fedrouter.gateway.apis.registry import APIS
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
+from fedrouter.gateway.upstream.deployments import Deployment, Deployments
 from fedrouter.gateway.upstream.refusals import (
     MAX_READ,
     REFUSING,
@@ -68,6 +67,8 @@ class UpstreamResponse:
     attempts: int = 1
     refusal: Refusal | None = None
     failed: bool = False
+    release: Callable[[], None] = lambda: None
+    """To be called when a stream has ended, so that it no longer counts as in progress."""
 
 
 class UpstreamsFailed(Exception):
@@ -110,9 +111,7 @@ class Upstreams:
         self._timing, self._limit = config.timing, config.server.answer_limit
         self._on_failure = on_failure
         self._models = {model.name: model for model in config.models}
-        speaking = [(model, APIS[api]) for model in config.models for api in model.params.api]
-        self._addresses = {(model.name, api.name): _address(model, api) for model, api in speaking}
-        self._headers = {(model.name, api.name): _headers(model, api) for model, api in speaking}
+        self._deployments = {model.name: Deployments(model) for model in config.models}
         self.breakers = {
             model.name: CircuitBreaker(config.timing.breaker_failures, config.timing.breaker_rest)
             for model in config.models
@@ -168,7 +167,9 @@ class Upstreams:
             model, breaker, is_last = self._models[name], self.breakers[name], name == order[-1]
             if refused is not None and refused.refusal == "context" and not _longer(model, refused.model):
                 continue
-            for retry in range(self._timing.retries + 1):
+            deployments = self._deployments[name]
+            retries = self._timing.retries + len(deployments) - 1
+            for retry in range(retries + 1):
                 ticket = breaker.acquire()
                 if ticket is None:
                     break
@@ -182,10 +183,13 @@ class Upstreams:
                         raise _all_failed(last, attempts)
                     attempts += 1
                     seconds = min(left, self._timing.answer)
-                    found = await self._attempt(model, payload(model), streamed, seconds, api, headers or {})
-                    if found.failed and not (is_last and retry == self._timing.retries):
+                    deployment = deployments.pick(api)
+                    body = payload(deployment.model)
+                    found = await self._attempt(deployment, body, streamed, seconds, api, headers or {})
+                    if found.failed and not (is_last and retry == retries):
                         assert found.response is not None
                         found.response.close()
+                        found.release()
                         raise _AttemptFailed(502, "upstream_error", "an error as first event", found.refusal is None)
                 except _AttemptFailed as failure:
                     last = failure
@@ -201,13 +205,17 @@ class Upstreams:
                     LOG.warning("%s: attempt %d failed: %s", name, retry + 1, failure)
                     backoff = BACKOFF * 2**retry * (0.5 + random.random() / 2)
                     wait = backoff if failure.after is None else failure.after
+                    if failure.retry and len(deployments) > 1:
+                        deployment.rest(min(max(wait, self._timing.cooldown), MAX_PAUSE))
+                        if retry < retries and deployments.any_ready(api):
+                            continue
                     if failure.status == 429 and not is_last and (retry or wait > BUSY_WAIT):
                         breaker.pause(min(max(wait, BUSY_PAUSE), MAX_PAUSE))
                         break
                     if wait > self._timing.longest_wait:
                         breaker.pause(min(wait, MAX_PAUSE))
                         break
-                    if not failure.retry or retry == self._timing.retries:
+                    if not failure.retry or retry == retries:
                         break
                     await asyncio.sleep(wait)
                 except BaseException:
@@ -233,20 +241,23 @@ class Upstreams:
 
     async def _attempt(
         self,
-        model: Upstream,
+        deployment: Deployment,
         payload: bytes,
         streamed: bool,
         seconds: float,
         api: Api,
         headers: Mapping[str, str],
     ) -> UpstreamResponse:
+        model = deployment.model
         response: aiohttp.ClientResponse | None = None
+        streaming = False
+        deployment.begin()
         try:
             async with asyncio.timeout(seconds):
                 response = await self._session.post(
-                    self._addresses[model.name, api.name],
+                    deployment.addresses[api.name],
                     data=payload if len(payload) < LARGE else io.BytesIO(payload),
-                    headers={**self._headers[model.name, api.name], **headers},
+                    headers={**deployment.headers[api.name], **headers},
                     allow_redirects=False,
                 )
                 status = response.status
@@ -264,7 +275,7 @@ class Upstreams:
                     if not first.startswith(EVENT_PREFIXES):
                         raise _AttemptFailed(502, "upstream_error", "not a stream of events", True)
                     error = error_in(first_data(first))
-                    begun, response = response, None
+                    begun, response, streaming = response, None, True
                     return UpstreamResponse(
                         model,
                         status,
@@ -273,6 +284,7 @@ class Upstreams:
                         response=begun,
                         refusal=None if error is None else refusal_in(error),
                         failed=error is not None,
+                        release=deployment.end,
                     )
                 body = await self._read(response)
                 document = _document(body, api) if status == 200 else None
@@ -291,6 +303,8 @@ class Upstreams:
         finally:
             if response is not None:
                 response.release()
+            if not streaming:
+                deployment.end()
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         if (response.content_length or self._limit + 1) <= self._limit:
@@ -338,19 +352,6 @@ def _document(body: bytes, api: Api) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, dict) and api.is_answer(found) else None
-
-
-def _address(model: Upstream, api: Api) -> URL:
-    return URL(f"{model.params.api_base}{api.path}").with_query(dict(model.params.query))
-
-
-def _headers(model: Upstream, api: Api) -> dict[str, str]:
-    headers = {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "fedrouter"}
-    headers |= {name: default for name, default in api.passed_headers.items() if default is not None}
-    key, header = model.params.api_key, model.params.key_header or api.key_header
-    if key is not None:
-        headers[header] = f"Bearer {key}" if header == "authorization" else key
-    return headers
 
 
 def _retry_after(value: str | None) -> float | None:
