@@ -1,14 +1,19 @@
 """The commands as a user runs them: real files, JSON on stdout and nothing else there."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import typer
+from rich.text import Text
 
 from cli.command import answer, answer_process, run, run_process
+from fedrouter.cli import main
 
 MEASURES = {"auc", "aiq", "cost_to_match", "max_accuracy", "min_cost", "max_cost"}
 
@@ -288,3 +293,17 @@ def test_the_version_and_help_are_there():
     help_text = run_process("--help").stdout
     for command in ("demo", "simulate", "evaluate", "calibrate", "route"):
         assert command in help_text
+
+
+def commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    for inner in getattr(command, "commands", {}).values():
+        yield from commands(inner)
+
+
+def test_no_help_text_loses_words_in_square_brackets():
+    """Help is printed as markup, in which words in square brackets are styles."""
+    for command in commands(typer.main.get_command(main.app)):
+        for option in command.params:
+            text = getattr(option, "help", None) or ""
+            assert Text.from_markup(text).plain == text.replace("\\[", "["), f"{command.name} {option.name}"

@@ -298,9 +298,12 @@ def test_results_of_another_run_are_never_mixed_in(tmp_path):
         (replace(world, dataset=other_data), r"data \('drawn' there, 'other.csv' now\); data_digest"),
         (replace(world, dataset=other_encoder), r"encoder \('drawn' there, 'other' now\)"),
         (replace(world, encode=True), r"encode \(False there, True now\)"),
-        (replace(world, families=("kmeans",)), r"settings_digest"),
-        (replace(world, changes={"kmeans": {"k_global": 40}}), r"settings_digest"),
-        (replace(world, protocol=PROXROUTER), r"protocol \(\{'name': 'routerbench'"),
+        (replace(world, families=("kmeans",)), r"differs in settings\.families\.mlp \(only there\)\. Choose"),
+        (
+            replace(world, changes={"kmeans": {"k_global": 40}}),
+            r"differs in settings\.families\.kmeans\.k_global \(20 there, 40 now\)",
+        ),
+        (replace(world, protocol=PROXROUTER), r"protocol\.name \('routerbench' there, 'proxrouter' now\)"),
     ):
         with pytest.raises(BadInput, match=different):
             RunManifest.of(other).open_folder(tmp_path)

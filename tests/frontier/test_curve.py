@@ -151,3 +151,10 @@ def test_measures_average_field_by_field():
 def test_without_a_test_set_there_is_nothing_to_average():
     with pytest.raises(BadInput, match="no client has a test set"):
         Measures.mean([])
+
+
+def test_a_router_with_its_models_in_another_order_has_the_same_frontier():
+    grid = full_grid(queries=30)
+    estimates = Estimates(grid.pool, np.random.default_rng(1).random(grid.accuracy.shape), grid.cost)
+    turned = estimates.over(ModelPool(grid.pool.names[::-1]))
+    assert sweep(turned, grid).measures == sweep(estimates, grid).measures

@@ -97,6 +97,19 @@ def test_a_router_that_draws_its_choices_rarely_passes():
     assert passed <= 4
 
 
+def test_the_verdict_hardly_depends_on_how_queries_are_divided_into_folds():
+    draw = np.random.default_rng(3)
+    pool = ModelPool("abcde")
+    accuracy, cost = np.array([0.4, 0.55, 0.65, 0.72, 0.75]), np.array([1, 2, 4, 8, 16]) * 1e-4
+    truth = Grid(pool, (draw.random((150, 5)) < accuracy).astype(float), cost * draw.lognormal(0, 0.3, (150, 5)))
+    estimates = Estimates(
+        pool, accuracy + 0.2 * truth.accuracy + draw.normal(0, 0.3, (150, 5)), np.tile(cost, (150, 1))
+    )
+    verdicts = [judge(estimates, truth, seed) for seed in range(8)]
+    low, high = verdicts[0].interval
+    assert np.std([verdict.gain for verdict in verdicts], ddof=1) < (high - low) / 20
+
+
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
     grid = two_kinds(1000)
     offered, chosen = choices(knowing(1000), grid, TRADEOFFS)

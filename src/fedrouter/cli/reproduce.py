@@ -39,7 +39,7 @@ def reproduce(
         int | None,
         typer.Option(
             "--seeds",
-            help="Number of seeds; a larger number later adds to a run. [default: 20, or 10 to train a network]",
+            help="Number of seeds; a larger number later adds to a run. Default: 20, or 10 to train a network.",
         ),
     ] = None,
     protocol: Annotated[
@@ -53,7 +53,7 @@ def reproduce(
         typer.Option(
             "--router",
             metavar="FAMILY",
-            help=f"Families to compare, repeatable or with commas: {', '.join(FAMILIES)}. [default: mlp,kmeans]",
+            help=f"Families to compare, repeatable or with commas: {', '.join(FAMILIES)}; default: mlp,kmeans.",
         ),
     ] = None,
     clients: Annotated[int | None, typer.Option("--clients", help="Number of clients.")] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -63,17 +63,37 @@ class RunManifest:
             return
         try:
             there = json.loads(path.read_text())
-            different = [
-                f"{name} ({there.get(name)!r} there, {value!r} now)"
-                for name, value in self.same.items()
-                if there.get(name) != value
-            ]
-        except (ValueError, AttributeError):
+            different = list(self._different(there))
+        except (ValueError, AttributeError, KeyError):
             raise BadInput(f"{path}: not readable as JSON; choose another --out") from None
         if different:
             raise BadInput(
                 f"{out}: holds results of another run, which differs in {'; '.join(different)}. Choose another --out"
             )
+
+    def _different(self, there: Mapping[str, Any]) -> Iterator[str]:
+        """What differs from the manifest of another run, in words; of settings those that differ, not their digest."""
+        for name, value in self.same.items():
+            if there.get(name) == value:
+                continue
+            if name == "settings_digest":
+                now = json.loads(json.dumps(self.settings))  # as it was written: with lists for tuples
+                yield from _differences("settings", there["settings"], now)
+            else:
+                yield from _differences(name, there.get(name), value)
+
+
+def _differences(name: str, there: Any, now: Any) -> Iterator[str]:
+    """Where two JSON values differ, entry by entry."""
+    if isinstance(there, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys([*there, *now]):
+            inner = f"{name}.{key}"
+            if key not in now or key not in there:
+                yield f"{inner} (only {'there' if key in there else 'now'})"
+            else:
+                yield from _differences(inner, there[key], now[key])
+    elif there != now:
+        yield f"{name} ({there!r} there, {now!r} now)"
 
 
 def rows_per_cell(world: World) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Cell = Mapping[str, Any]
@@ -18,6 +18,11 @@ class Row:
     cells: Mapping[str, Cell] = field(default_factory=dict)
     printed: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> dict[str, None]:
+        """The columns in which it has a number, in order."""
+        return dict.fromkeys((*self.cells, *self.printed))
+
 
 @dataclass(frozen=True)
 class Table:
@@ -29,7 +34,17 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        return list(dict.fromkeys(column for row in self.rows for column in (*row.cells, *row.printed)))
+        return list(dict.fromkeys(column for row in self.rows for column in row.columns))
+
+    @property
+    def blocks(self) -> list[Table]:
+        """The table in parts whose rows share columns, for print: a table of everything would be mostly empty."""
+        parts: list[list[Row]] = []
+        for row in self.rows:
+            related = [part for part in parts if any(row.columns.keys() & other.columns.keys() for other in part)]
+            parts = [part for part in parts if part not in related]
+            parts.append([*(other for part in related for other in part), row])
+        return [replace(self, rows=part) for part in sorted(parts, key=lambda part: self.rows.index(part[0]))]
 
 
 def tabulate(name: str, caption: str, summary: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], Sequence[Table]]:
@@ -39,6 +54,10 @@ def tabulate(name: str, caption: str, summary: Callable[[Any], Mapping[str, Any]
         rows: dict[str, dict[str, Cell]] = {}
         for path, cell in _cells(summary(runs)):
             rows.setdefault(", ".join(path[:-1]), {})[path[-1]] = cell
+        # A number for each of the other rows is a column of the table, not a row with columns of its own.
+        for label in [label for label, cells in rows.items() if set(cells) <= set(rows)]:
+            for row, cell in rows.pop(label).items():
+                rows[row][label] = cell
         return [Table(name, caption, [Row(label, cells) for label, cells in rows.items()])] if rows else []
 
     return tables

@@ -135,7 +135,12 @@ def trace(truth: Grid, chosen: Integers, tradeoffs: Floats) -> Frontier:
 
 
 def choices(estimates: Estimates, truth: Grid, tradeoffs: Floats) -> tuple[Grid, Integers]:
-    """The queries that offer a choice, and the index of the chosen model for each λ and query, ``(L, n)``."""
+    """The queries that offer a choice, and the index of the chosen model for each λ and query, ``(L, n)``.
+
+    Indices are those of the test set's pool: a saved router may have its models in another order.
+    """
+    if estimates.pool.names != truth.pool.names:
+        estimates = estimates.over(truth.pool)
     # A router that knows a single model has no choice, but its frontier is still defined.
     least = min(2, max(1, int(estimates.usable.sum())))
     rows = np.flatnonzero((truth.known & estimates.usable).sum(axis=1) >= least)

@@ -3,7 +3,8 @@
 A router is worth having only above the coin toss between single models (``mix``). An envelope is the best of many
 points on one test set, and the best of many noisy points looks better than it is: a router's 100 more than a handful of
 models. So the difference is measured across folds, router and coin toss choosing their settings on the other folds;
-without that, a router that knows nothing would pass one time in five. A bootstrap over the queries gives the interval.
+without that, a router that knows nothing would pass one time in five. It is averaged over several random divisions into
+folds. A bootstrap over the queries gives the interval.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import numpy.typing as npt
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Floats, Grid, Integers
 from fedrouter.frontier.curve import MATCHED, TRADEOFFS, choices, mix, trace
-from fedrouter.frontier.envelope import Envelope, SingleModels
+from fedrouter.frontier.envelope import SingleModels
 
 FOLDS = 5
+DIVISIONS = 10
+"""Random divisions into folds over which a gain is averaged: by a single one, a close verdict is a matter of luck."""
 RESAMPLES, AT_ONCE = 1000, 50
 """Resamples of the bootstrap, and how many are drawn together, which bounds memory."""
 INTERVAL = (2.5, 97.5)
@@ -114,6 +117,7 @@ def gain_by_query(truth: Grid, chosen: Integers, draw: np.random.Generator) -> F
     """Each query's contribution to the difference in ``aiq``, with settings chosen on the other folds; ``(n,)``.
 
     ``chosen`` ``(L, n)`` has the router's choice for each λ and query. An unknown answer counts as its model's mean.
+    The contributions are means over :data:`DIVISIONS` random divisions into folds.
     """
     every = np.arange(len(truth))
     singles = SingleModels.on(truth)
@@ -124,36 +128,43 @@ def gain_by_query(truth: Grid, chosen: Integers, draw: np.random.Generator) -> F
         np.where(truth.known, values, means)
         for values, means in ((truth.accuracy, singles.accuracy), (truth.cost, singles.cost))
     )
-    points = tuple(values[every, chosen].T for values in (truth.accuracy, truth.cost))
-    fold = draw.permutation(len(truth)) % FOLDS
-    gains = np.empty(len(truth))
-    for number in range(FOLDS):
-        held, rest = fold == number, fold != number
-        others = SingleModels.on(Grid(truth.pool, truth.accuracy[rest], truth.cost[rest]))
-        envelope = others.envelope(points[1][rest].mean(axis=0), points[0][rest].mean(axis=0))
-        # The cheapest model is the envelope's last point.
-        router = tuple(
-            np.column_stack([point, model[:, others.cheapest]]) for point, model in zip(points, models, strict=True)
-        )
-        gains[held] = _value(router, envelope, others, held, rest, worth)
-        gains[held] -= _value(models, others.mix, others, held, rest, worth)
-    return gains
+    points = tuple(np.ascontiguousarray(values[every, chosen].T) for values in (truth.accuracy, truth.cost))
+    sums = tuple(values.sum(axis=0) for values in points)
+    gains = np.zeros(len(truth))
+    for fold in (draw.permutation(len(truth)) % FOLDS for _ in range(DIVISIONS)):
+        for number in range(FOLDS):
+            held, rest = fold == number, fold != number
+            others = SingleModels.on(Grid(truth.pool, truth.accuracy[rest], truth.cost[rest]))
+            accuracy, cost = (
+                (total - values[held].sum(axis=0)) / rest.sum() for total, values in zip(sums, points, strict=True)
+            )
+            envelope = others.envelope(cost, accuracy)
+            # The cheapest model is the envelope's last point.
+            router = tuple(
+                np.column_stack(
+                    [model[:, others.cheapest] if each == len(chosen) else point[:, each] for each in envelope.index]
+                )
+                for point, model in zip(points, models, strict=True)
+            )
+            toss = tuple(model[:, list(others.mix.index)] for model in models)
+            gains[held] += _value(router, envelope.weights(*others.budgets), held, rest, worth)
+            gains[held] -= _value(toss, others.mix.weights(*others.budgets), held, rest, worth)
+    return gains / DIVISIONS
 
 
 def _value(
     columns: tuple[Floats, ...],
-    envelope: Envelope,
-    others: SingleModels,
+    weights: Floats,
     held: npt.NDArray[np.bool_],
     rest: npt.NDArray[np.bool_],
     worth: float,
 ) -> Floats:
     """Accuracy by held-out query of a policy: a budget drawn uniformly, spent on the corners of an envelope.
 
+    ``columns`` are accuracy and cost ``(n, v)`` at the corners, and ``weights`` ``(v,)`` how much is spent on each.
     What the policy spends beyond its plan on the other queries is charged at ``worth`` accuracy per dollar.
     """
-    corners, weights = list(envelope.index), envelope.weights(*others.budgets)
-    accuracy, cost = (column[:, corners] @ weights for column in columns)
+    accuracy, cost = (column @ weights for column in columns)
     return np.asarray(accuracy[held] - worth * (cost[held] - cost[rest].mean()))
 
 

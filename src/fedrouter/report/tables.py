@@ -8,7 +8,16 @@ from pathlib import Path
 from fedrouter.experiments.table import Row, Table
 from fedrouter.files import PUBLIC, replace_file
 
-SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "λ": r"$\lambda$", "α": r"$\alpha$"}
+SPECIAL = {
+    **{sign: f"\\{sign}" for sign in "&%_#${}"},
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "λ": r"$\lambda$",
+    "α": r"$\alpha$",
+    "τ": r"$\tau$",
+    "Γ": r"$\Gamma$",
+}
 HEADER = ("row", "column", "mean", "deviation", "seeds", "printed in the paper")
 
 
@@ -33,9 +42,13 @@ def write_table(table: Table, folder: Path) -> tuple[Path, Path]:
 
 def tex(table: Table) -> str:
     """The table as TeX: mean ± standard deviation over seeds, and printed values as the paper has them."""
+    head = f"% {table.caption}. Mean and standard deviation over seeds.\n"
+    return head + "\n".join(map(_tabular, table.blocks))
+
+
+def _tabular(table: Table) -> str:
     columns = table.columns
     lines = [
-        f"% {table.caption}. Mean and standard deviation over seeds.",
         rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
         r"\toprule",
         " & ".join(["", *map(_escaped, columns)]) + r" \\",

@@ -36,7 +36,7 @@ ROUNDS = {"add_models": 20, "add_clients": 5}
 
 def run(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
-    router: Annotated[str | None, typer.Option("--router", help=f"{', '.join(FAMILIES)}. [default: auto]")] = None,
+    router: Annotated[str | None, typer.Option("--router", help=f"{', '.join(FAMILIES)}; default: auto.")] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds, for families that average.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
     models: Annotated[

@@ -82,7 +82,7 @@ def client(
     ] = None,
     floor: Annotated[
         int | None,
-        typer.Option("--floor", min=2, help="Minimum number of queries behind anything sent; remembered. [default: 5]"),
+        typer.Option("--floor", min=2, help="Minimum number of queries behind anything sent; remembered; default: 5."),
     ] = None,
     secure_only: Annotated[
         bool | None,
@@ -96,7 +96,7 @@ def client(
     ] = None,
     multiplier: Annotated[
         float | None,
-        typer.Option("--multiplier", help="With --epsilon: noise multiplier of one answer; remembered. [default: 4]"),
+        typer.Option("--multiplier", help="With --epsilon: noise multiplier of one answer; remembered; default: 4."),
     ] = None,
     peers: Annotated[
         Path | None,

@@ -20,7 +20,7 @@ def personalize(
     out: Out,
     router: Annotated[
         str | None,
-        typer.Option("--router", help=f"Family of the local half: {', '.join(FAMILIES)}. [default: the bundle's]"),
+        typer.Option("--router", help=f"Family of the local half: {', '.join(FAMILIES)}; default: the bundle's."),
     ] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's weights: by errors on the training rows themselves.")
