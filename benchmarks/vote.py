@@ -19,7 +19,7 @@ import numpy as np
 
 from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
-from fedrouter.engines.simulated import SummedFederation
+from fedrouter.engines.summed import SummedFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client

@@ -66,7 +66,14 @@ ORDERS = {
         ("registry",),
         ("cache",),
     ),
-    "engines": (("flower", "local"), ("simulated",)),
+    "engines": (
+        ("flower", "local"),
+        ("batched.layout", "batched.plan", "summed"),
+        ("batched.kernels",),
+        ("batched.training",),
+        ("batched",),
+        ("simulated",),
+    ),
     "experiments": (
         ("choice", "claims", "gradients", "paper_protocols", "protocol", "provenance", "sheet", "table"),
         ("experiment",),

@@ -138,7 +138,7 @@ def test_any_registered_family_can_be_compared(table, tmp_path):
         (("--protocol", "sprout"), "--protocol: expected routerbench or proxrouter, got 'sprout'"),
         (("--model-alpha", "even"), "--model-alpha: expected a number or 'uniform', got 'even'"),
         (("--clients", "1"), "--clients: expected at least 2, got 1"),
-        (("--device", "tpu"), "--device: expected cpu or cuda, got 'tpu'"),
+        (("--device", "tpu"), "--device: expected cpu, cuda or auto, got 'tpu'"),
     ],
 )
 def test_a_wrong_option_says_what_was_expected(table, tmp_path, wrong, message):

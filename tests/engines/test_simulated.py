@@ -3,7 +3,8 @@
 import pytest
 
 from fedrouter.engines.local import LocalFederation
-from fedrouter.engines.simulated import LEAST_CLIENTS, SummedFederation, simulated_federation
+from fedrouter.engines.simulated import simulated_federation
+from fedrouter.engines.summed import LEAST_CLIENTS, SummedFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import LEAST_ACTIVE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedrouter.engines.local import LocalFederation
-from fedrouter.engines.simulated import SummedFederation
+from fedrouter.engines.summed import SummedFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums

@@ -12,7 +12,7 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FAMILY.SETTING=VALUE", help="Change a family's setting, repeatable."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where networks are trained: cpu or cuda.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where networks are trained: cpu, cuda or auto.")]
 UNIFORM = "uniform"
 """The value of ``--model-alpha`` with which clients use all models alike."""
 

@@ -7,44 +7,19 @@ aggregation adds them, and only the total is used; because totals are equal to t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import add
-from typing import Any, cast
+from collections.abc import Mapping
 
+from fedrouter.engines.batched.engine import BatchedFederation, BatchedSummedFederation
 from fedrouter.engines.local import LocalFederation
+from fedrouter.engines.summed import SummedFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
+from fedrouter.federation.device import training_device
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.middleware.sums import Summed
 from fedrouter.federation.privacy.policy import DEFAULT, OPEN, PRIVACY, UNPROTECTED, PrivacyPolicy
-from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.verbs.hello import LEAST_NAMING, HelloRequest
-from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.verb import SecureSum
-
-LEAST_CLIENTS = 3
-"""Secure aggregation needs this many: of two clients, each could subtract its own sums from the total."""
-
-
-class SummedFederation(LocalFederation):
-    """Clients in this process, of whose sums only the total is seen, as under secure aggregation.
-
-    A real federation refuses secure sums if it has fewer than three clients. Here each of them then answers under its
-    own policy, as without secure sums.
-    """
-
-    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        sums: Any = verb_named(verb).secure_sum
-        names = sorted(self.clients() if to is None else to)
-        if not isinstance(sums, SecureSum) or len(names) < LEAST_CLIENTS:
-            return super().ask(verb, payload, to)
-        request = verb_named(verb).request.unpack(payload.pack())
-        replies = (self._clients[name].answer(verb, request, hidden=True) for name in names)
-        total = reduce(add, (sums.flatten(request, reply, len(names)) for reply in replies))
-        return {EVERYONE: cast(Reply, sums.unflatten(request, total, len(names)))}
 
 
 def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> Federation:
@@ -53,6 +28,8 @@ def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT
         raise BadInput(f"privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
     policy = OPEN if privacy == UNPROTECTED else PrivacyPolicy()
     clients = [Client(name, own, policy) for name, own in rows.items()]
+    if training_device() != "cpu":  # one after the other, small networks leave a GPU idle
+        return BatchedSummedFederation(clients) if privacy == DEFAULT else Summed(BatchedFederation(clients))
     return SummedFederation(clients) if privacy == DEFAULT else Summed(LocalFederation(clients))
 
 

@@ -168,7 +168,7 @@ def reproduce(
     if not units:
         raise BadInput("; ".join(left_out(experiments, families)))
     if not so_far:
-        use_device(device)
+        device = use_device(device)
     dataset = read(path, encoder=encoder, watch=encoding)
     world = World(dataset, 0, rounds, str(path), encode, tuple(families), protocol, changes or {})
     refuse_unused(world.changes, world.settings())

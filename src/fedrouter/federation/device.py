@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from fedrouter.errors import BadInput, MissingExtra
 
-DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda", "auto")
 _device = "cpu"
 
 
-def use_device(name: str) -> None:
-    """Train networks in this process on this device from now on."""
+def use_device(name: str) -> str:
+    """Train networks in this process on this device from now on; ``auto`` is a GPU if there is one. Gives its name."""
     global _device
     if name not in DEVICES:
-        raise BadInput(f"--device: expected {' or '.join(DEVICES)}, got {name!r}")
+        raise BadInput(f"--device: expected {', '.join(DEVICES[:-1])} or {DEVICES[-1]}, got {name!r}")
+    if name == "auto":
+        name = "cuda" if _finds_gpu() else "cpu"
     if name == "cuda":
         try:
             import torch
@@ -21,6 +23,15 @@ def use_device(name: str) -> None:
         if not torch.cuda.is_available():
             raise BadInput("--device cuda: torch finds no CUDA device here; use --device cpu")
     _device = name
+    return name
+
+
+def _finds_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
 
 
 def training_device() -> str:

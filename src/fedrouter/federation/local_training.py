@@ -5,8 +5,10 @@ Only this needs the [train] extra; DP-SGD does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingJob:
+    """What a client trains on: embeddings ``(n, d)``; model, accuracy and normalized cost ``(n,)``; and its seed."""
+
+    request: TrainRequest
+    embeddings: Embeddings
+    model: Integers
+    accuracy: npt.NDArray[np.float64]
+    cost: npt.NDArray[np.float64]
+    seed: int
+
+
+Trainer = Callable[[TrainingJob], tuple[Weights, float]]
+TRAINER: ContextVar[Trainer | None] = ContextVar("trainer", default=None)
+"""Who trains, if not :func:`train` itself: the batched engine collects the jobs of many clients."""
+PRECISION = "float32"
+"""Of the arithmetic; tests compare engines in "float64"."""
 LEAST_ROWS = 5
 """No step is taken on fewer rows, if there are more."""
 
@@ -47,18 +66,24 @@ def train(
     has the paper's regularizer (section "When New Clients Join the System"): the mean over models of the squared
     distance of accuracy and cost from the outputs of the base.
     """
+    trainer = TRAINER.get()
+    if trainer:
+        return trainer(TrainingJob(request, embeddings, model, accuracy, cost, seed))
     with seeded_torch(seed) as torch:
         device = training_device()
-        network = to_train(request).to(device)
+        kind = getattr(torch, PRECISION)
+        network = to_train(request).to(device, kind)
         moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
-        inputs = torch.from_numpy(embeddings.copy()).to(device)
+        inputs = torch.from_numpy(embeddings.copy()).to(device, kind)
         asked = torch.from_numpy(model.copy())[:, None].to(device)
-        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32)).to(device)
+        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32)).to(device, kind)
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
         frozen = None
         if request.base:
-            frozen = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32))[:, :, anchored].to(device)
+            frozen = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32))[:, :, anchored].to(
+                device, kind
+            )
         anchored = anchored.to(device)
         loss_sum = 0.0
         network.train()

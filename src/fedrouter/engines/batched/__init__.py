@@ -1,0 +1,1 @@
+"""The batched engine: many clients of this process trained in one computation, on the CPU or on a GPU."""

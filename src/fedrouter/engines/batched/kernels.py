@@ -1,0 +1,132 @@
+"""What is between the matrix products of a step, for all clients at once; on a GPU each is compiled to few kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fedrouter.engines.batched.plan import hashed_mask
+from fedrouter.routers.mlp import NORM_EPSILON
+
+if TYPE_CHECKING:
+    import torch
+
+BETAS, EPSILON, NORM_SLACK = (0.9, 0.999), 1e-8, 1e-6
+"""Of torch's AdamW and of its clipping, which the local engine uses."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The functions of this file as a device runs them; ``recorded`` if steps become CUDA graphs."""
+
+    activate: Callable[..., Any]
+    deactivate: Callable[..., Any]
+    loss: Callable[..., Any]
+    adamw: Callable[..., Any]
+    mask: Callable[..., Any]
+    recorded: bool
+
+    @staticmethod
+    @cache
+    def on(device: str) -> Kernels:
+        def run(function: Callable[..., Any]) -> Callable[..., Any]:
+            if device == "cpu":
+                return function
+            import torch
+
+            compiled: Callable[..., Any] = torch.compile(function)
+            return compiled
+
+        return Kernels(run(activate), run(deactivate), run(loss_of_rows), run(adamw), run(hashed_mask), device != "cpu")
+
+
+def activate(
+    linear: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor | None, dropout: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """LayerNorm, GELU and dropout of ``(clients, rows, units)``; also what was normalized, and its scale."""
+    import torch
+
+    centred = linear - linear.mean(dim=2, keepdim=True)
+    scale = torch.rsqrt((centred * centred).mean(dim=2, keepdim=True) + NORM_EPSILON)
+    normal = centred * scale
+    found = torch.nn.functional.gelu(normal * weight[:, None] + shift[:, None])
+    return (found if mask is None else found * mask / (1 - dropout)), normal, scale
+
+
+def deactivate(
+    delta: torch.Tensor,
+    normal: torch.Tensor,
+    scale: torch.Tensor,
+    weight: torch.Tensor,
+    shift: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradient by what :func:`activate` was given: by ``linear``, and by weight and shift of its norm."""
+    import torch
+
+    values = normal * weight[:, None] + shift[:, None]
+    slope = 0.5 * (1 + torch.erf(values * 0.5**0.5))
+    slope = slope + values * torch.exp(-0.5 * values * values) * 0.3989422804014327  # 1 / √(2π)
+    delta = delta * slope if mask is None else delta * slope * mask / (1 - dropout)
+    by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
+    delta = delta * weight[:, None]
+    delta = delta - delta.mean(dim=2, keepdim=True) - normal * (delta * normal).mean(dim=2, keepdim=True)
+    return delta * scale, by_weight, by_shift
+
+
+def loss_of_rows(
+    found: torch.Tensor,
+    model: torch.Tensor,
+    targets: torch.Tensor,
+    share: torch.Tensor,
+    frozen: torch.Tensor | None,
+    anchored: torch.Tensor,
+    models: int,
+    shared: bool,
+    distillation: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss ``(clients,)``, and its gradient by what the heads ``found``, ``(clients, rows, 2M + 2 and zeros)``."""
+    import torch
+
+    outputs = [found[..., head * models : (head + 1) * models] for head in (0, 1)]
+    if shared:
+        outputs = [each + found[..., 2 * models + head, None] for head, each in enumerate(outputs)]
+    accuracy, cost = outputs[0].sigmoid(), outputs[1]
+    asked = (model[..., None] == torch.arange(models, device=model.device)).to(found.dtype)
+    errors = [(each - targets[..., head, None]) * asked for head, each in enumerate((accuracy, cost))]
+    loss = (errors[0] * errors[0] + errors[1] * errors[1]).sum(dim=2)
+    if frozen is not None:
+        far = [(each - frozen[:, :, head]) * anchored for head, each in enumerate((accuracy, cost))]
+        weight = distillation / anchored.sum()
+        loss = loss + weight * (far[0] * far[0] + far[1] * far[1]).sum(dim=2)
+        errors = [error + weight * each for error, each in zip(errors, far, strict=True)]
+    slopes = accuracy * (1 - accuracy), torch.ones_like(cost)
+    delta = [2 * share[..., None] * error * slope for error, slope in zip(errors, slopes, strict=True)]
+    sums = [each.sum(dim=2, keepdim=True) * shared for each in delta]
+    rest = torch.zeros_like(found[..., 2 * models + 2 :])
+    return (loss * share).sum(dim=1), torch.cat([*delta, *sums, rest], dim=2)
+
+
+def adamw(
+    parameter: torch.Tensor,
+    gradient: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    corrections: torch.Tensor,
+    learning_rate: float,
+    weight_decay: float,
+    clip_norm: float,
+) -> None:
+    """Clip each client's gradient ``(clients, numbers)`` to ``clip_norm`` and take its step, in place."""
+    length = (gradient * gradient).sum(dim=1, keepdim=True).sqrt()
+    clipped = gradient * (clip_norm / (length + NORM_SLACK)).clamp(max=1)
+    moment = first + (clipped - first) * (1 - BETAS[0])
+    square = second * BETAS[1] + clipped * clipped * (1 - BETAS[1])
+    size = (square / corrections[1]).sqrt() + EPSILON
+    kept = 1 - learning_rate * weight_decay
+    parameter.copy_(parameter * kept - learning_rate / corrections[0] * moment / size)
+    first.copy_(moment)
+    second.copy_(square)
