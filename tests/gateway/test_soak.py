@@ -25,6 +25,8 @@ SECONDS = float(os.environ.get("FEDROUTER_SOAK", "600"))
 PER_SECOND = 30
 MOST_GROWTH = 0.05
 """Of memory, from the second quarter of the time to the last; in the first one, caches and pools fill."""
+PROMPTS, CACHED = 100, 50
+"""Few prompts, so that the estimates of all are kept early on; more than the encoder's cache has, so that it works."""
 BENT = b"POST /v1/feedback HTTP/1.1\r\ncontent-length: 99999\r\n\r\n{"
 WAYS = (
     *("instant", "drip", "slow", "split", "no-usage", "broken", "reset", "busy", "dies"),
@@ -108,8 +110,8 @@ class Soak:
                 self.wrong.append(f"an answer that ends without a word: {said[-80:]!r}")
 
     def _body(self, number: int) -> dict[str, object]:
-        model = self._draw.choice(("auto", "auto", *NAMES))
-        text = f"What is {self._draw.choice((number, number % 50))} squared? " + "x" * self._draw.choice((0, 0, 5000))
+        model = self._draw.choice(("auto",) * 6 + NAMES)
+        text = f"What is {self._draw.randrange(PROMPTS)} squared? " + "x" * 5000 * (number % 3 == 0)
         return {
             "model": model,
             "messages": [{"role": "user", "content": text}],
@@ -137,7 +139,7 @@ def gauge(gateway: GatewayProcess, name: str) -> float:
 
 def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream):
     config = settings(tmp_path, bundle, upstream.url, dict(zip(NAMES, WAYS, strict=True)))
-    config["routing"] |= {"encoder_cache": 500, "sticky": {"seconds": 10}}
+    config["routing"] |= {"encoder_cache": CACHED, "sticky": {"seconds": 10}}
     config["judges"] = {"list": [{"kind": "regex", "settings": {"pattern": "word"}}]}
     config["timing"]["idle"] = 5
     gateway = GatewayProcess(tmp_path, config)
@@ -150,6 +152,7 @@ def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream
         early = statistics.median(soak.megabytes[quarter : 2 * quarter])
         late = statistics.median(soak.megabytes[-quarter:])
         print(f"\n{SECONDS:.0f} s: {dict(sorted(soak.seen.items()))}")
+        print(f"samples: {[round(megabytes, 1) for megabytes in soak.megabytes[:: max(1, len(soak.megabytes) // 12)]]}")
         print(f"memory: {early:.1f} MB in the second quarter, {late:.1f} MB in the last")
         assert not soak.wrong, soak.wrong[:5]
         assert late - early < MOST_GROWTH * early
