@@ -30,7 +30,8 @@ from fedrouter.testing.poison import favored_model, forged, inflated
 
 POOL = ModelPool(["small", "medium", "large"])
 PRICES = np.array([1e-4, 1e-3, 1e-2])
-SETTINGS = KMeansSettings(k_local=6, k_global=8)
+# The nearest centre decides: a choice changes for a whole cluster, so no query of a small log has too much say.
+SETTINGS = KMeansSettings(k_local=6, k_global=8, soft=False)
 
 
 def log(queries=250, seed=0):
