@@ -99,9 +99,10 @@ def test_settings_that_make_no_sense_are_refused(wrong):
         KMeansSettings(**wrong)
 
 
-def test_the_paper_s_form_takes_the_nearest_centre_and_the_default_averages_over_all():
+def test_the_paper_s_form_takes_the_nearest_centre_also_where_an_average_over_all_is_asked_for():
     rows = drawn_evaluations(queries=300, seed=3)
-    paper, router = (learn(federation(rows), POOL, form) for form in (KMeansSettings(paper=True), KMeansSettings()))
+    forms = (KMeansSettings(paper=True, soft=True), KMeansSettings(soft=True))
+    paper, router = (learn(federation(rows), POOL, form) for form in forms)
     assert (paper.soft, router.soft) == (False, True)
     assert np.array_equal(paper.centres, router.centres)
     assert len(np.unique(paper.estimate(rows.embeddings).accuracy[:, 0])) <= len(paper.centres)

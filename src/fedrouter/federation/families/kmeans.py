@@ -35,10 +35,11 @@ class KMeansSettings(Settings):
     restarts: int = 3
     iterations: int = 30
     paper: bool = False
-    """Plain means of the cell of the nearest centre, as in the paper, instead of partially pooled and ``soft`` ones."""
-    soft: bool = True
-    """Average over all centres, weighted by distance, instead of using the nearest one as the paper does: where a query
-    lies near a border, the nearest centre is a matter of the clustering's seed."""
+    """Plain means of each cell, as in the paper, instead of partially pooled ones."""
+    soft: bool = False
+    """Average over all centres, weighted by distance, instead of using the nearest one, which near a border is a matter
+    of the clustering's seed. Every query then depends on every cell, so in small logs single queries decide how a
+    router differs from another, and their owners cannot vote on it."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
