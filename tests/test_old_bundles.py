@@ -23,7 +23,9 @@ SMALL = {"mlp": {"hidden": (16, 16), "rounds": 2}, "mf": {"factors": 8, "rounds"
 def test_an_old_bundle_gives_the_estimates_it_gave(name):
     estimates = load(FIXTURES / "bundles" / name).router.estimate(drawn_evaluations(seed=99).embeddings)
     before = np.load(FIXTURES / "bundles" / f"{name}.npz")
-    for part in ("accuracy", "cost", "error"):
+    if name == "auto":  # by now the error of a blend also has in it how much its parts disagree
+        assert (estimates.error >= before["error"] - 1e-7).all()
+    for part in ("accuracy", "cost") if name == "auto" else ("accuracy", "cost", "error"):
         # Equal to the bit where it was written; elsewhere a matrix product may be added in another order.
         assert getattr(estimates, part) == pytest.approx(before[part], rel=1e-5, abs=1e-7)
 

@@ -102,7 +102,11 @@ def test_clients_that_were_not_asked_do_not_reveal_what_those_that_were_asked_wi
             found = []
             for question in questions:
                 asked = set(question.to or everyone) - silent.get(question.verb, set())
-                found.append({name: clients[name].answer(question.verb, question.request) for name in sorted(asked)})
+                replies = {name: clients[name].answer(question.verb, question.request) for name in sorted(asked)}
+                if question.each is not None:
+                    for name, reply in replies.items():
+                        question.each(name, reply)
+                found.append(replies)
             return found
 
         session.step(exchange, everyone)

@@ -132,10 +132,10 @@ def learn(
         total = reduce(add, replies.values())
         errors, rows = errors + total.gram.totals(), rows + total.count
     weights = blend(errors)
-    blind = names.index(BLIND) if BLIND in names else None
-    nothing = blind is not None and rows > 0 and evidence(errors, rows, weights, blind) < LEAST_EVIDENCE
+    compared = BLIND in names and len(names) > 1 and rows > 0
+    nothing = compared and evidence(errors, rows, weights, names.index(BLIND)) < LEAST_EVIDENCE
     if nothing:
-        weights = np.eye(len(names))[blind]
+        weights = np.eye(len(names))[names.index(BLIND)]
     callback(
         Progress("cross-validation", 2, 3, tuple(federation.clients()), notes=(NOTHING_TAUGHT,) if nothing else ())
     )

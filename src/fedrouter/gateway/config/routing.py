@@ -60,7 +60,7 @@ class RoutingConfig(Section):
         default=None, description="US dollars that a request may be expected to cost; default: no limit."
     )
     region: Cosine = Field(
-        default=0.5,
+        default=0.2,
         description="Smallest similarity of a prompt to the training data; 1 is that of a typical training query.",
     )
     error: Positive = Field(default=0.35, description="Largest standard error of the chosen model's accuracy.")
