@@ -109,7 +109,7 @@ class Page:
         return [
             "# The gateway's speed",
             "",
-            "    .venv/bin/python benchmarks/gateway.py",
+            f"    .venv/bin/python benchmarks/gateway.py --seconds {self.seconds:g} --rounds {self.rounds}",
             "",
             f"{versions}; one process with one worker each, as their own commands start them, on {os.cpu_count()} "
             f"cores, of which other programs took {self.others:.2f} during the run (load average before it: "

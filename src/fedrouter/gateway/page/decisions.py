@@ -6,13 +6,10 @@ import asyncio
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from fedrouter.estimates import utility
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply, text
-from fedrouter.gateway.routing.decision import finite
+from fedrouter.gateway.routes.decisions import shown_estimates
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.gateway.routing.served import Served
 from fedrouter.store.page.search import Filters, search
@@ -129,17 +126,7 @@ def _estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[s
     width = 4 * serving.encoder.dimension
     if len(record.embedding or b"") != width and serving.needs_embedding:
         raise HttpError(400, "This decision was embedded by another encoder.", "other_encoder")
-    found = serving.estimate(np.frombuffer(record.embedding or b"", "<f4"))
-    columns = {
-        "accuracy": found.accuracy,
-        "error": found.error,
-        "cost": found.cost,
-        "utility": utility(found.accuracy, found.cost, record.tradeoff),
-    }
-    return [
-        {"model": name} | {what: finite(values[index]) for what, values in columns.items()}
-        for index, name in enumerate(gateway.decider.names)
-    ]
+    return shown_estimates(gateway, serving, record)
 
 
 ENDPOINTS = (

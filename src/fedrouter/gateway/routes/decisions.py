@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import orjson
@@ -13,6 +14,7 @@ from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.routes.endpoint import Endpoint
 from fedrouter.gateway.routing.decision import finite
 from fedrouter.gateway.routing.reasons import REASONS
+from fedrouter.gateway.routing.served import Served
 from fedrouter.store.records import Record
 
 PATH = "/v1/decisions/"
@@ -32,12 +34,17 @@ async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     await send_response(send, 200, orjson.dumps(found))
 
 
-def _estimates(gateway: Gateway, record: Record) -> list[dict[str, object]] | None:
+def _estimates(gateway: Gateway, record: Record) -> list[dict[str, Any]] | None:
     """The estimates of every model at the time; None if the router that made them is no longer in service."""
     serving = gateway.bundles.current
     if serving is None or serving.digest != record.bundle or record.embedding is None:
         return None
-    found = serving.estimate(np.frombuffer(record.embedding, "<f4"))
+    return shown_estimates(gateway, serving, record)
+
+
+def shown_estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[str, Any]]:
+    """Every model's estimates for a logged query by a router, at the λ of its decision."""
+    found = serving.estimate(np.frombuffer(record.embedding or b"", "<f4"))
     columns = {
         "accuracy": found.accuracy,
         "error": found.error,
