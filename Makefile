@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
+# Python compiles what it imports, once; compiling every module of every package beforehand takes a minute.
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
@@ -21,11 +24,11 @@ help: ## list the targets
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedrouter needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(PIP_INSTALL) -e '.[all,dev]'
 	@touch $@
 
 $(DOCS_READY): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(PIP_INSTALL) -e '.[docs]'
 	@touch $@
 
 demo: $(READY) ## ten clients learn a router together in the simulated world; report in out/demo

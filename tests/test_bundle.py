@@ -27,7 +27,7 @@ ENCODER = EncoderIdentity("some-encoder", 8, True)
 PROVENANCE = Provenance("a file", "sha256:00", 3, 5, [{"name": "client-0", "rows": 60}], {"k_local": 15})
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=FAMILIES, scope="module")
 def router(request):
     family = FAMILIES[request.param]
     federation = LocalFederation(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3))

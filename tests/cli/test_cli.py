@@ -35,7 +35,9 @@ def table(tmp_path_factory, world):
 @pytest.fixture(scope="module")
 def simulated(table, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "out"
-    return out, answer("simulate", "--data", table, "--router", "all", "--clients", 4, "--rounds", 2, "--out", out)
+    return out, answer(
+        "simulate", "--data", table, "--router", "kmeans,mlp", "--clients", 4, "--rounds", 2, "--out", out
+    )
 
 
 def test_simulate_prints_what_the_design_fixes(simulated, table):
@@ -70,10 +72,10 @@ def test_a_setting_of_a_family_can_be_changed(table, tmp_path):
     assert "--set kmeans.k_global=40" in (tmp_path / "kmeans" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("privacy", ["plain", "open"])
+@pytest.mark.parametrize("privacy", ["plain", pytest.param("open", marks=pytest.mark.slow)])
 def test_another_privacy_is_recorded_and_what_it_prevents_is_said(privacy, table, tmp_path):
     document = answer(
-        "simulate", "--data", table, "--router", "auto", "--clients", 4, "--privacy", privacy, "--out", tmp_path / "out"
+        "simulate", "--data", table, "--router", "auto", "--clients", 2, "--privacy", privacy, "--out", tmp_path / "out"
     )
     assert document["privacy"] == privacy
     assert any("linear: left out of the blend" in line for line in document["warnings"]) == (privacy == "plain")

@@ -107,7 +107,7 @@ def test_honest_runs_pass_real_masks():
     assert router.sums.count.sum() == followed("kmeans", Unmasked(clients())).sums.count.sum()
 
 
-@pytest.mark.parametrize("family", ["kmeans", "auto"])
+@pytest.mark.parametrize("family", ["kmeans", pytest.param("auto", marks=pytest.mark.slow)])
 def test_honest_runs_with_signed_centroids_are_answered_as_without(family, identities):
     expected = followed(family, Unmasked(clients())).arrays()
     found = followed(family, Unmasked(clients(identities))).arrays()
@@ -225,7 +225,7 @@ def coordinator():
     return (lambda statement: key.sign(statement, ec.ECDSA(SHA256()))), verify
 
 
-@pytest.mark.parametrize("family", ["kmeans", "auto"])
+@pytest.mark.parametrize("family", ["kmeans", pytest.param("auto", marks=pytest.mark.slow)])
 def test_signed_runs_are_answered_as_without_signatures(family, coordinator):
     sign, verify = coordinator
     expected = followed(family, Unmasked(clients())).arrays()

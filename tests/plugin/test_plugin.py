@@ -19,6 +19,7 @@ from fedrouter.bundle import load
 from fedrouter.errors import BadBundle
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

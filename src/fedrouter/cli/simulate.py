@@ -34,7 +34,7 @@ MARKER = ".fedrouter-run"
 def simulate(
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, or an evaluation log.")],
     router: Annotated[
-        str, typer.Option("--router", help=f"Family of routers: {', '.join(FAMILIES)}; or all.")
+        str, typer.Option("--router", help=f"Family of routers: {', '.join(FAMILIES)}; several with commas, or all.")
     ] = "auto",
     clients: Annotated[int, typer.Option("--clients", help="Number of clients that share the data.")] = 10,
     alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialized clients.")] = 0.6,

@@ -308,6 +308,7 @@ def test_the_registry_knows_every_experiment_of_the_paper_in_its_order():
         chosen(["figure-2"])
 
 
+@pytest.mark.slow
 def test_other_families_can_be_compared():
     """A family that the paper does not have, alone: nothing is claimed about families that were not measured."""
     names = {

@@ -37,6 +37,7 @@ def place():
     return population(0)
 
 
+@pytest.mark.slow
 def test_the_experiment_says_what_every_experiment_says(runs):
     check_what_it_says(EXPERIMENT, runs, NAMES)
 
@@ -84,6 +85,7 @@ def test_coverage_is_the_supremum_over_all_heads():
     assert theorems.coverage_of(policy, features, test, [inverse[0], None]) == np.inf
 
 
+@pytest.mark.slow
 def test_bounds_below_the_loss_are_refuted(runs):
     broken = []
     for run in runs:

@@ -35,7 +35,11 @@ class Site:
 def site(start, bundle, upstream, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     config = config_for(folder, bundle, upstream.url, keep_prompts=True)
-    running = start(config.replace(learning=config.learning.replace(folder=str(folder / "bundles"))))
+    patient = config.routing.replace(
+        encoder_timeout=60
+    )  # each routed decision has its embedding, however slow the machine
+    learning = config.learning.replace(folder=str(folder / "bundles"))
+    running = start(config.replace(routing=patient, learning=learning))
     found = Site(running, *running.store.create_key("plain"))
     yield found
     for visitor in found.visitors:
@@ -60,7 +64,7 @@ def page(chromium, site, request):
     options = getattr(request, "param", {})
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
     found = context.new_page()
-    found.set_default_timeout(15_000)
+    found.set_default_timeout(60_000)
     wrong, host = [], urlsplit(site.url).netloc
     found.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
     found.on("pageerror", lambda error: wrong.append(str(error)))
