@@ -15,6 +15,7 @@ from fedrouter.store.store import Store
 SQL = "Write a SQL query that counts orders."
 NAMES = tuple(character.model.name for character in CAST)
 QUICK = TimingConfig(connect=1, answer=1, idle=1, deadline=5, retries=1, longest_wait=1, breaker_failures=0)
+PATIENT = QUICK.replace(connect=60, answer=60, idle=60, deadline=60)  # where nothing is to time out
 
 
 @dataclass

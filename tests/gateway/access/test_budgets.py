@@ -12,7 +12,7 @@ from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.routing.prompt import read_prompt
 from fedrouter.store.store import Store
-from gateway.running import SQL, config_for, eventually
+from gateway.running import PATIENT, SQL, config_for, eventually
 
 
 def with_key(token):
@@ -124,7 +124,7 @@ def test_two_gateways_hold_no_more_than_the_budget_and_one_that_stops_gives_back
 
 
 def test_many_requests_at_two_gateways_do_not_overspend_whatever_max_tokens_says(start, bundle, upstream, tmp_path):
-    config = config_for(tmp_path, bundle, upstream.url, {"*": "spends"})
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "spends"}, timing=PATIENT)
     one, two = start(config), start(config)
     budget = 10.5 * 400 * output_price(one, "atlas-max")  # ten answers
     identity, token = one.store.create_key("careful", daily_budget=budget)

@@ -35,9 +35,8 @@ class Site:
 def site(start, bundle, upstream, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     config = config_for(folder, bundle, upstream.url, keep_prompts=True)
-    patient = config.routing.replace(
-        encoder_timeout=60
-    )  # each routed decision has its embedding, however slow the machine
+    # Each routed decision has its embedding, however slow the machine.
+    patient = config.routing.replace(encoder_timeout=60)
     learning = config.learning.replace(folder=str(folder / "bundles"))
     running = start(config.replace(routing=patient, learning=learning))
     found = Site(running, *running.store.create_key("plain"))

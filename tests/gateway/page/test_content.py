@@ -20,9 +20,8 @@ def site(start, bundle, upstream, tmp_path_factory):
     """A gateway with a model, a prompt, a task and a key whose names are HTML."""
     folder = tmp_path_factory.mktemp("hostile")
     config = config_for(folder, bundle, upstream.url, keep_prompts=True)
-    patient = config.routing.replace(
-        encoder_timeout=60
-    )  # each routed decision has its embedding, however slow the machine
+    # Each routed decision has its embedding, however slow the machine.
+    patient = config.routing.replace(encoder_timeout=60)
     config = config.replace(models=(*config.models, config.models[0].replace(name=HOSTILE)), routing=patient)
     running = start(config.replace(learning=config.learning.replace(folder=str(folder / "bundles"))))
     for text in (SQL, SCRIPT):
