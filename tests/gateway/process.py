@@ -1,7 +1,7 @@
 """A gateway as a process of its own, so that a test can kill it, weigh it and read everything it printed.
 
-Run as a script it serves a config file: `process.py gateway.yaml`; embeddings are the simulated world's, so that no
-encoder has to load.
+Run as a script it serves a config file: `process.py gateway.yaml [WORKERS]`; embeddings are the simulated world's,
+so that no encoder has to load.
 """
 
 from __future__ import annotations
@@ -52,8 +52,14 @@ def settings(folder: Path, bundle: Path, url: str, behaviors: Mapping[str, str] 
 class GatewayProcess:
     """Started in a folder that holds its config, its log and what it printed; starts again on the same log."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+        workers: int | None = None,
+    ) -> None:
+        self.folder, self._more = folder, [] if workers is None else [str(workers)]
         self.key: str | None = None
         self.url = ""
         (folder / "gateway.yaml").write_text(json.dumps(config))  # JSON is YAML
@@ -66,7 +72,7 @@ class GatewayProcess:
         with (self.folder / "stdout").open("ab") as out, (self.folder / "stderr").open("ab") as err:
             said = out.tell()
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(self.folder / "gateway.yaml")],
+                [sys.executable, __file__, str(self.folder / "gateway.yaml"), *self._more],
                 stdout=out,
                 stderr=err,
                 env=self._environment,
@@ -78,6 +84,10 @@ class GatewayProcess:
         ready = json.loads(line)
         self.url, self.key = ready["url"], ready["key"] or self.key
         return time.monotonic() - begun
+
+    def workers(self) -> list[int]:
+        """The processes under its supervisor."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     @property
     def pid(self) -> int:
@@ -116,14 +126,23 @@ class GatewayProcess:
         return "".join((self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
 
 
-def main(path: str) -> None:
+def main(path: str, workers: str | None = None) -> None:
     from fedrouter.cli.gateway.serve import announce
     from fedrouter.cli.output import Voice
     from fedrouter.data.simulator import simulated_world
     from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve
+    from fedrouter.gateway.workers.supervisor import supervise
+    from fedrouter.gateway.workers.worker import current_worker
 
+    def ready(url, key):
+        announce(Voice(True), url, key)
+
+    if workers is not None and current_worker() is None:
+        supervise(read_config(path).server, int(workers), ready)
+        return
+    count = int(workers or 1)
     embeddings = simulated_world().evaluations.embeddings
     config = read_config(path)
 
@@ -134,11 +153,11 @@ def main(path: str) -> None:
 
     serve(
         config,
-        lambda url, key: announce(Voice(True), url, key),
-        lambda: open_gateway(config, lambda identity: encode),
-        reopened=lambda before: open_gateway(read_config(path), lambda identity: encode, before=before),
+        ready,
+        lambda: open_gateway(config, lambda identity: encode, workers=count),
+        reopened=lambda before: open_gateway(read_config(path), lambda identity: encode, before=before, workers=count),
     )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

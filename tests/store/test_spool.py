@@ -128,6 +128,31 @@ def test_a_writer_that_ends_while_the_store_is_locked_leaves_its_rows_to_the_nex
     assert files(base) == []
 
 
+def test_rows_that_another_process_leaves_are_written_by_one_that_runs(store, base, made, monkeypatch):
+    """A gateway that a reload replaced, or a worker that was killed: its rows need not wait for the next start."""
+    monkeypatch.setattr(spooled_writer, "LOOK", 0.02)
+    kept = [made(0), made(1)]
+
+    async def main():
+        writer, other = SpooledWriter(store, Spool.open(base, LIMIT)), Spool.open(base, LIMIT)
+        adopting = asyncio.create_task(writer.adopt())
+        for record in kept:
+            other.add(record)
+        await asyncio.sleep(0.1)
+        assert list(store.rows()) == []  # the other one still runs
+        other.close()
+        while not writer.degraded and len(list(store.rows())) < 2:
+            await asyncio.sleep(0.02)
+        while writer.degraded:
+            await asyncio.sleep(0.02)
+        adopting.cancel()
+        await writer.close()
+
+    asyncio.run(main())
+    assert [record.id for record in store.rows()] == [record.id for record in kept]
+    assert files(base) == []
+
+
 def test_a_full_spool_says_so_keeps_rows_that_come_all_the_same_and_refuses_scores(store, base, made):
     async def main():
         writer = SpooledWriter(store, Spool.open(base, 2048))

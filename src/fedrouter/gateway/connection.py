@@ -13,7 +13,10 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fedrouter.gateway.config import ServerConfig
-from fedrouter.gateway.http import DISCARDED_BYTES, DISCARDED_SECONDS, HttpError
+from fedrouter.gateway.http import CLOSE, DISCARDED_BYTES, DISCARDED_SECONDS, HttpError
+
+LINGER = 1.0
+"""Seconds that an idle connection may still send a request after the shutdown began, if it is lingering."""
 
 
 class _HeadTooLarge(Exception):
@@ -23,13 +26,16 @@ class _HeadTooLarge(Exception):
 class Connection(HttpToolsProtocol):
     """One connection; ``limits`` are the server's.
 
+    At a shutdown an idle connection is closed. Its client may be sending a request at this very moment, which would get
+    no answer; ``lingering`` ones therefore wait for it a little longer, if another process takes over the socket.
+
     Two timers run only while they are needed: one until the head of a request is complete, one while the client does
     not take what was written.
     """
 
-    def __init__(self, limits: ServerConfig, *args: Any, **more: Any) -> None:
+    def __init__(self, limits: ServerConfig, lingering: bool, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._limits = limits
+        self._limits, self._lingering = limits, lingering
         self._waiting: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -102,8 +108,19 @@ class Connection(HttpToolsProtocol):
         self._close_in_time()
 
     def shutdown(self) -> None:
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if busy and not self.cycle.response_started:
+            self.cycle.default_headers = [*self.cycle.default_headers, CLOSE]
+        if self._lingering and not busy:
+            self._lingering = False
+            self.loop.call_later(LINGER, self._close_if_idle)
+            return
         super().shutdown()
         self._close_in_time()
+
+    def _close_if_idle(self) -> None:
+        if not self.transport.is_closing() and not self._in_head:  # a head that has begun has a limit of its own
+            self.shutdown()
 
     def _head_over_limit(self) -> bool:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -171,6 +188,6 @@ def _too_large(limit: int) -> HttpError:
     return HttpError(431, f"The headers are larger than {limit:,} bytes.", "headers_too_large")
 
 
-def connections(limits: ServerConfig) -> Callable[..., Connection]:
+def connections(limits: ServerConfig, lingering: bool = False) -> Callable[..., Connection]:
     """A factory of connections with these limits, for uvicorn."""
-    return lambda *args, **more: Connection(limits, *args, **more)
+    return lambda *args, **more: Connection(limits, lingering, *args, **more)

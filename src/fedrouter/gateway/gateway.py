@@ -16,8 +16,7 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.budgets import Budgets
-from fedrouter.gateway.access.limits import InProgress, RateLimiter
-from fedrouter.gateway.autopilot import Autopilot
+from fedrouter.gateway.access.limits import InProgress, RateLimiter, SharedRateLimiter
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.gauges import gauges
@@ -29,6 +28,8 @@ from fedrouter.gateway.routing.decision import Decider, Policy
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
+from fedrouter.gateway.upkeep.autopilot import Autopilot
+from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.traffic import recent_queries
 from fedrouter.store.spool import Spool
@@ -55,15 +56,18 @@ class Gateway:
     decider: Decider
     upstreams: Upstreams
     authenticator: Authenticator
-    rate_limiter: RateLimiter
+    rate_limiter: SharedRateLimiter
     usage_limiter: RateLimiter
     in_progress: InProgress
     budgets: Budgets
     metrics: Metrics
     usage_reports: UsageReports
     judge_queue: JudgeQueue | None
+    leadership: Leadership
     interruptions: Interruptions = field(default_factory=Interruptions)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    upkeep: list[asyncio.Task[None]] = field(default_factory=list)
+    """Tasks that one process of all on the store runs: learning and retention."""
     serving: int = 0
     """Requests in progress."""
     warm: bool = False
@@ -83,7 +87,8 @@ class Gateway:
         await asyncio.shield(self.warming)
 
     async def close_when_idle(self) -> None:
-        """Close once no request is in progress: another gateway gets the new ones."""
+        """Close once no request is in progress: another gateway gets the new ones, and the upkeep at once."""
+        await self._end_upkeep()
         while self.serving and not self.interruptions.stopping:
             await asyncio.sleep(IDLE_CHECK)
         await self.close()
@@ -91,6 +96,7 @@ class Gateway:
     async def close(self) -> None:
         """End requests and tasks, write what waits for the log, and close connections and store."""
         self.interruptions.stop()
+        await self._end_upkeep()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -99,6 +105,12 @@ class Gateway:
         await self.upstreams.close()
         self.embedder.close()
         self.store.close()
+
+    async def _end_upkeep(self) -> None:
+        for task in self.upkeep:
+            task.cancel()
+        await asyncio.gather(*self.upkeep, return_exceptions=True)
+        await self.leadership.close()
 
 
 def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
@@ -114,13 +126,18 @@ def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
 
 
 async def open_gateway(
-    config: Config, encoder_of: EncoderOf | None = None, follow: bool = True, before: Gateway | None = None
+    config: Config,
+    encoder_of: EncoderOf | None = None,
+    follow: bool = True,
+    before: Gateway | None = None,
+    workers: int = 1,
 ) -> Gateway:
     """Create a gateway on the running event loop; its encoder is still being loaded when this returns.
 
     With ``follow`` it serves the bundle that the store names and swaps when that changes, otherwise only the config's.
     ``encoder_of`` replaces the encoder that the config and the bundle name. What is counted and remembered by the
-    gateway ``before``, which this one replaces in the same process, goes on: rates, conversations and metrics.
+    gateway ``before``, which this one replaces in the same process, goes on: conversations and metrics. ``workers``
+    processes serve together: each has its part of what judges may cost.
     """
     store = await asyncio.to_thread(Store.open, config.store)
     bundles = Bundles(tuple(model.name for model in config.models))
@@ -150,13 +167,15 @@ async def open_gateway(
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
-    sticky = StickySessions(config.routing.sticky.seconds)
-    rates, in_progress = RateLimiter(config.server.rate_per_minute), InProgress(config.server.in_progress_per_key)
+    sticky = StickySessions(config.routing.sticky.seconds, shared=workers > 1 or store.path is None)
+    in_progress = InProgress(config.server.in_progress_per_key)
     if before is not None:
-        rates, in_progress = before.rate_limiter, before.in_progress
-        rates.default, in_progress.most = config.server.rate_per_minute, config.server.in_progress_per_key
+        in_progress = before.in_progress
+        in_progress.most = config.server.in_progress_per_key
         if before.config.routing.sticky == config.routing.sticky:
             sticky = before.decider.sticky
+    if follow:
+        await sticky.share_secret(store)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
@@ -171,21 +190,25 @@ async def open_gateway(
         decider,
         upstreams,
         Authenticator(store, config.server.auth),
-        rates,
+        SharedRateLimiter(config.server.rate_per_minute, store, lambda: writer.degraded),
         RateLimiter(config.server.usage_per_minute, for_all=True),
         in_progress,
         budgets,
         metrics,
         UsageReports(store),
-        JudgeQueue.of(config, upstreams, writer),
+        JudgeQueue.of(config, upstreams, writer, workers),
+        Leadership(store),
     )
     gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))
+    gateway.tasks.append(asyncio.create_task(writer.adopt()))
     if follow:
         await decider.default.read(store)
         gateway.tasks.append(asyncio.create_task(decider.default.follow(store)))
         gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
+        gateway.upkeep.append(asyncio.create_task(gateway.leadership.run()))
         if config.learns:
-            gateway.tasks.append(asyncio.create_task(Autopilot(config, store, bundles, decider.default).run()))
+            autopilot = Autopilot(config, store, bundles, decider.default)
+            gateway.upkeep.append(asyncio.create_task(autopilot.run(gateway.leadership)))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:

@@ -21,7 +21,7 @@ from fedrouter.store.records import Key
 async def admit(gateway: Gateway, request: HttpRequest) -> Key:
     """The key of a request, which counts against its rate; :class:`HttpError` if it has none or is over its rate."""
     key = await gateway.authenticator.authenticate(request)
-    gateway.rate_limiter.admit(key)
+    await gateway.rate_limiter.admit(key)
     return key
 
 
@@ -49,7 +49,7 @@ async def route_request(
         gateway.decider.indices,
         serving.family if serving else None,
     )
-    named_model = _model_for(gateway, api, body, key, named_model)
+    named_model = await _model_for(gateway, api, body, key, named_model)
     context = RequestContext(
         config=gateway.config,
         started=started,
@@ -68,7 +68,10 @@ async def route_request(
             if name.encode() in request.headers
         },
         budget=await gateway.budgets.reservation(key),
+        secret=gateway.decider.sticky.secret,
     )
+    if context.named_model is None and (context.prompt.continued or options.session) and not gateway.writer.degraded:
+        await gateway.decider.sticky.look(gateway.store, key.id, context.conversation)
     with gateway.interruptions.of(request) as context.interrupted:
         try:
             context.decision = await gateway.decider.decide(context, gateway.upstreams.unavailable())
@@ -77,7 +80,7 @@ async def route_request(
             context.close()
 
 
-def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named: str | None) -> str | None:
+async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named: str | None) -> str | None:
     """The model that must answer: the one that the request names, or the only one that can; None if it is routed."""
     speaking = [model.name for model in gateway.config.models if api.name in model.params.api]
     if named is not None:
@@ -96,7 +99,8 @@ def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named
     if previous is None:
         return None
     # The conversation is kept by the upstream that answered before.
-    found = gateway.decider.sticky.model_of(response_session(key.id, previous))
+    known = isinstance(previous, str)
+    found = await gateway.decider.sticky.look_for_response(gateway.store, key.id, previous) if known else None
     if found is None:
         raise HttpError(
             400,
@@ -105,11 +109,6 @@ def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named
             param="previous_response_id",
         )
     return found
-
-
-def response_session(key: str, response: Any) -> str:
-    """The session of a response, by which a later request finds the model that gave it."""
-    return f"{key}/response/{response}"
 
 
 def read_body(raw: bytes) -> dict[str, Any]:

@@ -54,11 +54,15 @@ class RequestContext:
     """Headers of the client that the upstream gets."""
     budget: BudgetReservation | None
     """None for a key without a daily budget."""
+    secret: bytes
+    """Of the hash by which its conversation is logged: a plain hash of a short prompt could be reversed by guessing."""
     interrupted: Interrupted | None = None
     """Done once the request has to end early."""
     decision: Decision = field(init=False)
     digest: bytes = field(init=False)
     """Identifies the prompt and the key in caches: a key must not learn, from times, what another one has asked."""
+    conversation: str = field(init=False)
+    """The conversation that the request belongs to, as it is logged; keys do not share conversations."""
     claim: Claim | None = None
     """Keeps an embedding wanted for the log that did not come in time for the decision."""
     upstream_seconds: float = 0.0
@@ -69,11 +73,13 @@ class RequestContext:
 
     def __post_init__(self) -> None:
         self.digest = hashlib.sha256(self.key.encode() + b"/" + self.prompt.digest).digest()
+        hashed = hashlib.blake2b(self.prompt.conversation, key=self.secret, digest_size=12)
+        self.conversation = self.options.session or hashed.hexdigest()
 
     @property
     def session(self) -> str:
-        """The conversation that the request belongs to; keys do not share conversations."""
-        return f"{self.key}/{self.options.session or self.prompt.conversation}"
+        """The conversation among those of all keys."""
+        return f"{self.key}/{self.conversation}"
 
     def release_body(self) -> None:
         """Free the body, which may be large, before a long wait for an answer."""
@@ -161,7 +167,7 @@ class RequestContext:
             tradeoff=decision.tradeoff,
             chosen=decision.model,
             reason=decision.reason,
-            session=self.options.session or self.prompt.conversation,
+            session=self.conversation,
             served=served.name if served else None,
             predicted_accuracy=decision.predicted_accuracy,
             predicted_cost=decision.predicted_cost,

@@ -1,4 +1,4 @@
-"""The server process: uvicorn with one worker, and a callback once it is ready."""
+"""The server process: uvicorn, a callback once it is ready, and what its signals do."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ from fedrouter.gateway.app import App
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.connection import connections
 from fedrouter.gateway.gateway import Gateway, open_gateway
+from fedrouter.gateway.http import CLOSE
+from fedrouter.gateway.observe.worker_metrics import WorkerMetrics
+from fedrouter.gateway.workers.listening import inherited_socket, url_of
+from fedrouter.gateway.workers.worker import current_worker
 
 LOG = logging.getLogger("fedrouter.gateway")
 FIXED = ("host", "port", "header_limit_kb", "connections", "request_timeout", "write_timeout", "drain")
@@ -56,6 +60,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._leave()
+        # A client is told to use another connection for its next request, before it finds this one closed.
+        self.server_state.default_headers = [*self.server_state.default_headers, CLOSE]
         ending = asyncio.get_running_loop().call_later(self._drain, self._end)
         try:
             await super().shutdown(sockets)
@@ -78,15 +84,28 @@ def serve(
 ) -> None:
     """Serve until the process gets a signal or the server object, passed to ``on_server``, is told to exit.
 
-    When the process gets SIGHUP, ``reopened`` opens a gateway with the config as it is then, in place of the one given.
+    If the process is a worker, or was started by systemd for a socket, it serves that socket. When it gets SIGHUP,
+    ``reopened`` opens a gateway with the config as it is then, in place of the one given.
     """
-
-    async def open_configured() -> Gateway:
-        return await open_gateway(config)
-
-    app = App(opened or open_configured)
-    reloading, running = asyncio.Lock(), set[asyncio.Task[None]]()
     owns_process = threading.current_thread() is threading.main_thread()
+    worker = current_worker() if owns_process else None
+    listening = inherited_socket() if owns_process and worker is None else None
+    if worker is not None:
+        listening = socket.socket(fileno=worker.listening)
+    measured: list[WorkerMetrics] = []
+
+    async def open_first() -> Gateway:
+        gateway = await (opened or partial(open_gateway, config, workers=worker.count if worker else 1))()
+        if worker is not None:
+            gateway.metrics.worker = worker.index
+            measured.append(WorkerMetrics(worker.metrics_folder, worker.name, gateway.metrics))
+        if listening is not None:
+            # Connections wait meanwhile, or another process serves them: better than routing without an encoder.
+            await gateway.until_warm()
+        return gateway
+
+    app = App(open_first)
+    reloading, running, told = asyncio.Lock(), set[asyncio.Task[None]](), list[bool]()
 
     async def report(port: int) -> None:
         gateway = app.gateway
@@ -102,12 +121,21 @@ def serve(
             gc.freeze()
         # Created only now that it can be shown, because it can never be shown again.
         first = await asyncio.to_thread(gateway.store.create_first_key, "first") if gateway.config.server.auth else None
-        host = gateway.config.server.host
-        shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
+        loop, key = asyncio.get_running_loop(), first[1] if first else None
         if owns_process and reopened is not None:
-            loop, again = asyncio.get_running_loop(), partial(reload, reopened)
+            again = partial(reload, reopened)
             loop.add_signal_handler(signal.SIGHUP, lambda: running.add(loop.create_task(again())))
-        ready(f"http://{shown}:{port}", first[1] if first else None)
+            if told:  # while it started: the config may have changed after it was read
+                running.add(loop.create_task(again()))
+        if worker is None:
+            ready(url_of(gateway.config.server.host, port), key)
+            return
+        running.update(loop.create_task(each.run()) for each in measured)
+        worker.watch_supervisor(stop)
+        worker.report(key)
+
+    def stop() -> None:
+        server.should_exit = True
 
     async def reload(reopened: Callable[[Gateway], Awaitable[Gateway]]) -> None:
         """Serve further requests by a gateway with the config as it is now; one that is wrong changes nothing."""
@@ -141,7 +169,9 @@ def serve(
             gateway.interruptions.stop()
 
     sys.setswitchinterval(SWITCH_INTERVAL)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    name = f"worker {worker.index}: " if worker else ""
+    shown = f"%(asctime)s %(levelname)s {name}%(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=shown)
     logging.getLogger("fedrouter").setLevel(logging.INFO)
     server = Server(
         uvicorn.Config(
@@ -149,7 +179,7 @@ def serve(
             host=config.server.host,
             port=config.server.port,
             loop="auto",  # uvloop, where it is installed
-            http=cast(Any, connections(config.server)),
+            http=cast(Any, connections(config.server, lingering=listening is not None)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -169,11 +199,16 @@ def serve(
     if owns_process:
         # uvicorn raises the signal again after its shutdown, which would end the process before ours.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if reopened is not None:
+            signal.signal(signal.SIGHUP, lambda *_: told.append(True))
     try:
-        server.run()
+        server.run(None if listening is None else [listening])
     except KeyboardInterrupt:
         pass
     except SystemExit:  # uvicorn exits like this if it cannot listen
         raise FedrouterError(f"{config.server.host}:{config.server.port}: cannot listen there") from None
+    finally:
+        for each in measured:
+            each.end()
     if app.failure is not None:
         raise app.failure

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, cast, delete, func, select, union_all
 
 from fedrouter.errors import BadInput
+from fedrouter.store.dialects import upsert
 from fedrouter.store.records import By, UsageRow
 from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS
 
@@ -58,7 +59,7 @@ def prune_some(connection: Connection, before: float) -> int:
         ).scalars()
     )
     if ids:
-        keep = _insert(connection.dialect.name).from_select(
+        keep = upsert(connection, SUMS).from_select(
             [column.name for column in SUMS.columns], _sums(connection.dialect.name).where(d.id.in_(ids))
         )
         added = {
@@ -101,16 +102,6 @@ def _sums(dialect: str) -> Select[Any]:
 
 def _sum_where(condition: ColumnElement[bool], value: ColumnElement[Any]) -> ColumnElement[Any]:
     return func.sum(case((condition, value), else_=0.0))
-
-
-def _insert(dialect: str) -> Any:
-    if dialect == "sqlite":
-        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-        return sqlite_insert(SUMS)
-    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
-    return postgresql_insert(SUMS)
 
 
 def _day_of(time: float) -> int:

@@ -70,6 +70,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
             baseline_cost {number} NOT NULL, scored BIGINT NOT NULL, score {number} NOT NULL,
             squares {number} NOT NULL, PRIMARY KEY (hour, "key", model, routed))""",
     ),
+    (
+        # What the workers of a gateway, and gateways on one store, must agree on.
+        "CREATE TABLE leases (name TEXT PRIMARY KEY NOT NULL, holder TEXT NOT NULL, until {number} NOT NULL)",
+        'CREATE TABLE rates ("key" TEXT PRIMARY KEY NOT NULL, tokens {number} NOT NULL, at {number} NOT NULL)',
+        "CREATE TABLE responses (id TEXT PRIMARY KEY NOT NULL, model TEXT NOT NULL, at {number} NOT NULL)",
+        "CREATE INDEX responses_by_time ON responses (at)",
+        "CREATE INDEX decisions_by_session ON decisions (session, time)",
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

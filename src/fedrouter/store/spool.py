@@ -1,7 +1,8 @@
 """The spool: rows that wait while the store cannot be written, in memory and in a file that survives a killed process.
 
 The file has its space on disk from the start, so that a full disk does not keep rows out of it. It is the gateway's
-own: of several processes each has one, under a lock. A process that starts takes over what an ended one left.
+own: of several processes each has one, under a lock. What an ended one left is taken over by one that starts, or by one
+that looks for it now and then.
 """
 
 from __future__ import annotations
@@ -35,22 +36,38 @@ class Spool:
     ``limit`` is in bytes, as written to the file. Without a file, entries wait in memory only.
     """
 
-    def __init__(self, file: _SpoolFile | None, limit: int, left: list[_SpoolFile]) -> None:
-        self._file, self._limit, self._left = file, limit, left
-        self._entries: deque[Entry] = deque(entry for each in left for entry in each.entries())
+    def __init__(self, base: Path, file: _SpoolFile | None, limit: int) -> None:
+        self._base, self._file, self._limit = base, file, limit
+        self._left: list[_SpoolFile] = []
+        self._entries: deque[Entry] = deque()
         self._size = 0
 
     @classmethod
     def open(cls, base: Path, limit: int) -> Spool:
         """A spool beside ``base``, with what processes that ended have left there."""
-        left = [file for path in sorted(base.parent.glob(f"{base.name}{SUFFIX}*")) if (file := _SpoolFile.take(path))]
+        left = _left(base)
         own = base.with_name(f"{base.name}{SUFFIX}{secrets.token_hex(4)}")
         try:
             file = _SpoolFile.create(own, limit) if limit else None
         except OSError as error:
             LOG.warning("%s: no room for rows that wait for the store (%s): memory only", own, error.strerror)
             file = None
-        return cls(file, limit, left)
+        found = cls(base, file, limit)
+        found.add_left(left)
+        return found
+
+    def look(self) -> list[LeftFile]:
+        """What processes that have ended meanwhile left; may run on another thread than the rest."""
+        return _left(self._base)
+
+    def add_left(self, left: list[LeftFile]) -> None:
+        """Take over what :meth:`look` found."""
+        for file, entries in left:
+            if entries:
+                self._left.append(file)
+                self._entries.extend(entries)
+            else:
+                file.remove()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -90,7 +107,7 @@ class Spool:
     def close(self) -> None:
         """Leave what waits to the next process."""
         if self._entries:
-            LOG.error("%d rows wait for the store; they are written at the next start", len(self._entries))
+            LOG.error("%d rows wait for the store; the next process on it writes them", len(self._entries))
         for file in (*self._left, *([self._file] if self._file is not None else [])):
             file.close() if self._entries else file.remove()
 
@@ -103,11 +120,14 @@ class _SpoolFile:
 
     @classmethod
     def create(cls, path: Path, size: int) -> _SpoolFile:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
-        found = cls(path, handle)
+        hidden = path.with_name(f".{path.name}")  # until it is locked, so that nobody takes it for a left one
+        handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+        found = cls(hidden, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             os.posix_fallocate(handle, 0, size)
+            hidden.rename(path)
+            found._path = path
         except OSError:
             found.remove()
             raise
@@ -123,6 +143,9 @@ class _SpoolFile:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            os.close(handle)
+            return None
+        if not os.fstat(handle).st_nlink:  # removed by its owner after it was opened here
             os.close(handle)
             return None
         return cls(path, handle)
@@ -155,6 +178,15 @@ class _SpoolFile:
         self.clear()
         self._path.unlink(missing_ok=True)
         self.close()
+
+
+LeftFile = tuple[_SpoolFile, list[Entry]]
+"""A file that an ended process left, locked by this one now, and what is in it."""
+
+
+def _left(base: Path) -> list[LeftFile]:
+    paths = sorted(base.parent.glob(f"{base.name}{SUFFIX}*"))
+    return [(file, list(file.entries())) for path in paths if (file := _SpoolFile.take(path))]
 
 
 def _written(entry: Entry) -> bytes:

@@ -19,6 +19,8 @@ PATIENCE = 2.0
 """Seconds that a write may take before it counts as failed; it may still succeed, and is then written once."""
 AT_ONCE = 256
 """Entries that are written in one transaction when the store is back."""
+LOOK = 5.0
+"""Seconds between two looks for rows that another process, or a gateway of this one before a reload, left."""
 RETRY, SLOWEST_RETRY = 0.5, 5.0
 """Seconds until the store is tried again, at first and at most."""
 
@@ -78,6 +80,15 @@ class SpooledWriter:
             raise StoreFailed(f"store: {self._store.where}: too many rows wait for it")
         self._spool.add(sent)
         return "deferred"
+
+    async def adopt(self) -> None:
+        """Write what processes that end leave in their spools, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            left = await asyncio.to_thread(self._spool.look)
+            self._spool.add_left(left)
+            if rows := sum(len(entries) for _, entries in left):
+                self._degrade(f"{rows} rows were left by a process that has ended")
 
     async def close(self) -> None:
         """Finish all writes; what the store does not take is left in the spool. The store stays open."""

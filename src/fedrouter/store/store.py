@@ -16,10 +16,11 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-from fedrouter.store import accounting, holds, keys, scores, settings, switches
+from fedrouter.store import accounting, keys, scores
 from fedrouter.store.engine import engine_of, readable_errors
 from fedrouter.store.migrations import VERSION, migrate, version
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
+from fedrouter.store.shared import conversations, holds, leases, rates, settings, switches
 from fedrouter.store.tables import DECISIONS
 
 if TYPE_CHECKING:
@@ -225,6 +226,38 @@ class Store:
         with self.writing() as connection:
             holds.release(connection, holder)
 
+    # What processes on the store agree on
+
+    def take_rate(self, key: str, rate: int, wanted: int) -> rates.Taken:
+        """Take up to ``wanted`` requests out of the rate of a key; see `rates.take`."""
+        with self.writing() as connection:
+            return rates.take(connection, key, rate, wanted, time.time())
+
+    def take_lease(self, name: str, holder: str, seconds: float) -> bool:
+        """Take or renew a lease for some seconds; False if another process holds it."""
+        now = time.time()
+        with self.writing() as connection:
+            return leases.take(connection, name, holder, now, now + seconds)
+
+    def give_back_leases(self, holder: str) -> None:
+        with self.writing() as connection:
+            leases.give_back(connection, holder)
+
+    def last_answer(self, key: str, session: str, since: float) -> conversations.Answered | None:
+        """Who answered last in a conversation of a key, since a time."""
+        with self.reading() as connection:
+            return conversations.last_answer(connection, key, session, since)
+
+    def put_response(self, hashed: str, model: str, since: float) -> None:
+        """Remember which model gave a response; those before ``since`` are forgotten."""
+        with self.writing() as connection:
+            conversations.put_response(connection, hashed, model, time.time(), since)
+
+    def response(self, hashed: str, since: float) -> conversations.Answered | None:
+        """Which model gave a response, since a time."""
+        with self.reading() as connection:
+            return conversations.response(connection, hashed, since)
+
     # Keys
 
     def create_key(
@@ -289,6 +322,11 @@ class Store:
         """A setting of all gateways on this store; None if it is not set."""
         with self.reading() as connection:
             return settings.setting(connection, name)
+
+    def setting_or(self, name: str, value: str) -> str:
+        """A setting, which is given this value if it has none; processes that start at once get the same one."""
+        with self.writing() as connection:
+            return settings.setting_or(connection, name, value)
 
     def put_setting(self, name: str, value: str | None) -> None:
         """Set a setting of all gateways on this store, or remove it with None."""

@@ -132,6 +132,33 @@ HOLDS = Table(
     Column("until", Double, nullable=False),
 )
 
+# Which process does the work that only one of all on the store may do, and until when it may.
+LEASES = Table(
+    "leases",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until", Double, nullable=False),
+)
+
+# Token buckets of the keys that have a rate: what was left in them at a time.
+RATES = Table(
+    "rates",
+    METADATA,
+    Column("key", Text, primary_key=True),
+    Column("tokens", Double, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
+# Which model gave a response of the Responses API, by a hash of its id: later requests may refer to it.
+RESPONSES = Table(
+    "responses",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+
 # Sums of whole hours, so that the page need not add up the log; `page/hours.py` keeps them.
 HOURS = Table(
     "hours",

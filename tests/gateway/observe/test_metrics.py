@@ -7,6 +7,7 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedrouter.gateway.observe.metrics import BUCKETS, HELP, Metrics
+from fedrouter.gateway.observe.worker_metrics import WorkerMetrics, keep_ended
 from fedrouter.store.records import Record
 
 RECORD = Record(
@@ -80,3 +81,28 @@ def test_gauges_are_read_when_metrics_are_scraped_and_labels_are_escaped():
     found = samples(metrics)
     assert found["fedrouter_log_waiting",] == 4
     assert found["fedrouter_refused_total", ("code", 'a"b\\c\nd')] == 1
+
+
+def test_any_worker_shows_the_sums_of_all_also_of_those_that_have_ended(tmp_path):
+    workers = [Metrics(lambda: [("fedrouter_log_waiting", "about", (), 1)]) for _ in range(3)]
+    files = [WorkerMetrics(tmp_path, str(index), metrics) for index, metrics in enumerate(workers)]
+    for index, (metrics, file) in enumerate(zip(workers, files, strict=True)):
+        metrics.worker = index
+        metrics.served(RECORD, "app")
+        file.write()
+
+    def shown(index):
+        found = samples(workers[index])
+        requests = found["fedrouter_requests_total", ("model", "m"), ("reason", "best"), ("status", "ok")]
+        return requests, found["fedrouter_request_seconds_count", ("model", "m")]
+
+    def gauges(index):
+        return {each[1] for each in samples(workers[index]) if each[0] == "fedrouter_log_waiting"}
+
+    assert shown(0) == shown(1) == shown(2) == (3, 3)
+    assert gauges(0) == {("worker", "0"), ("worker", "1"), ("worker", "2")}
+    files[2].end()
+    keep_ended(tmp_path, "2")
+    keep_ended(tmp_path, "2")  # it counts once
+    assert shown(0) == shown(1) == (3, 3)
+    assert gauges(0) == {("worker", "0"), ("worker", "1")}

@@ -31,6 +31,15 @@ def serve(
         int | None,
         typer.Option("--port", min=0, max=65535, help="0 for any free port; default: the config's."),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            max=256,
+            help="Processes that share the port, under a supervisor; default: one process.",
+        ),
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve simulated models on loopback; needs no config.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Validate the config and exit.")] = False,
     as_json: Json = False,
@@ -51,7 +60,9 @@ def serve(
     if check:
         _check(voice, config)
     elif config is not None:
-        _serve_config(voice, config, host, port)
+        _serve_config(voice, config, host, port, workers)
+    elif workers is not None:
+        raise BadInput("--workers: not with --demo, whose models live in one process")
     else:
         _serve_demo(voice, host, port)
 
@@ -72,10 +83,12 @@ def _check(voice: Voice, config: Path | None) -> None:
     voice.result({"config": str(config), "ok": True, "problems": []})
 
 
-def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None) -> None:
+def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, workers: int | None) -> None:
     from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve as run
+    from fedrouter.gateway.workers.supervisor import supervise
+    from fedrouter.gateway.workers.worker import current_worker
 
     def read() -> Config:
         config = read_config(path)
@@ -83,9 +96,13 @@ def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None) 
         return config.replace(server=config.server.replace(**given))
 
     async def reopened(before: Gateway) -> Gateway:
-        return await open_gateway(await asyncio.to_thread(read), before=before)
+        return await open_gateway(await asyncio.to_thread(read), before=before, workers=workers or 1)
 
-    run(read(), lambda url, key: announce(voice, url, key), reopened=reopened)
+    config = read()
+    if workers is not None and current_worker() is None:
+        supervise(config.server, workers, lambda url, key: announce(voice, url, key))
+    else:
+        run(config, lambda url, key: announce(voice, url, key), reopened=reopened)
 
 
 def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:

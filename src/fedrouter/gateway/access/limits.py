@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from fedrouter.gateway.http import HttpError
+from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import Key
+from fedrouter.store.store import Store
+
+KEPT = 10.0
+"""Seconds after which what a process has taken of a rate and not used is lost."""
+ASK_AGAIN = 1.0
+"""Seconds for which a key whose rate is used up is refused without asking the store, at most."""
+MAX_KEYS = 4096
 
 
 class RateLimiter:
-    """A token bucket for each key, refilled continuously.
+    """A token bucket for each key in this process, refilled continuously.
 
     A key's own rate counts instead of the default one, unless this is a limit ``for_all`` keys.
     """
@@ -32,8 +42,61 @@ class RateLimiter:
         left = min(float(rate), left + (now - at) * rate / 60)
         if left < 1:
             wait = math.ceil((1 - left) * 60 / rate)
-            raise _too_many(f"This key is limited to {rate} requests per minute.", "rate_limit_exceeded", wait)
+            raise _over(rate, wait)
         self._buckets[key.id] = (left - 1, now)
+
+
+class SharedRateLimiter:
+    """Rates of keys, counted in the store: they hold for all processes on it together.
+
+    A process takes requests out of a key's bucket for about a second at a time, so that few of them wait for the store.
+    While the store fails, each process counts on its own.
+    """
+
+    def __init__(self, default: int | None, store: Store, store_fails: Callable[[], bool] = lambda: False) -> None:
+        self._default, self._store, self._store_fails = default, store, store_fails
+        self._own = RateLimiter(default)
+        self._shares: OrderedDict[str, _Share] = OrderedDict()
+
+    async def admit(self, key: Key) -> None:
+        """Count one request of a key; :class:`HttpError` 429 if it is over its rate."""
+        rate = key.rate_per_minute or self._default
+        if rate is None:
+            return
+        share = self._shares.setdefault(key.id, _Share())
+        if len(self._shares) > MAX_KEYS:
+            self._shares.popitem(last=False)
+        async with share.lock:
+            now = time.monotonic()
+            if now >= share.until and self._store_fails():
+                self._own.admit(key)
+                return
+            if now >= share.until or (not share.left and not share.refused):
+                try:
+                    taken = await asyncio.to_thread(self._store.take_rate, key.id, rate, max(1, rate // 60))
+                except StoreFailed:
+                    self._own.admit(key)
+                    return
+                share.left, share.refused = taken.requests, not taken.requests
+                share.until = time.monotonic() + (min(taken.wait, ASK_AGAIN) if share.refused else KEPT)
+                share.wait = taken.wait
+            if not share.left:
+                wait = math.ceil(max(0.0, share.wait))
+                raise _too_many(
+                    f"This key is limited to {rate} requests per minute.", "rate_limit_exceeded", max(1, wait)
+                )
+            share.left -= 1
+
+
+@dataclass(eq=False)
+class _Share:
+    """What one process has taken out of a key's bucket, and until when it counts; ``refused``: nothing was left."""
+
+    left: int = 0
+    until: float = 0.0
+    refused: bool = False
+    wait: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class InProgress:
@@ -56,6 +119,10 @@ class InProgress:
             self._counts[key.id] -= 1
             if not self._counts[key.id]:
                 del self._counts[key.id]
+
+
+def _over(rate: int, wait: int) -> HttpError:
+    return _too_many(f"This key is limited to {rate} requests per minute.", "rate_limit_exceeded", wait)
 
 
 def _too_many(message: str, code: str, wait: int) -> HttpError:

@@ -36,8 +36,8 @@ class JudgeQueue:
         self.dropped = 0
 
     @classmethod
-    def of(cls, config: Config, upstreams: Upstreams, writer: SpooledWriter) -> Self | None:
-        """The queue for a config; None if it has no judges."""
+    def of(cls, config: Config, upstreams: Upstreams, writer: SpooledWriter, workers: int = 1) -> Self | None:
+        """The queue of one of some worker processes, which share what judges may cost; None if there are no judges."""
         if not config.judges.list:
             return None
         models = {
@@ -45,7 +45,7 @@ class JudgeQueue:
             for model in config.models
         }
         judges = [judge_of(judge.kind, judge.settings, models) for judge in config.judges.list]
-        allowance = Allowance(config.judges.daily_budget, config.judges.per_minute)
+        allowance = Allowance(config.judges.daily_budget / workers, -(-config.judges.per_minute // workers))
         return cls(Panel(judges, allowance), config.judges.share, writer)
 
     def offer(self, record: Record, body: Mapping[str, Any], text: str) -> None:

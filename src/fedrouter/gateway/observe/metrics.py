@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -48,13 +49,18 @@ Gauge = tuple[str, str, Labels, float]
 class Histogram:
     """Observations counted by bucket."""
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BUCKETS) + 1)
-        self._sum = 0.0
+    def __init__(self, counts: Sequence[int] = (0,) * (len(BUCKETS) + 1), total: float = 0.0) -> None:
+        self._counts, self._sum = list(counts), total
 
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(BUCKETS, seconds)] += 1
         self._sum += seconds
+
+    def plus(self, other: Histogram) -> Histogram:
+        return Histogram([a + b for a, b in zip(self._counts, other._counts, strict=True)], self._sum + other._sum)
+
+    def to_json(self) -> list[Any]:
+        return [self._counts, self._sum]
 
     def add_to(self, family: HistogramMetricFamily, labels: Labels) -> None:
         """Add the buckets to a metric."""
@@ -65,13 +71,59 @@ class Histogram:
         family.add_metric([value for _, value in labels], buckets, self._sum)
 
 
+class Snapshot:
+    """Counters and histograms of one process or of several together, and the gauges of each."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
+        self.histograms: dict[str, dict[Labels, Histogram]] = {name: defaultdict(Histogram) for name in HISTOGRAMS}
+        self.gauges: list[Gauge] = []
+
+    def add(self, other: Snapshot) -> None:
+        """Add what another process has counted, and its gauges."""
+        for name, values in other.counts.items():
+            for labels, value in values.items():
+                self.counts[name][labels] += value
+        for name, histograms in other.histograms.items():
+            for labels, histogram in histograms.items():
+                self.histograms[name][labels] = self.histograms[name][labels].plus(histogram)
+        self.gauges += other.gauges
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "counts": [[name, labels, value] for name, all in self.counts.items() for labels, value in all.items()],
+            "histograms": [
+                [name, labels, *histogram.to_json()]
+                for name, all in self.histograms.items()
+                for labels, histogram in all.items()
+            ],
+            "gauges": self.gauges,
+        }
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Snapshot:
+        snapshot = cls()
+        for name, labels, value in found["counts"]:
+            snapshot.counts[name][_labels(labels)] = value
+        for name, labels, counts, total in found["histograms"]:
+            snapshot.histograms[name][_labels(labels)] = Histogram(counts, total)
+        snapshot.gauges = [(name, about, _labels(labels), value) for name, about, labels, value in found["gauges"]]
+        return snapshot
+
+
 class Metrics(Collector):
-    """What the gateway has done since it started, and gauges that ``gauges`` reads when metrics are scraped."""
+    """What the gateway has done since it started, and gauges that ``gauges`` reads when metrics are scraped.
+
+    ``others`` is what the other workers of the gateway have counted, which is added.
+    """
 
     def __init__(self, gauges: Callable[[], Iterable[Gauge]] = lambda: ()) -> None:
         self.gauges = gauges
-        self._counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
-        self._histograms: dict[str, dict[Labels, Histogram]] = {name: defaultdict(Histogram) for name in HISTOGRAMS}
+        self.others: Callable[[], Iterable[Snapshot]] = lambda: ()
+        self.worker: int | None = None
+        """Which worker this is, as a label of its gauges; None if it is the only one."""
+        self._now = Snapshot()
+        self._counts, self._histograms = self._now.counts, self._now.histograms
         self._models: OrderedDict[str, str] = OrderedDict()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -113,28 +165,47 @@ class Metrics(Collector):
             self.count("fedrouter_scores_total", model=model)
             self.count("fedrouter_score_sum_total", score, model=model)
 
+    def counted(self) -> Snapshot:
+        """What this process has counted."""
+        found = Snapshot()
+        found.add(self._now)
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """What this process has counted, and its gauges."""
+        found, own = self.counted(), () if self.worker is None else (("worker", str(self.worker)),)
+        found.gauges = [(name, about, (*labels, *own), float(value)) for name, about, labels, value in self.gauges()]
+        return found
+
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as `prometheus_client` wants them; it calls this."""
+        all = self.snapshot()
+        for other in self.others():
+            all.add(other)
         for name, about in HELP.items():
-            yield _family(CounterMetricFamily, name, about, self._counts[name].items())
+            yield _family(CounterMetricFamily, name, about, all.counts[name].items())
         for name, about in HISTOGRAMS.items():
-            yield self._histogram(name, about)
+            yield _histogram(name, about, all.histograms[name])
         gauges: dict[tuple[str, str], list[tuple[Labels, float]]] = defaultdict(list)
-        for name, about, labels, value in self.gauges():
+        for name, about, labels, value in all.gauges:
             gauges[name, about].append((labels, value))
         for (name, about), samples in gauges.items():
             yield _family(GaugeMetricFamily, name, about, samples)
 
-    def _histogram(self, name: str, about: str) -> Metric:
-        found = self._histograms[name]
-        family = HistogramMetricFamily(name, about, labels=[label for label, _ in next(iter(found), ())])
-        for labels, histogram in found.items():
-            histogram.add_to(family, labels)
-        return family
+
+def _labels(pairs: Iterable[Sequence[str]]) -> Labels:
+    return tuple((name, value) for name, value in pairs)
+
+
+def _histogram(name: str, about: str, found: Mapping[Labels, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, about, labels=[label for label, _ in next(iter(found), ())])
+    for labels, histogram in found.items():
+        histogram.add_to(family, labels)
+    return family
 
 
 def _family(

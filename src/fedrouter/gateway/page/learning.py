@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fedrouter.errors import FedrouterError
-from fedrouter.gateway.autopilot import JOURNAL, Autopilot
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply, text
 from fedrouter.gateway.routing.served import PRIOR
+from fedrouter.gateway.upkeep.autopilot import JOURNAL, Autopilot
 from fedrouter.store.page.search import recent
 
 RECENT = 5000

@@ -20,7 +20,7 @@ from fedrouter.gateway.routing.served import Served
 
 async def estimate(gateway: Gateway, visit: Visit, send: Send) -> None:
     """The decision for a chat body, with every model's estimates; calls no model and is not logged."""
-    gateway.rate_limiter.admit(visit.key)
+    await gateway.rate_limiter.admit(visit.key)
     started = time.perf_counter()
     async with route_request(gateway, visit.request, visit.key, started, default_model="auto") as context:
         decision = context.decision
@@ -40,7 +40,7 @@ async def estimate(gateway: Gateway, visit: Visit, send: Send) -> None:
 
 async def chat(gateway: Gateway, visit: Visit, send: Send) -> None:
     """A chat completion, as for any client of this key: routed, charged to its budget, and logged."""
-    gateway.rate_limiter.admit(visit.key)
+    await gateway.rate_limiter.admit(visit.key)
     await chat_as(gateway, visit.request, visit.key, time.perf_counter(), send)
 
 

@@ -18,7 +18,7 @@ from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
 from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, shutting_down
-from fedrouter.gateway.pipeline import admit, response_session, route_request
+from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, request_schema
 from fedrouter.gateway.upstream.splice import SplicedBody
@@ -146,10 +146,11 @@ class _Exchange:
             if text is not None and self._judged is not None and gateway.judge_queue is not None:
                 gateway.judge_queue.offer(record, self._judged, text)
 
-    def _remember(self, response_id: Any, served: Upstream) -> None:
+    async def _remember(self, response_id: Any, served: Upstream) -> None:
         """Remember which model gave a response of the Responses API: later requests may refer to it."""
         if self._context.api is RESPONSES and isinstance(response_id, str):
-            self._gateway.decider.sticky.served(response_session(self._context.key, response_id), served.name)
+            gateway, key = self._gateway, self._context.key
+            await gateway.decider.sticky.put_response(gateway.store, key, response_id, served.name)
 
     async def _complete(self, found: UpstreamResponse) -> None:
         """Pass on a complete response."""
@@ -158,7 +159,7 @@ class _Exchange:
             api = self._context.api
             words, length = api.answer(found.document)
             usage = api.usage(found.document.get("usage")) or Usage.estimate(self._context.prompt, length)
-            self._remember(found.document.get("id"), served)
+            await self._remember(found.document.get("id"), served)
             gone = self._interrupted.done() and self._interrupted.result() == CLIENT_GONE
             text = words if self._judged is not None else None
             await self._commit(CLIENT_GONE if gone else "ok", served, usage, found.attempts, text)
@@ -195,7 +196,7 @@ class _Exchange:
             status = why if why == CLIENT_GONE or not tracker.done else status
         context.upstream_seconds += time.perf_counter() - began
         text = tracker.text if status == "ok" else None
-        self._remember(tracker.response_id, found.model)
+        await self._remember(tracker.response_id, found.model)
         usage = tracker.usage(context.prompt)
         if status != "ok" and usage.estimated:
             context.lose()

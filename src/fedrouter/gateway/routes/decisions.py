@@ -22,7 +22,7 @@ PATH = "/v1/decisions/"
 
 async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await gateway.authenticator.authenticate(request)
-    gateway.rate_limiter.admit(key)
+    await gateway.rate_limiter.admit(key)
     identity = request.path.removeprefix(PATH)
     valid = identity.isascii() and identity.isalnum()
     record = await asyncio.to_thread(gateway.store.get, identity) if valid else None

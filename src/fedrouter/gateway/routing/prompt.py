@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,7 +67,6 @@ MESSAGE_TOKENS = 4
 CONVERSATION_START = 20_000
 """Characters of a message that identify its conversation."""
 
-_SALT = secrets.token_bytes(32)
 _TAGS = "|".join((*PROMPT_TAGS, *BOILERPLATE_TAGS))
 _TAG = re.compile(rf"(?:^[ \t]*<|</)(?P<name>{_TAGS})(?:\s[^<>]*)?>", re.IGNORECASE | re.MULTILINE)
 _NUMBERED = r" ?\d{0,3} ?:"
@@ -84,8 +82,8 @@ class Prompt:
     input_tokens: int
     max_output: int | None
     needs: frozenset[str]
-    conversation: str
-    """Identifies the conversation: a keyed hash of its first messages."""
+    conversation: bytes
+    """Identifies the conversation: a hash of its first messages. It is logged only as a keyed hash."""
     continued: bool
     """Whether the conversation already has an assistant message."""
     choices: int = 1
@@ -232,16 +230,12 @@ def _positive(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Hash of the messages up to the first user message, which every later request of a conversation repeats.
-
-    The hash is keyed with a secret of this process, because it is logged and a plain hash of a short prompt could be
-    reversed by guessing.
-    """
-    digest = hashlib.blake2b(key=_SALT, digest_size=12)
+def _conversation(messages: Sequence[Mapping[str, Any]]) -> bytes:
+    """Hash of the messages up to the first user message, which every later request of a conversation repeats."""
+    digest = hashlib.blake2b(digest_size=32)
     for message in messages:
         start, role = _joined(message.get("content"))[:CONVERSATION_START], message.get("role")
         digest.update(f"{role if isinstance(role, str) else None}\0{start}\0".encode(errors="surrogatepass"))
         if role == "user":
             break
-    return digest.hexdigest()
+    return digest.digest()

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, cast, func, select
 
-from fedrouter.store.settings import setting as get_setting
+from fedrouter.store.shared.settings import setting as get_setting
 from fedrouter.store.tables import DECISIONS, HOURS
 
 UNROUTED = ("named", "off")

@@ -7,8 +7,8 @@ import time
 from sqlalchemy import Connection, delete, func, insert, literal, select, text
 
 from fedrouter.store.page.activity import EVERYBODY, HOUR, SUMMED, sums
-from fedrouter.store.settings import put_setting
-from fedrouter.store.settings import setting as get_setting
+from fedrouter.store.shared.settings import put_setting
+from fedrouter.store.shared.settings import setting as get_setting
 from fedrouter.store.store import Store
 from fedrouter.store.tables import DECISIONS, FEEDBACK, HOURS
 

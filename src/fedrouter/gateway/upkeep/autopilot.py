@@ -19,6 +19,7 @@ from fedrouter.gateway.config import Config
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
 from fedrouter.gateway.routing.served import PRIOR, pool_of
+from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.learning.first_router import first_from_log, learn_router
 from fedrouter.learning.from_log import learn_from_log
 from fedrouter.learning.incremental import Learner
@@ -41,12 +42,20 @@ class Autopilot:
         self._config, self._store, self._bundles = config, store, bundles
         self._default = default or DefaultTradeoff(config.routing)
         self._folder = Path(config.learning.folder)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Go on after the last attempt, whichever process made it."""
         last = self._last_attempt()
         self._until, self._at = last.get("until", 0.0), last.get("at", time.time())
 
-    async def run(self) -> None:
+    async def run(self, leadership: Leadership) -> None:
+        """Learn whenever it is time to, while this process is the one that does."""
         while True:
             await asyncio.sleep(CHECK)
+            if not leadership.leads:
+                await leadership.acquired()
+                self._resume()
             try:
                 if await asyncio.to_thread(self._due):
                     outcome = await asyncio.to_thread(self.attempt)

@@ -10,10 +10,10 @@ import pytest
 
 from fedrouter.bundle import load
 from fedrouter.data.simulator import CAST
-from fedrouter.gateway.autopilot import JOURNAL, Autopilot
 from fedrouter.gateway.config import Config, LearningConfig, Upstream, UpstreamParams
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
+from fedrouter.gateway.upkeep.autopilot import JOURNAL, Autopilot
 from fedrouter.learning.exploration import Thompson
 from fedrouter.store.store import Store
 from learning.logs import record

@@ -6,6 +6,7 @@ import time
 
 from sqlalchemy import Connection, delete, insert, select
 
+from fedrouter.store.dialects import upsert
 from fedrouter.store.tables import SETTINGS
 
 
@@ -13,6 +14,13 @@ def setting(connection: Connection, name: str) -> str | None:
     """The value of a setting; None if it was never set, or removed."""
     found = connection.execute(select(SETTINGS.c.value).where(SETTINGS.c.name == name)).scalar()
     return None if found is None else str(found)
+
+
+def setting_or(connection: Connection, name: str, value: str) -> str:
+    """The value of a setting, which is given this one if it has none."""
+    new = upsert(connection, SETTINGS).values(name=name, value=value, at=time.time())
+    connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
+    return setting(connection, name) or value
 
 
 def put_setting(connection: Connection, name: str, value: str | None) -> None:

@@ -1,0 +1,1 @@
+"""What all processes on a store agree on: budgets, rates, leases, conversations, settings and the current bundle."""
