@@ -35,7 +35,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, limits: ServerConfig, lingering: bool, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._limits, self._lingering = limits, lingering
+        self._limits, self._lingering, self._leaving = limits, lingering, False
         self._waiting: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -102,25 +102,31 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._close_in_time()
+        if self._leaving and not self.transport.is_closing():
+            self.loop.call_later(LINGER, self._close_if_idle)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._close_in_time()
 
     def shutdown(self) -> None:
-        busy = self.cycle is not None and not self.cycle.response_complete
-        if busy and not self.cycle.response_started:
-            self.cycle.default_headers = [*self.cycle.default_headers, CLOSE]
-        if self._lingering and not busy:
-            self._lingering = False
-            self.loop.call_later(LINGER, self._close_if_idle)
+        cycle = self.cycle if self.cycle is not None and not self.cycle.response_complete else None
+        if cycle is not None and not cycle.response_started:
+            cycle.default_headers = [*cycle.default_headers, CLOSE]
+        elif self._lingering:
+            # The client does not know yet that the connection ends: its next request is answered, and says so.
+            self._leaving = True
+            if cycle is None:
+                self.loop.call_later(LINGER, self._close_if_idle)
             return
         super().shutdown()
         self._close_in_time()
 
     def _close_if_idle(self) -> None:
-        if not self.transport.is_closing() and not self._in_head:  # a head that has begun has a limit of its own
-            self.shutdown()
+        busy = self._in_head or (self.cycle is not None and not self.cycle.response_complete)
+        if not busy:  # what has begun has limits of its own
+            self.transport.close()
+            self._close_in_time()
 
     def _head_over_limit(self) -> bool:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
