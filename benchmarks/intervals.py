@@ -62,13 +62,14 @@ def groups(embeddings: Floats) -> list[Floats]:
 def coverage(estimates: Estimates, truth: Floats, alike: list[Floats], noise: bool) -> list[float]:
     """Shares of (group, model) pairs, weighted by queries, whose mean lies within the interval of each level.
 
-    With ``noise``, truth is observed, and the standard error of its mean is added to that of the estimate.
+    With ``noise``, truth is observed, and the standard error of the mean residual is added to that of the estimate.
     """
     found, weight = [], []
     assert estimates.error is not None
     for one in alike:
-        mean, spread = truth[one].mean(axis=0), truth[one].std(axis=0) / np.sqrt(len(one))
-        spread = np.maximum(spread, 0.5 / len(one)) if noise else spread
+        mean = truth[one].mean(axis=0)
+        spread = (truth[one] - estimates.accuracy[one]).std(axis=0, ddof=1) / np.sqrt(len(one))
+        spread = np.maximum(spread, 0.5 / len(one)) if noise else 0.0
         error = np.sqrt(estimates.error[one].mean(axis=0) ** 2 + spread**2)
         apart = np.abs(estimates.accuracy[one].mean(axis=0) - mean) / error
         found.append([(apart < width).mean() for width in LEVELS.values()])

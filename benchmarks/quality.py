@@ -1,11 +1,9 @@
 """Every family on every set, with and without protection: federated, local and centralized.
 
-Writes docs/results/quality.json, and from it docs/results/quality.md and the first table of README.md. Run with
-`make bench-quality`; it goes on where it was stopped, unless the code has changed. `--seeds 3 --family auto
---federated-only` measures less.
-
-`--encoder static` measures another encoder than that of the files, into docs/results/quality-static.json, and touches
-no page; `--set`, `--first-seed` and `--privacy` choose a part, `--processes 1` leaves a core free.
+Writes docs/results/quality-ENCODER.json and, from those of all encoders, docs/results/quality.md and the first table of
+README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed. `--encoder`
+measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only` less.
+`--set` and `--first-seed` choose a part, which is only printed. `--processes 1` leaves a core free.
 """
 
 from __future__ import annotations
@@ -32,15 +30,17 @@ from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.encoders import column_stem
+from fedrouter.encoders.identity import STATIC
 from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.experiments.provenance import digest
+from fedrouter.federation.families.auto import BLIND
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn
 from fedrouter.files import PUBLIC, replace_file
-from fedrouter.frontier import Measures, sweep
+from fedrouter.frontier import Frontier, sweep
 from quality_page import FOLDER, PRIVACIES, PROJECT, write_pages
 
 SOURCE, KEPT = PROJECT / "src", PROJECT / "out" / "quality"
@@ -63,18 +63,21 @@ BASELINES = ("mix", "best_single", "query_blind", "oracle")
 
 REFERENCES = "references"
 """In place of a family: the paper's families and the baselines."""
+BY_ITSELF = "by itself"
+"""In place of a privacy: learned by each client alone, and on everybody's rows."""
+BUDGETS = 20
+"""Budgets at which `auto` is compared with the coin toss, from the cheapest to the most expensive single model."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One data set and seed, and the family to measure there, perhaps as local and centralized router too."""
+    """One data set, seed and encoder, and what to measure there: a family under a privacy, or the references."""
 
     data: str
     seed: int
     family: str
-    federated_only: bool
-    encoder: str | None
-    privacies: tuple[str, ...]
+    privacy: str
+    encoder: str
 
 
 def measured(job: Job) -> dict[str, Any]:
@@ -104,35 +107,37 @@ def reencoded(clients: Sequence[ClientData], other: Evaluations) -> list[ClientD
 def measure(job: Job) -> dict[str, dict[str, Any]]:
     """The measures of every router and baseline on the global test."""
     path = DATA / f"{job.data}.parquet"
-    clients = partition(read(path).evaluations, seed=job.seed)
-    if job.encoder is not None:
-        clients = reencoded(clients, read(path, encoder=job.encoder).evaluations)
+    # Splits are those of the files' embeddings, whatever the encoder.
+    clients = reencoded(partition(read(path).evaluations, seed=job.seed), read(path, encoder=job.encoder).evaluations)
     train = Evaluations.concatenate([client.train for client in clients])
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth = test.grid()
 
-    def federated(family: str, settings: Settings, privacy: str = "open") -> Measures:
+    def federated(family: str, settings: Settings, privacy: str = "open") -> Frontier:
         federation = simulated_federation({client.name: client.train for client in clients}, privacy)
         router = FAMILIES[family].learn(federation, train.pool, settings, job.seed)
-        return sweep(router.estimate(test.embeddings), truth).measures
+        return sweep(router.estimate(test.embeddings), truth)
 
-    found: dict[str, Measures] = {}
+    name = f"{job.family}, {job.privacy}"
     if job.family == REFERENCES:
-        if job.encoder is None:
-            found |= {f"paper {family}, open": federated(family, settings) for family, settings in PAPER.items()}
+        found = {f"paper {family}, open": federated(family, settings).measures for family, settings in PAPER.items()}
         references = baselines(ModelMeans.of(train), truth)
         found |= {name: references[name].measures for name in BASELINES}
-        return {row: measures.to_json() for row, measures in found.items()}
-    for privacy in job.privacies:
-        try:
-            found[f"{job.family}, {privacy}"] = federated(job.family, OURS[job.family], privacy)
-        except NothingToLearn:
-            print(f"{job.data}, seed {job.seed}: {job.family} cannot be learned under {privacy}", file=sys.stderr)
-    if job.family in ALONE and not job.federated_only:
+    elif job.privacy == BY_ITSELF:
         run = compare(clients, {job.family: OURS[job.family]}, job.seed)
-        for way in ("local", "centralized"):
-            found[f"{job.family}, {way}"] = run.curves[way][job.family].measures()["global"]
-    print(f"{job.data}, seed {job.seed}, {job.family} done", file=sys.stderr, flush=True)
+        ways = ("local", "centralized")
+        found = {f"{job.family}, {way}": run.curves[way][job.family].measures()["global"] for way in ways}
+    else:
+        try:
+            frontier = federated(job.family, OURS[job.family], job.privacy)
+        except NothingToLearn:
+            print(f"{job.data}, seed {job.seed}: {name} cannot be learned", file=sys.stderr)
+            return {}
+        toss = federated(BLIND, FAMILIES[BLIND].settings(), job.privacy)
+        budgets = np.geomspace(*frontier.singles.budgets, BUDGETS)
+        above = frontier.envelope.at(budgets) - toss.envelope.at(budgets)
+        print(f"{job.data}, seed {job.seed}, {name}: {frontier.measures.aiq:.4f}", file=sys.stderr, flush=True)
+        return {name: frontier.measures.to_json() | {"above_toss": above.tolist()}}
     return {row: measures.to_json() for row, measures in found.items()}
 
 
@@ -141,21 +146,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--family", action="append", choices=sorted(OURS), help="repeatable; default: all")
     parser.add_argument("--federated-only", action="store_true", help="no local and centralized routers")
-    parser.add_argument("--encoder", help="encode the questions with this one; default: the files' all-mpnet-base-v2")
-    parser.add_argument("--set", action="append", choices=SETS, help="with --encoder; repeatable; default: all")
-    parser.add_argument("--first-seed", type=int, default=0, help="with --encoder")
-    parser.add_argument("--privacy", action="append", choices=PRIVACIES, help="with --encoder; default: all")
+    parser.add_argument("--encoder", default=STATIC, help="what encodes the questions; default: %(default)s")
+    parser.add_argument("--privacy", action="append", choices=PRIVACIES, help="repeatable; default: all")
+    parser.add_argument("--set", action="append", choices=SETS, help="repeatable, only printed; default: all")
+    parser.add_argument("--first-seed", type=int, default=0, help="only printed unless it is 0")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    if options.encoder is None and (options.set or options.first_seed or options.privacy):
-        parser.error("--set, --first-seed and --privacy go with --encoder: the pages need everything")
     sets, seeds = tuple(options.set or SETS), range(options.first_seed, options.first_seed + options.seeds)
+    ways = [(family, privacy) for privacy in options.privacy or PRIVACIES for family in options.family or OURS]
+    if not options.federated_only:
+        ways += [(family, BY_ITSELF) for family in ALONE if family in (options.family or OURS)]
     jobs = [
-        Job(
-            *(name, seed, family, options.federated_only or options.encoder is not None),
-            *(options.encoder, tuple(options.privacy or PRIVACIES)),
-        )
-        for family in (*(options.family or OURS), REFERENCES)
+        Job(name, seed, family, privacy, options.encoder)
+        for family, privacy in (*ways, (REFERENCES, ""))
         for seed in seeds
         for name in sets
     ]
@@ -170,15 +173,14 @@ def main() -> None:
         "seconds": sum(result["seconds"] for result in results.values()),
         "found": found,
     }
-    if options.encoder is not None:
+    if sets == SETS and not options.first_seed:
         (FOLDER / f"quality-{column_stem(options.encoder)}.json").write_text(json.dumps(document, indent=1) + "\n")
-        for name, runs in found.items():
-            for row in runs[0]:
-                areas = [run[row]["aiq"] for run in runs]
-                print(f"{name}, {row}: aiq {sum(areas) / len(areas):.4f} {[round(area, 4) for area in areas]}")
+        print(write_pages())
         return
-    (FOLDER / "quality.json").write_text(json.dumps(document, indent=1) + "\n")
-    print(write_pages())
+    for name, runs in found.items():
+        for row in runs[0]:
+            areas = [run[row]["aiq"] for run in runs]
+            print(f"{name}, {row}: aiq {sum(areas) / len(areas):.4f} {[round(area, 4) for area in areas]}")
 
 
 if __name__ == "__main__":
