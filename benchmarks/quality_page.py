@@ -1,4 +1,4 @@
-"""docs/results/quality.md and the first table of README.md, made from docs/results/quality.json.
+"""docs/results/quality.md and the first table of README.md, made from docs/results/quality-ENCODER.json.
 
 `benchmarks/quality.py` measures and calls this. Run it alone to write the pages again without measuring.
 """
@@ -26,12 +26,15 @@ README_ROWS = {
 }
 """Rows of README's table, by their names in the measurement."""
 PRIVACIES = ("default", "plain", "open")
+DEFAULT_ENCODER = "static"
+"""The encoder of README's table and of the first one of the page."""
+ROUTER = "auto, default"
 
 INTRODUCTION = """\
-The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {seeds} seeds, all-mpnet-base-v2, on the
-union of the clients' test sets: `aiq`, then the share of the best single model's price that buys 95% of its accuracy;
-means over seeds ([metrics](../metrics.md)). “–”: not reached on every seed, or for local routers by every client. MLP
-and MF with {rounds} rounds; everything else at its defaults.
+The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {seeds} seeds, the default encoder `static`, on
+the union of the clients' test sets: `aiq`, then the share of the best single model's price that buys 95% of its
+accuracy; means over seeds ([metrics](../metrics.md)). “–”: not reached on every seed, or for local routers by every
+client. MLP and MF with {rounds} rounds; everything else at its defaults. Another encoder is below.
 
 `default` is what a federation does unless told otherwise: secure sums, and minimum group sizes behind centroids.
 `plain`: no secure sums, each client's own minimum group sizes. `open`: no protection. The paper's families, local and
@@ -41,6 +44,17 @@ What a run decides (how much to shrink, which round to keep, which families to b
 form of the one-shot families (one prior for all models, 64 directions, 60 landmarks, the rule for the kernel's width)
 was chosen with the test areas of seeds 0 and 1 of these data sets in view: similar forms were within 0.005 of each
 other on average, whitened features 0.01 below. Seeds 2 and up, and [other worlds](unseen.md), were not used.
+"""
+ENCODERS = """\
+`auto` under the default privacy with other encoders, on the same splits: `aiq` and price as above, then `static` less
+this one (`aiq`, paired over all splits, mean and 95% interval).
+"""
+TOSS = """\
+The envelope of `auto` under the default privacy less that of the coin toss between single models whose means come from
+the same sums (`query_blind`), at {budgets} budgets from the cheapest to the most expensive single model, evenly spaced
+by their logarithm. Mean and 95% interval over {seeds} seeds: each seed is another split, so the interval counts the
+luck of the training data as well as that of the test queries. *Worst* is the budget with the lowest mean. A budget
+counts as below if its interval lies below zero, corrected for {budgets} budgets (Bonferroni).
 """
 PROTECTION = """\
 `aiq` under `default` minus `aiq` under the other, on the same split of the same seed; mean and 95% interval over
@@ -101,10 +115,36 @@ def paired(found: Found, row: str, others: Sequence[str]) -> list[str]:
     return lines
 
 
-def page(document: dict[str, Any]) -> str:
+def against_toss(found: Found) -> list[str]:
+    """A table of `auto` against the coin toss from the same sums, over budgets."""
+    lines = ["| | mean over budgets | worst budget | budgets below |", "|---|---|---|---|"]
+    for data, runs in found.items():
+        above = np.array([run[ROUTER]["above_toss"] for run in runs])  # (seeds, budgets)
+        worst = above[:, above.mean(axis=0).argmin()]
+        critical = stats.t.ppf(1 - 0.025 / above.shape[1], len(above) - 1)
+        errors = above.std(axis=0, ddof=1) / np.sqrt(len(above))
+        below = int((above.mean(axis=0) + critical * errors < 0).sum())
+        lines.append(f"| {data} | {interval(above.mean(axis=1))} | {interval(worst)} | {below} of {above.shape[1]} |")
+    return lines
+
+
+def other_encoders(documents: dict[str, dict[str, Any]]) -> list[str]:
+    """A table of `auto` by encoder, and what `static` adds or loses."""
+    found: Found = documents[DEFAULT_ENCODER]["found"]
+    lines = header(found, "encoder", "mean | `static` less this one")
+    for name, document in sorted(documents.items()):
+        theirs: Found = document["found"]
+        gaps = np.concatenate([aiq(found, data, ROUTER) - aiq(theirs, data, ROUTER) for data in found])
+        apart = "" if name == DEFAULT_ENCODER else interval(gaps)
+        lines.append(f"| `{name}` | {cells(theirs, ROUTER)} | {apart} |")
+    return lines
+
+
+def page(documents: dict[str, dict[str, Any]]) -> str:
+    document = documents[DEFAULT_ENCODER]
     found: Found = document["found"]
     rows, seeds = rows_of(found), len(next(iter(found.values())))
-    rivals = [row for row in rows if row not in ("auto, default", "oracle")]
+    rivals = [row for row in rows if row not in (ROUTER, "oracle")]
     families = [row.removesuffix(", default") for row in rows if row.endswith(", default")]
     protected = [
         line
@@ -113,15 +153,25 @@ def page(document: dict[str, Any]) -> str:
         if other in rows
         for line in paired(found, f"{family}, default", [other])[2:]
     ]
+    budgets = len(next(iter(found.values()))[0][ROUTER]["above_toss"])
     lines = [
         "# Quality: every family on every data set",
         "",
         INTRODUCTION.format(seeds=seeds, rounds=document["rounds"]),
-        f"    {document['command']}",
+        *(f"    {each['command']}" for _, each in sorted(documents.items(), reverse=True)),
         "",
-        *(f"{note}\n" for note in document.get("notes", ())),
         *header(found, "router", "mean"),
         *(f"| {row} | {cells(found, row)} |" for row in rows),
+        "",
+        "## Encoders",
+        "",
+        ENCODERS,
+        *other_encoders(documents),
+        "",
+        "## Never below the coin toss",
+        "",
+        TOSS.format(seeds=seeds, budgets=budgets),
+        *against_toss(found),
         "",
         "## What protection costs",
         "",
@@ -133,7 +183,7 @@ def page(document: dict[str, Any]) -> str:
         "",
         "The same for federated `auto` under the default privacy.",
         "",
-        *paired(found, "auto, default", rivals),
+        *paired(found, ROUTER, rivals),
         "",
         f"Measured in {document['seconds'] / 60:.0f} minutes, added up over processes of one thread each.",
     ]
@@ -153,10 +203,15 @@ def write_block(path: Path, name: str, lines: Sequence[str]) -> None:
 
 def write_pages() -> str:
     """Write the pages from what was measured last."""
-    document = json.loads((FOLDER / "quality.json").read_text())
-    text = page(document)
+    stem = "quality-"
+    documents = {
+        path.stem.removeprefix(stem): json.loads(path.read_text()) for path in sorted(FOLDER.glob(f"{stem}*.json"))
+    }
+    if DEFAULT_ENCODER not in documents:
+        return f"no pages: they need quality-{DEFAULT_ENCODER}.json, which `benchmarks/quality.py` writes"
+    text = page(documents)
     (FOLDER / "quality.md").write_text(text)
-    write_block(PROJECT / "README.md", "quality", readme_table(document["found"]))
+    write_block(PROJECT / "README.md", "quality", readme_table(documents[DEFAULT_ENCODER]["found"]))
     return text
 
 
