@@ -73,3 +73,17 @@ def test_constant_targets_and_no_rows_at_all_give_finite_weights():
         assert np.isfinite(fit(moments(features, targets)).weights).all()
     empty = Moments(np.zeros(2, int), np.zeros((2, 4, 4)), np.zeros((2, 4)), np.zeros(2))
     assert np.isfinite(fit(empty).weights).all()
+
+
+def test_a_specialist_is_shrunk_less_than_models_that_are_alike():
+    """With one variance for all, the specialist's intervals are too short and those of the others too long."""
+    own = np.array([0.05] * 7 + [0.8])
+    inside, width = [], []
+    for seed in range(20):
+        features, targets, truth = drawn([40] * 8, models=8, width=20, own=own[:, None], noise=1.0, seed=seed)
+        found = fit(moments(features, targets))
+        error = np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+        inside.append(np.abs(found.weights - truth)[-1, 1:] < 1.96 * error[-1, 1:])
+        width.append(error[:-1, 1:].mean() / error[-1, 1:].mean())
+    assert np.mean(inside) > 0.9
+    assert np.mean(width) < 0.9
