@@ -4,9 +4,9 @@ With a dozen models most have few rows, and choosing the best of many noisy esti
 weights of model m are ``w_m = w_0 + v_m``: a shared part (what makes a query hard for every model) and the model's own
 deviation, both with Gaussian priors around zero. Deviations have a variance for each model: that of a specialist is
 large, that of a model that is good at what the others are good at is small. How strongly each is shrunk is not a
-setting: prior variances and noise maximize the likelihood of the data (empirical Bayes by EM). All that the fit needs of
-the rows is, per model, ``Φ'Φ``, ``Φ'y``, ``y'y`` and a count, so a federation that adds those up gets the centralized
-fit.
+setting: prior variances and noise maximize the likelihood of the data (empirical Bayes by EM). All that the fit needs
+of the rows is, per model, ``Φ'Φ``, ``Φ'y``, ``y'y`` and a count, so a federation that adds those up gets the
+centralized fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 LEAST_VARIANCE = 1e-8
 BORROWED = 5.0
 """Features of mean variance that each model's own variance is estimated from besides those of the data: with few
-features, its few deviations say little about it."""
+features, its few deviations say little about it. Infinitely many give all models one variance."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Posterior:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def fit(moments: Moments) -> Posterior:
-    """The posterior under the prior that maximizes the likelihood.
+def fit(moments: Moments, borrowed: float = BORROWED) -> Posterior:
+    """The posterior under the prior that maximizes the likelihood; ``borrowed`` as :data:`BORROWED`.
 
     Given variances, the deviations integrate out model by model and leave one small system for the shared part:
     with ``A_m = Φ'Φ/σ² + Λ_m`` (Λ_m the prior precision of a deviation), model m contributes the precision
@@ -96,9 +96,9 @@ def fit(moments: Moments) -> Posterior:
         shared = max(
             float((common[1:] ** 2 + np.diag(common_covariance)[1:]).sum()) / max(1, len(common) - 1), LEAST_VARIANCE
         )
-        each = spread[:, 1:].sum(axis=1)
-        own = (each + BORROWED * each.mean() / max(1, width - 1)) / (max(1, width - 1) + BORROWED)
-        own = np.maximum(own, LEAST_VARIANCE)
+        each = spread[:, 1:].sum(axis=1) / max(1, width - 1)
+        kept = (width - 1) / (width - 1 + borrowed)
+        own = np.maximum(kept * each + (1 - kept) * each.mean(), LEAST_VARIANCE)
         intercept = max(float(spread[:, 0].mean()), LEAST_VARIANCE)
         error = moments.squares - 2 * (weights * moments.product).sum(axis=1)
         error = error + np.einsum("mi,mij,mj->m", weights, moments.gram, weights)

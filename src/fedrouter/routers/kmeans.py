@@ -18,7 +18,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
-from fedrouter.pooling import Moments, fit
+from fedrouter.pooling import BORROWED, Moments, fit
 from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
 from fedrouter.routers.features import SquaredDistances, squared_distances, with_constant
 
@@ -107,7 +107,8 @@ class KMeansRouter(Router):
 
     ``shrunk`` pools cells partially: the fewer rows a cell has, the closer it is to its model's mean and its cluster's
     effect. Otherwise cells are plain means, as in the paper. ``soft`` averages over all centres by
-    :func:`soft_assignment` instead of using the nearest one.
+    :func:`soft_assignment` instead of using the nearest one. ``own_variances`` shrinks the cells of a specialist less;
+    bundles from before that was so are read without it, and mean what they meant.
     """
 
     family: ClassVar[str] = "kmeans"
@@ -116,6 +117,7 @@ class KMeansRouter(Router):
     sums: CellSums
     shrunk: bool = True
     soft: bool = False
+    own_variances: bool = True
 
     @property
     def dimension(self) -> int:
@@ -123,7 +125,7 @@ class KMeansRouter(Router):
 
     @cached_property
     def table(self) -> CellTable:
-        return pooled_cells(self.sums) if self.shrunk else plain_cells(self.sums)
+        return pooled_cells(self.sums, self.own_variances) if self.shrunk else plain_cells(self.sums)
 
     @cached_property
     def _distances(self) -> SquaredDistances:
@@ -153,7 +155,7 @@ class KMeansRouter(Router):
     def arrays(self) -> Arrays:
         return {
             "centres": self.centres,
-            "form": np.array([self.shrunk, self.soft], np.int64),
+            "form": np.array([self.shrunk * (1 + self.own_variances), self.soft], np.int64),
             "count": self.sums.count,
             **{name: getattr(self.sums, name).limbs for name in CELL_SUMS},
         }
@@ -170,8 +172,9 @@ class KMeansRouter(Router):
             np.asarray(arrays["count"], np.int64),
             *(ExactSums(np.asarray(arrays[name], np.int64)) for name in CELL_SUMS),
         )
-        shrunk, soft = (bool(flag) for flag in arrays["form"])
-        return cls(pool, np.asarray(arrays["centres"], np.float32), sums, shrunk, soft)
+        cells_form, soft = (int(number) for number in arrays["form"])
+        own_variances = cells_form != 1
+        return cls(pool, np.asarray(arrays["centres"], np.float32), sums, bool(cells_form), bool(soft), own_variances)
 
 
 def plain_cells(sums: CellSums) -> CellTable:
@@ -187,10 +190,11 @@ def plain_cells(sums: CellSums) -> CellTable:
     return CellTable(accuracy, cost, error)
 
 
-def pooled_cells(sums: CellSums) -> CellTable:
+def pooled_cells(sums: CellSums, own_variances: bool = True) -> CellTable:
     """Hierarchical estimates: an overall mean with effects of model, cluster and cell, each shrunk by its row count.
 
     This is partial pooling (:mod:`fedrouter.pooling`) with one-hot cluster features, for accuracy and for log cost.
+    Without ``own_variances``, effects of cells have one variance for all models.
     """
     clusters, models = sums.count.shape
     count = sums.count.sum(axis=0)
@@ -208,7 +212,7 @@ def pooled_cells(sums: CellSums) -> CellTable:
         centred = totals - mean * sums.count
         product = np.concatenate([centred.sum(axis=0)[:, None], centred.T], axis=1)
         spread = squares.sum(axis=0) - 2 * mean * totals.sum(axis=0) + mean**2 * count
-        posterior = fit(Moments(count, gram, product, spread))
+        posterior = fit(Moments(count, gram, product, spread), BORROWED if own_variances else np.inf)
         return mean + posterior.mean(features), posterior.error(features)
 
     accuracy, error = pooled(sums.accuracy.totals(), sums.accuracy_squares.totals())
