@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from fedrouter.encoders.shape import STATISTICS, statistics_of
+from fedrouter.encoders.shape import STATISTICS, Counts, statistics_of
 from fedrouter.encoders.static import FOLDER, SHAPE, VECTORS
 from fedrouter.encoders.weights import WORDLLAMA_FILES, WORDLLAMA_PACKAGE, verify_files, weights_digest
 from make_simulated_prompts import SEED, generate
@@ -40,7 +40,7 @@ def vectors(folder: Path) -> dict[str, np.ndarray]:
 
 def constants(prompts: tuple[str, ...]) -> dict[str, np.ndarray]:
     texts = ["\n\n".join(prompts[start : start + size]) for size in JOINED for start in range(0, len(prompts), size)]
-    found = np.array([statistics_of(text, len(text)) for text in texts])
+    found = np.array([statistics_of(Counts.of(text, len(text))) for text in texts])
     # Each length of text counts alike, although there are fewer long ones.
     weight = np.array([size / len(prompts) for size in JOINED for _ in range(0, len(prompts), size)]) / len(JOINED)
     center = np.where([statistic.centered for statistic in STATISTICS], weight @ found, 0.0)

@@ -60,6 +60,7 @@ ORDERS = {
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
+        ("ascii_words",),
         ("identity",),
         ("encoder", "location"),
         ("onnx", "sentence", "static"),

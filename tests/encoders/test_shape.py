@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrouter.encoders.shape import BOUND, STATISTICS, standardized, statistics_of
+from fedrouter.encoders.shape import BOUND, STATISTICS, Counts, standardized, statistics_of
 from fedrouter.encoders.static import static_encoder
 
 NAMES = [statistic.name for statistic in STATISTICS]
@@ -13,7 +13,7 @@ PLAIN = "Tell me about the history of the city in a few words."
 
 
 def shape(text):
-    return dict(zip(NAMES, statistics_of(text, len(text)), strict=True))
+    return dict(zip(NAMES, statistics_of(Counts.of(text, len(text))), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_there_is_a_text_for_every_statistic():
 
 
 def test_the_length_is_that_of_the_whole_text():
-    assert shape(PLAIN)["length"] < statistics_of(PLAIN, 100_000)[0]
+    assert shape(PLAIN)["length"] < statistics_of(Counts.of(PLAIN, 100_000))[0]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=300))
 def test_standardized_statistics_are_finite_and_bounded(text):
-    found = standardized(statistics_of(text, 10**9), np.zeros(len(STATISTICS), np.float32), np.float32(0.05))
+    found = standardized(statistics_of(Counts.of(text, 10**9)), np.zeros(len(STATISTICS), np.float32), np.float32(0.05))
     assert found.dtype == np.float32
     assert np.isfinite(found).all()
     assert np.abs(found).max() <= BOUND

@@ -42,18 +42,19 @@ _STARTS: Final = np.array([start for start, _ in _BEYOND], np.uint32)
 _CLASSES: Final = np.array([SYMBOL, *(kind for _, kind in _BEYOND)], np.uint8)
 
 _OPTION = re.compile(r"^[ \t]{0,8}\(?[A-Ja-j1-9][).:][ \t]", re.MULTILINE)
-_INDENTED = re.compile(r"^(?: {4}|\t|```)\S?", re.MULTILINE)
-_PROGRAM: Final = frozenset(
+_INDENT: Final = ("    ", "\t", "```")
+PROGRAM: Final = frozenset(
     {"def", "return", "import", "class", "function", "var", "const", "let", "int", "void", "public", "print", "elif"}
     | {"SELECT", "FROM", "WHERE", "#include", "self", "null", "None", "True", "False", "=>", "else", "else:", "{", "}"}
 )
-_ENGLISH: Final = frozenset(
+ENGLISH: Final = frozenset(
     {"the", "of", "and", "is", "to", "a", "in", "that", "what", "which", "for", "with", "are", "it", "as", "be", "on"}
     | {"this", "by", "how", "an", "or"}
 )
 
 
-def _ascii_classes() -> npt.NDArray[np.uint8]:
+def ascii_classes() -> npt.NDArray[np.uint8]:
+    """The class of each ASCII character, ``(128,)``."""
     classes = np.full(128, SYMBOL, np.uint8)
     classes[ord("A") : ord("Z") + 1] = UPPER
     classes[ord("a") : ord("z") + 1] = LOWER
@@ -62,7 +63,7 @@ def _ascii_classes() -> npt.NDArray[np.uint8]:
     return classes
 
 
-_ASCII_CLASSES: Final = _ascii_classes()
+_ASCII_CLASSES: Final = ascii_classes()
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,24 @@ class Counts:
 
     text: str
     length: int
-    words: Counter[str]
     count: int
-    """Number of words; of each, ``words`` has how often it occurs."""
+    """Number of words."""
+    distinct: int
+    """Number of different words."""
+    longest: int
+    """Characters of the longest word."""
+    numbers: int
+    """Number of words that begin with a digit."""
+    program: int
+    """Number of words that are among `PROGRAM`."""
+    english: int
+    """Number of words that are among `ENGLISH`."""
     classes: npt.NDArray[np.int64]
     """Characters of each class, ``(12,)``."""
 
     @classmethod
     def of(cls, text: str, length: int) -> Counts:
-        words = text.split()
+        """The counts of any text; :mod:`fedrouter.encoders.ascii_words` has a faster way for most."""
         if text.isascii():
             kinds = _ASCII_CLASSES[np.frombuffer(text.encode(), np.uint8)]
         else:
@@ -87,7 +97,19 @@ class Counts:
             kinds = np.where(
                 codes < 128, _ASCII_CLASSES[codes & 127], _CLASSES[np.searchsorted(_STARTS, codes, side="right")]
             )
-        return cls(text, length, Counter(words), len(words), np.bincount(kinds, minlength=12))
+        words = text.split()
+        times = Counter(words)
+        return cls(
+            text=text,
+            length=length,
+            count=len(words),
+            distinct=len(times),
+            longest=max(map(len, times), default=0),
+            numbers=sum(each for word, each in times.items() if word[0].isdigit()),
+            program=sum(times[word] for word in PROGRAM & times.keys()),
+            english=sum(times[word] for word in ENGLISH & times.keys()),
+            classes=np.bincount(kinds, minlength=12),
+        )
 
     def share(self, *kinds: int) -> float:
         """The square root of the share of characters of these classes; the root tells none from a few."""
@@ -96,13 +118,16 @@ class Counts:
     def per_word(self, number: int) -> float:
         return number / max(self.count, 1)
 
-    def numbers(self) -> int:
-        """Number of words that begin with a digit."""
-        return sum(times for word, times in self.words.items() if word[0].isdigit())
+    def options(self) -> int:
+        """Number of lines that begin as an option of a multiple choice does."""
+        if "\n" not in self.text:
+            return int(_OPTION.match(self.text) is not None)
+        return sum(1 for _ in _OPTION.finditer(self.text))
 
-    def among(self, wanted: frozenset[str]) -> int:
-        """Number of words that are among these."""
-        return sum(self.words[word] for word in wanted & self.words.keys())
+    def indented(self) -> int:
+        """Number of lines that begin as those of a program do."""
+        lines = sum(self.text.count(f"\n{start}") for start in _INDENT) if "\n" in self.text else 0
+        return lines + self.text.startswith(_INDENT)
 
 
 def _uppercase(counts: Counts) -> float:
@@ -127,20 +152,20 @@ class Statistic(NamedTuple):
 STATISTICS: Final[tuple[Statistic, ...]] = (
     Statistic("length", lambda c: math.log1p(c.length), 0.5, centered=True),
     Statistic("word length", lambda c: math.log1p(c.per_word(len(c.text))), 0.1, centered=True),
-    Statistic("longest word", lambda c: math.log1p(max(map(len, c.words), default=0)), 0.2, centered=True),
+    Statistic("longest word", lambda c: math.log1p(c.longest), 0.2, centered=True),
     Statistic("lines", lambda c: math.log1p(int(c.classes[LINE])), 0.5),
-    Statistic("repeated words", lambda c: c.per_word(c.count - len(c.words)), 0.1),
+    Statistic("repeated words", lambda c: c.per_word(c.count - c.distinct), 0.1),
     Statistic("uppercase", _uppercase, 0.1),
     Statistic("digits", lambda c: c.share(DIGIT), 0.1),
-    Statistic("numbers", lambda c: math.sqrt(c.per_word(c.numbers())), 0.1),
+    Statistic("numbers", lambda c: math.sqrt(c.per_word(c.numbers)), 0.1),
     Statistic("punctuation", lambda c: c.share(PUNCTUATION), 0.05),
     Statistic("question marks", lambda c: math.log1p(c.text.count("?")), 0.3),
     Statistic("code signs", lambda c: c.share(CODE), 0.1),
-    Statistic("code words", lambda c: math.sqrt(c.per_word(c.among(_PROGRAM))), 0.1),
-    Statistic("indented lines", lambda c: math.log1p(sum(1 for _ in _INDENTED.finditer(c.text))), 0.5),
+    Statistic("code words", lambda c: math.sqrt(c.per_word(c.program)), 0.1),
+    Statistic("indented lines", lambda c: math.log1p(c.indented()), 0.5),
     Statistic("mathematics", lambda c: c.share(MATH), 0.1),
-    Statistic("options", lambda c: math.log1p(sum(1 for _ in _OPTION.finditer(c.text))), 0.5),
-    Statistic("English words", lambda c: c.per_word(c.among(_ENGLISH)), 0.1),
+    Statistic("options", lambda c: math.log1p(c.options()), 0.5),
+    Statistic("English words", lambda c: c.per_word(c.english), 0.1),
     Statistic("accented letters", lambda c: c.share(ACCENTED), 0.1),
     Statistic("other alphabets", lambda c: c.share(ALPHABET), 0.2),
     Statistic("Chinese, Japanese, Korean", lambda c: c.share(WIDE), 0.2),
@@ -148,9 +173,8 @@ STATISTICS: Final[tuple[Statistic, ...]] = (
 """All statistics, in the order of the encoder's last dimensions; a change makes another encoder."""
 
 
-def statistics_of(end: str, length: int) -> Floats:
-    """The statistics of a text, ``(len(STATISTICS),)``, from its end of at most `READ` characters and its length."""
-    counts = Counts.of(end, length)
+def statistics_of(counts: Counts) -> Floats:
+    """The statistics of a text, ``(len(STATISTICS),)``, from what is counted in its end."""
     return np.array([statistic.value(counts) for statistic in STATISTICS])
 
 

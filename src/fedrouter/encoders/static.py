@@ -14,12 +14,13 @@ from typing import Final
 
 import numpy as np
 
+from fedrouter.encoders.ascii_words import MOST, AsciiWords
 from fedrouter.encoders.encoder import Watch
 from fedrouter.encoders.identity import STATIC, EncoderIdentity
-from fedrouter.encoders.shape import READ, STATISTICS, standardized, statistics_of
+from fedrouter.encoders.shape import READ, STATISTICS, Counts, standardized, statistics_of
 from fedrouter.encoders.tokens import Tokenizer
 from fedrouter.encoders.weights import STATIC_FILES, STATIC_WEIGHTS, verify_files
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Integers
 
 FOLDER: Final = Path(__file__).parent / "table"
 VECTORS: Final = "vectors.safetensors"
@@ -31,7 +32,7 @@ SHAPE_SHARE: Final = 0.3
 """The share of the statistics in the squared length of an embedding, where all of them are of ordinary size."""
 WORDS_WEIGHT: Final = np.float32(np.sqrt(1 - SHAPE_SHARE))
 SHAPE_WEIGHT: Final = np.float32(np.sqrt(SHAPE_SHARE / len(STATISTICS)))
-WINDOW: Final = 4_096
+WINDOW: Final = MOST
 """The number of characters, from the end, whose words are averaged."""
 TOKENS: Final = 1_024
 """The number of tokens, from the end, that are averaged; few texts of `WINDOW` characters have more."""
@@ -50,6 +51,7 @@ class StaticEncoder:
         self._vectors, self._scales = table["vectors"], table["scales"].astype(np.float32)
         self._center, self._scale = shape["center"], shape["scale"]
         self._tokenizer = Tokenizer(table["pieces"].tobytes().decode().split("\n"), BYTES_AT)
+        self._ascii = AsciiWords(self._tokenizer.of_word)
         self._width = self._vectors.shape[1]
 
     def identity(self) -> EncoderIdentity:
@@ -66,15 +68,20 @@ class StaticEncoder:
         return embeddings
 
     def _one(self, text: str) -> Embeddings:
-        end = text[-READ:].encode(errors="replace").decode()  # a lone surrogate is no character
-        words = self._words(last_paragraphs(end, WINDOW)) * WORDS_WEIGHT
-        shape = standardized(statistics_of(end, len(text)), self._center, self._scale)
+        end = text[-READ:]
+        if len(end) <= WINDOW and end.isascii():
+            counts, tokens = self._ascii.read(end, len(text))
+        else:
+            end = end.encode(errors="replace").decode()  # a lone surrogate is no character
+            counts = Counts.of(end, len(text))
+            tokens = np.array(self._tokenizer.tokens(last_paragraphs(end, WINDOW)), np.intp)
+        words = self._words(tokens[-TOKENS:]) * WORDS_WEIGHT
+        shape = standardized(statistics_of(counts), self._center, self._scale)
         whole = np.concatenate([words, shape * SHAPE_WEIGHT])
         return whole / np.sqrt(whole.dot(whole))  # type: ignore[no-any-return]
 
-    def _words(self, text: str) -> Embeddings:
-        """The mean of the token vectors ``(d,)``, brought to length one; zeros for a text without tokens."""
-        tokens = np.array(self._tokenizer.tokens(text)[-TOKENS:], np.intp)
+    def _words(self, tokens: Integers) -> Embeddings:
+        """The mean of the vectors of tokens ``(t,)``, brought to length one; zeros if there are none."""
         if not len(tokens):
             return np.zeros(self._width, np.float32)
         total = self._scales.take(tokens) @ self._vectors.take(tokens, 0).astype(np.float32)

@@ -54,6 +54,10 @@ class Tokenizer:
         """The tokens of a text; space counts only as the end of a word."""
         return list(chain.from_iterable(map(self._remembered.__getitem__, text.split())))
 
+    def of_word(self, word: str) -> tuple[int, ...]:
+        """The tokens of a word."""
+        return self._remembered[word]
+
     def _divided(self, word: str) -> tuple[int, ...]:
         """The tokens of a word, a long one part by part."""
         word = START + word
@@ -62,15 +66,16 @@ class Tokenizer:
 
     def _merged(self, word: str) -> tuple[int, ...]:
         """Merge the neighbors that form the most frequent piece, until no two form one."""
-        parts = list(word)
-        pairs = [self._numbers.get(left + right, NO_PIECE) for left, right in pairwise(parts)]
+        parts, number = list(word), self._numbers.get
+        pairs = [number(left + right, NO_PIECE) for left, right in pairwise(parts)]
         while pairs and (first := min(pairs)) != NO_PIECE:
             at = pairs.index(first)
-            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            parts[at] += parts.pop(at + 1)
             del pairs[at]
-            for changed in (at - 1, at):
-                if 0 <= changed < len(pairs):
-                    pairs[changed] = self._numbers.get(parts[changed] + parts[changed + 1], NO_PIECE)
+            if at:
+                pairs[at - 1] = number(parts[at - 1] + parts[at], NO_PIECE)
+            if at < len(pairs):
+                pairs[at] = number(parts[at] + parts[at + 1], NO_PIECE)
         return tuple(token for part in parts for token in self._token(part))
 
     def _token(self, part: str) -> list[int]:

@@ -16,12 +16,16 @@ from fedrouter.evaluations import Floats
 SHAPES: Floats = np.concatenate([[0.0], np.logspace(-4, 4, 241)])
 """Values of λ to try, in accuracy per cost span; the first is 0, which ignores cost."""
 
+MOST_KEPT = 100
+"""Qualities whose λ is kept."""
+
 
 class OperatingPoints:
     """λ for a dial or a quality, from a router's estimates for typical queries."""
 
     def __init__(self, estimates: Estimates) -> None:
         self._estimates = estimates
+        self._of_quality: dict[float, float] = {}
 
     def of_dial(self, dial: float) -> float:
         """λ for a dial from 0 (cheapest) to 10 (best), log-spaced and scaled by the pool's typical costs."""
@@ -35,6 +39,13 @@ class OperatingPoints:
 
     def of_quality(self, quality: float) -> float:
         """The largest λ at which the mean predicted accuracy is this share of the best single model's."""
+        if quality not in self._of_quality:
+            if len(self._of_quality) >= MOST_KEPT:  # clients may ask for any number
+                self._of_quality.clear()
+            self._of_quality[quality] = self._searched(quality)
+        return self._of_quality[quality]
+
+    def _searched(self, quality: float) -> float:
         accuracy, best = self._curve
         enough = np.flatnonzero(accuracy >= quality * best - 1e-12)
         # λ = 0 takes the best estimate of every query, which no single model exceeds.

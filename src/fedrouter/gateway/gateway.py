@@ -140,7 +140,7 @@ async def open_gateway(
     processes serve together: each has its part of what judges may cost.
     """
     store = await asyncio.to_thread(Store.open, config.store)
-    bundles = Bundles(tuple(model.name for model in config.models))
+    bundles = Bundles(tuple(model.name for model in config.models), cached_queries=config.routing.estimates_cache)
     bundles.typical = partial(recent_queries, store)
     current = await asyncio.to_thread(store.current) if follow else None
     if current is not None and current.path != PRIOR:

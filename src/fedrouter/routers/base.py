@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,8 @@ from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.pool import ModelPool
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+SingleEstimator = Callable[[Embeddings], Estimates]
+"""From one valid query ``(d,)`` to its estimates ``(1, M)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,13 @@ class Router(ABC):
         if not np.isfinite(queries).all():
             raise BadInput("embeddings: expected finite numbers only")
         return self._estimate(queries)
+
+    def single_estimator(self) -> SingleEstimator:
+        """The same estimates for one query at a time, prepared so that each takes microseconds: for serving.
+
+        They may differ from those of :meth:`estimate` by rounding, so they must not enter sums that leave a client.
+        """
+        return self.estimate
 
     def route(self, embeddings: npt.ArrayLike, tradeoff: float) -> list[str]:
         """The name of the chosen model for each query."""

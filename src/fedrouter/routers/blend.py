@@ -13,7 +13,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.base import Arrays, Cells, Router, SingleEstimator
 from fedrouter.routers.registry import router_class
 
 NUMBERED = ("query_blind", "kmeans", "linear", "kernel", "mlp")
@@ -65,8 +65,14 @@ class BlendRouter(Router):
         return self.parts[0].dimension
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
-        found = [part._estimate(embeddings) for part in self.parts]
+        return self._mean([part._estimate(embeddings) for part in self.parts])
 
+    def single_estimator(self) -> SingleEstimator:
+        parts = [part.single_estimator() for part in self.parts]
+        return lambda query: self._mean([part(query) for part in parts])
+
+    def _mean(self, found: Sequence[Estimates]) -> Estimates:
+        """The weighted average of the parts' estimates."""
         unknown = ~np.array([one.usable for one in found])  # (J, M)
 
         def mean(values: Sequence[Floats]) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,6 +15,8 @@ from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.exact import RowProducts
 
 Named = Mapping[str, npt.NDArray[np.float32]]
+SingleFeatures = Callable[[Embeddings], Floats]
+"""From one query ``(d,)`` to its features ``(r - 1,)`` without the constant, by ordinary floating-point products."""
 
 
 class FeatureMap(Protocol):
@@ -24,6 +26,10 @@ class FeatureMap(Protocol):
     """
 
     def __call__(self, embeddings: Embeddings) -> Floats: ...
+
+    def single(self) -> SingleFeatures:
+        """The map for one query at a time, prepared for serving."""
+        ...
 
     @property
     def width(self) -> int: ...
@@ -42,6 +48,9 @@ class Projection:
 
     def __call__(self, embeddings: Embeddings) -> Floats:
         return with_constant(self._along(embeddings))
+
+    def single(self) -> SingleFeatures:
+        return np.ascontiguousarray(self.directions.T, np.float64).dot
 
     @cached_property
     def _along(self) -> RowProducts:
@@ -84,6 +93,17 @@ class Landmarks:
     def __call__(self, embeddings: Embeddings) -> Floats:
         similarity = np.exp(-float(self.sharpness[0]) * self._distances(embeddings))
         return with_constant(self._whitened(similarity))
+
+    def single(self) -> SingleFeatures:
+        points = self.points.astype(np.float64)
+        whitening = np.ascontiguousarray(self.whitening.T, np.float64)
+        sharpness, squares = float(self.sharpness[0]), (points**2).sum(axis=1)
+
+        def features(query: Embeddings) -> Floats:
+            squared = np.maximum(squares - 2 * points.dot(query) + query.dot(query), 0.0)
+            return np.asarray(whitening.dot(np.exp(-sharpness * squared)))
+
+        return features
 
     @cached_property
     def _distances(self) -> SquaredDistances:

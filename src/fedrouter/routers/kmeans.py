@@ -19,7 +19,7 @@ from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import BORROWED, Moments, fit
-from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
+from fedrouter.routers.base import Arrays, Cells, Router, SingleEstimator, fit_shapes
 from fedrouter.routers.features import SquaredDistances, squared_distances, with_constant
 
 
@@ -36,11 +36,14 @@ def soft_assignment(embeddings: Embeddings, centres: Embeddings) -> Floats:
 
     A weight falls tenfold within about a quarter of the median squared distance between centres.
     """
-    pairs = squared_distances(centres, centres)[np.triu_indices(len(centres), 1)]
-    sharpness = 10.0 / max(float(np.median(pairs)) if len(pairs) else 1.0, 1e-6)
-    exponent = -sharpness * squared_distances(embeddings, centres)
+    exponent = -_sharpness(centres) * squared_distances(embeddings, centres)
     weight = np.exp(exponent - exponent.max(axis=1, keepdims=True))
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+def _sharpness(centres: Embeddings) -> float:
+    pairs = squared_distances(centres, centres)[np.triu_indices(len(centres), 1)]
+    return 10.0 / max(float(np.median(pairs)) if len(pairs) else 1.0, 1e-6)
 
 
 CELL_SUMS = ("accuracy", "accuracy_squares", "cost", "log_cost", "log_cost_squares")
@@ -142,6 +145,24 @@ class KMeansRouter(Router):
             cluster = self._distances.shifted(embeddings).argmin(axis=1)
             accuracy, cost, error = (part[cluster] for part in (table.accuracy, table.cost, table.error))
         return Estimates(self.pool, accuracy, cost, reasons, lambda: error)
+
+    def single_estimator(self) -> SingleEstimator:
+        reasons = tuple(None if known else UNSEEN for known in self.sums.count.sum(axis=0) > 0)
+        centres = self.centres.astype(np.float64)
+        squares, sharpness = (centres**2).sum(axis=1), _sharpness(self.centres) if self.soft else 0.0
+        whole = np.stack([self.table.accuracy, self.table.cost, self.table.error], axis=1)  # (K, 3, M)
+        flat = whole.reshape(len(whole), -1)
+
+        def estimate(query: Embeddings) -> Estimates:
+            shifted = squares - 2 * centres.dot(query)
+            if self.soft:
+                weight = np.exp(sharpness * (shifted.min() - shifted))
+                found = (weight.dot(flat) / weight.sum()).reshape(3, 1, -1)
+            else:
+                found = whole[shifted.argmin(), :, None]
+            return Estimates(self.pool, found[0], found[1], reasons, lambda: found[2])
+
+        return estimate
 
     def regions(self) -> Embeddings | None:
         return self.centres

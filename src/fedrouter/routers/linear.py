@@ -18,7 +18,7 @@ from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import ExactSums
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import Moments, Posterior, fit
-from fedrouter.routers.base import Arrays, Router, fit_shapes
+from fedrouter.routers.base import Arrays, Router, SingleEstimator, fit_shapes
 from fedrouter.routers.features import FeatureMap, Landmarks, feature_map
 
 LEAST_RELATIVE_COST = 0.05
@@ -144,6 +144,30 @@ class LinearRouter(Router):
             tuple(None if known else UNSEEN for known in seen),
             lambda: np.where(seen, fitted.accuracy.error(features), np.nan),
         )
+
+    def single_estimator(self) -> SingleEstimator:
+        fitted, models, seen = self.fitted, len(self.pool), self.sums.count > 0
+        reasons = tuple(None if known else UNSEEN for known in seen)
+        unseen = np.where(seen, 0.0, np.nan)
+        features = self.features.single()
+        both = np.concatenate([fitted.accuracy.weights, fitted.cost.weights])
+        weights = np.ascontiguousarray(both[:, 1:])
+        constant = both[:, 0] + np.repeat([fitted.centre, 1.0], models)
+        covariance = fitted.accuracy.covariance.reshape(-1, both.shape[1])
+
+        def error(found: Floats) -> Floats:
+            whole = np.concatenate(([1.0], found))
+            variance = covariance.dot(whole).reshape(models, -1).dot(whole)
+            return np.asarray(np.sqrt(np.maximum(variance, 0.0)) + unseen)[None]
+
+        def estimate(query: Embeddings) -> Estimates:
+            found = features(query.astype(np.float64))
+            means = weights.dot(found) + constant
+            accuracy = np.minimum(np.maximum(means[:models], 0.0), 1.0) + unseen
+            cost = np.maximum(means[models:], LEAST_RELATIVE_COST) * self.unit + unseen
+            return Estimates(self.pool, accuracy[None], cost[None], reasons, lambda: error(found))
+
+        return estimate
 
     def rows_by_model(self) -> Integers | None:
         return self.sums.count

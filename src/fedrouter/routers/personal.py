@@ -15,7 +15,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.base import Arrays, Cells, Router, SingleEstimator
 from fedrouter.routers.blend import BlendRouter, pack_names, pack_routers, unpack_names, unpack_routers
 
 WEIGHTS = ("accuracy_weight", "cost_weight")
@@ -41,8 +41,13 @@ class PersonalRouter(Router):
         return self.federated.dimension
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
-        shared, own = (router._estimate(embeddings) for router in (self.federated, self.local))
+        return self._mixed(*(router._estimate(embeddings) for router in (self.federated, self.local)))
 
+    def single_estimator(self) -> SingleEstimator:
+        shared, own = (router.single_estimator() for router in (self.federated, self.local))
+        return lambda query: self._mixed(shared(query), own(query))
+
+    def _mixed(self, shared: Estimates, own: Estimates) -> Estimates:
         def mixed(theirs: Floats, ours: Floats, weight: Floats) -> Floats:
             both = weight * ours + (1 - weight) * theirs  # NaN where one of them has no estimate
             return np.where(weight == 0, theirs, np.where(weight == 1, ours, both))

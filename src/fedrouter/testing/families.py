@@ -95,6 +95,19 @@ def check_a_query_is_estimated_alone_as_in_a_batch(family: Family) -> None:
             assert np.array_equal(some.cost, batch.cost[start : start + size])
 
 
+def check_a_query_is_estimated_when_served_as_in_a_batch(family: Family) -> None:
+    """Up to rounding, for each query by itself."""
+    batch, estimate = _router(family).estimate(QUERIES), _router(family).single_estimator()
+    for index, query in enumerate(np.asarray(QUERIES, np.float32)):
+        one = estimate(query)
+        assert one.unavailable == batch.unavailable
+        for found, expected in ((one.accuracy, batch.accuracy), (one.cost, batch.cost), (one.error, batch.error)):
+            assert found is not None
+            assert expected is not None
+            assert found.shape == (1, 3)
+            assert np.allclose(found[0], expected[index], rtol=1e-6, atol=1e-9)
+
+
 def check_other_embeddings_are_refused(family: Family) -> None:
     """Embeddings of another width, of too many dimensions, or with values that are not finite."""
     for queries in (np.zeros((2, 7)), np.full((1, 8), np.nan), np.zeros((1, 2, 8))):

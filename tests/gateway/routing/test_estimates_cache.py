@@ -7,7 +7,6 @@ import pytest
 
 from fedrouter.bundle import load
 from fedrouter.estimates import Estimates, choose
-from fedrouter.gateway.routing import bundles
 from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.estimates_cache import MAX_RANKINGS, QueryEstimates
 from fedrouter.pool import ModelPool
@@ -67,9 +66,8 @@ def test_a_repeated_query_is_not_estimated_again_and_another_embedding_is(bundle
     assert serving.cached_estimates(b"text", second).similarity == serving.similarity(second)
 
 
-def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle, monkeypatch):
-    monkeypatch.setattr(bundles, "CACHED_QUERIES", 3)
-    serving = ServedBundle(load(bundle), load(bundle).router.pool.names)
+def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle):
+    serving = ServedBundle(load(bundle), load(bundle).router.pool.names, cached_queries=3)
     embedding = np.ones(serving.router.dimension, np.float32)
     kept = {name: serving.cached_estimates(name, embedding) for name in (b"a", b"b", b"c")}
     assert serving.cached_estimates(b"a", embedding) is kept[b"a"]
@@ -77,3 +75,10 @@ def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle, monkeypa
     assert serving.cached_estimates(b"a", embedding) is kept[b"a"]
     assert serving.cached_estimates(b"b", embedding) is not kept[b"b"]
     assert len(serving._cache) == 3
+
+
+def test_the_cache_may_be_empty(bundle):
+    serving = ServedBundle(load(bundle), load(bundle).router.pool.names, cached_queries=0)
+    embedding = np.ones(serving.router.dimension, np.float32)
+    assert serving.cached_estimates(b"a", embedding) is not serving.cached_estimates(b"a", embedding)
+    assert len(serving._cache) == 0

@@ -69,6 +69,7 @@ class RoutingConfig(Section):
     )
     encoder_timeout: Positive = Field(default=2.0, description="Seconds that a request waits for its embedding.")
     encoder_cache: Count = Field(default=20_000, description="Embeddings kept in memory.")
+    estimates_cache: Count = Field(default=4_096, description="Prompts whose estimates are kept in memory.")
     sticky: StickyConfig = Field(default=StickyConfig(), description="When a conversation keeps its model.")
     explore: ExploreConfig = Field(default=ExploreConfig(), description="How much traffic may explore.")
 

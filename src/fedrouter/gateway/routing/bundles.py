@@ -32,7 +32,7 @@ POLL = 2.0
 PROBES = 64
 """Random queries that stand in for typical ones where neither traffic nor regions are known."""
 CACHED_QUERIES = 4096
-"""Queries whose estimates are kept; a repeated prompt is not estimated again."""
+"""Queries whose estimates are kept unless told otherwise; a repeated prompt is not estimated again."""
 
 
 class ServedBundle:
@@ -40,7 +40,13 @@ class ServedBundle:
 
     needs_embedding = True
 
-    def __init__(self, bundle: Bundle, models: tuple[str, ...], typical: Embeddings | None = None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        models: tuple[str, ...],
+        typical: Embeddings | None = None,
+        cached_queries: int = CACHED_QUERIES,
+    ) -> None:
         self.bundle, self.router = bundle, bundle.router
         self.digest: str = bundle.manifest["digest"]
         self.version, self.family = bundle.version, bundle.router.family
@@ -56,9 +62,12 @@ class ServedBundle:
             self._directions = np.ascontiguousarray(centres / lengths[:, None], np.float32)
             self._usual = float(np.median(lengths))
         typical = typical_queries(self.router) if typical is None else typical
+        self._estimator = self.router.single_estimator()
         offered = ModelPool([model for model in self.router.pool if model.name in models] or self.router.pool)
-        self.points = OperatingPoints(self.router.estimate(typical).over(offered))
-        self._cache = EstimatesCache(self.estimate, CACHED_QUERIES)
+        estimates = self.router.estimate(typical)
+        self._known &= estimates.usable[self._columns]
+        self.points = OperatingPoints(estimates.over(offered))
+        self._cache = EstimatesCache(self.estimate, cached_queries)
 
     def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
         """Estimates for a query ``(d,)`` whose prompt has this digest, from the cache if it has them."""
@@ -71,7 +80,7 @@ class ServedBundle:
     def estimate(self, embedding: Embeddings) -> QueryEstimates:
         """Estimates for a query ``(d,)``."""
         similarity = self.similarity(embedding) if self.has_regions else None
-        return QueryEstimates(embedding, self.router.estimate(embedding), self._columns, self._known, similarity)
+        return QueryEstimates(embedding, self._estimator(embedding), self._columns, self._known, similarity)
 
     @property
     def has_regions(self) -> bool:
@@ -114,6 +123,8 @@ class Bundles:
     refused: str | None = None
     """Why the bundle that the store names as current was not put into service."""
     encoder: EncoderIdentity | None = None
+    cached_queries: int = CACHED_QUERIES
+    """Queries whose estimates are kept."""
 
     def prepare(self, path: str | Path, digest: str | None = None) -> ServedBundle:
         """Load and verify a bundle; :class:`BadBundle` if its digest or its encoder is another than expected."""
@@ -125,7 +136,7 @@ class Bundles:
                 f"{path}: made for the encoder {bundle.encoder}, but this gateway runs {self.encoder}; restart it to "
                 "change encoders"
             )
-        serving = ServedBundle(bundle, self.models, self.typical(bundle.encoder))
+        serving = ServedBundle(bundle, self.models, self.typical(bundle.encoder), self.cached_queries)
         if len(serving.unknown) == len(self.models):
             raise BadBundle(f"{path}: knows none of the models in model_list")
         return serving

@@ -91,6 +91,11 @@ class Decider:
         self._unknown = QueryEstimates.unknown(len(self.names))
         self._context_length = np.array([model.context or np.inf for model in config.models])
         self._top_price = np.array([max(model.input_price, model.output_price) for model in config.models])
+        spoken: set[str] = {api for model in config.models for api in model.params.api}
+        self._speaking: dict[str, Flags] = {
+            api: np.array([api in model.params.api for model in config.models]) for api in spoken
+        }
+        """Models that speak an API; APIs that none speaks are not there."""
         self._able = {
             ability: np.array([ability in model.abilities for model in config.models]) for ability in ABILITIES
         }
@@ -135,8 +140,8 @@ class Decider:
     def _allowed(self, prompt: Prompt, options: RequestOptions, api: str) -> Flags:
         """The models that are able and allowed to answer, ``(M,)``."""
         tokens = prompt.input_tokens + (prompt.max_output or 0)
-        speaking = np.array([api in model.params.api for model in self._config.models])
-        if not speaking.any():
+        speaking = self._speaking.get(api)
+        if speaking is None:
             raise _none_left(f"it needs a model whose params.api has {api!r}")
         allowed: Flags = speaking & (self._context_length >= tokens)
         if not allowed.any():

@@ -45,6 +45,7 @@ class Ranking:
 class QueryEstimates:
     """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
+    ``columns`` ``(M,)`` are the models' columns in ``estimates``, and ``known`` ``(M,)`` those that have an estimate.
     ``similarity`` is that of the query to the training data, 1 if it is typical; None if the router's family has no
     regions.
     """
@@ -59,7 +60,7 @@ class QueryEstimates:
     ) -> None:
         self.embedding, self.similarity = embedding, similarity
         self._estimates, self._columns = estimates, columns
-        self._usable = known if estimates is None else known & estimates.usable[columns]
+        self._usable = known
         self.accuracy = self._row(None if estimates is None else estimates.accuracy)
         self.cost = self._row(None if estimates is None else estimates.cost)
         self._rankings: dict[tuple[float, bytes], Ranking] = {}
@@ -105,7 +106,7 @@ class EstimatesCache:
         found = self._entries.get(digest)
         if found is None or found.embedding is not embedding:
             found = self._entries[digest] = self._estimate(embedding)
-            if len(self._entries) > self._size:
-                self._entries.popitem(last=False)
         self._entries.move_to_end(digest)
+        if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
         return found
