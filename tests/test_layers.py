@@ -32,6 +32,7 @@ LAYERS = (
     ("data",),
     ("store",),
     ("learning",),
+    ("drift",),
     ("deployment",),
     ("gateway",),
     ("experiments",),
@@ -58,6 +59,7 @@ ORDERS = {
         ("simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
+    "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
         ("ascii_words",),

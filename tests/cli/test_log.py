@@ -156,3 +156,9 @@ def test_a_small_amount_is_not_shown_as_nothing(store):
     shown = run("usage", "--store", store, "--by", "key").stdout
     assert "0.00000042" in shown
     assert "0.00000049" in shown
+
+
+def test_drift_needs_a_router_and_scores(store):
+    done = run("log", "drift", "--store", store)
+    assert done.returncode == 2
+    assert "200 scored requests" in done.stderr

@@ -19,6 +19,7 @@ from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.access.limits import InProgress, RateLimiter, SharedRateLimiter
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.interruptions import Interruptions
+from fedrouter.gateway.observe.drift_watch import DriftWatch
 from fedrouter.gateway.observe.gauges import gauges
 from fedrouter.gateway.observe.judging import JudgeQueue
 from fedrouter.gateway.observe.metrics import Metrics
@@ -64,6 +65,7 @@ class Gateway:
     usage_reports: UsageReports
     judge_queue: JudgeQueue | None
     leadership: Leadership
+    drift: DriftWatch
     interruptions: Interruptions = field(default_factory=Interruptions)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     upkeep: list[asyncio.Task[None]] = field(default_factory=list)
@@ -179,7 +181,9 @@ async def open_gateway(
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
-    metrics.gauges = lambda: gauges(upstreams, bundles, writer, sticky, embedder, budgets, gateway.interruptions)
+    metrics.gauges = lambda: gauges(
+        upstreams, bundles, writer, sticky, embedder, budgets, gateway.interruptions, gateway.drift
+    )
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
@@ -198,9 +202,11 @@ async def open_gateway(
         UsageReports(store),
         JudgeQueue.of(config, upstreams, writer, workers),
         Leadership(store),
+        DriftWatch(store, bundles),
     )
     gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))
     gateway.tasks.append(asyncio.create_task(writer.adopt()))
+    gateway.tasks.append(asyncio.create_task(gateway.drift.run()))
     if follow:
         await decider.default.read(store)
         gateway.tasks.append(asyncio.create_task(decider.default.follow(store)))

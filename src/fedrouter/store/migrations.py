@@ -78,6 +78,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX responses_by_time ON responses (at)",
         "CREATE INDEX decisions_by_session ON decisions (session, time)",
     ),
+    (
+        "CREATE INDEX decisions_by_score ON decisions (scored_at, time) WHERE scored_at IS NOT NULL",
+        """CREATE TABLE residuals (
+            day BIGINT NOT NULL, region BIGINT NOT NULL, model TEXT NOT NULL, answers BIGINT NOT NULL,
+            score {number} NOT NULL, predicted {number} NOT NULL, PRIMARY KEY (day, region, model))""",
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

@@ -161,6 +161,13 @@ class Store:
         with self.reading() as connection:
             return [Record(*row) for row in connection.execute(wanted)]
 
+    def latest_scored(self, most: int) -> list[Record]:
+        """The records that were scored last, newest score first."""
+        d = DECISIONS.c
+        wanted = select(DECISIONS).where(d.scored_at.is_not(None)).order_by(d.scored_at.desc()).limit(most)
+        with self.reading() as connection:
+            return [Record(*row) for row in connection.execute(wanted)]
+
     def score(self, decision_id: str, score: float, by: str, at: float | None = None) -> Scored:
         """Score a decision; see `scores.put_score` for which of several scores counts."""
         scores.check(score, by)

@@ -176,3 +176,15 @@ HOURS = Table(
     Column("score", Double, nullable=False),
     Column("squares", Double, nullable=False),
 )
+
+# Sums of scores and predictions by day, for the test for drift; `page/residuals.py` keeps them.
+RESIDUALS = Table(
+    "residuals",
+    METADATA,
+    Column("day", BigInteger, primary_key=True, autoincrement=False),
+    Column("region", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", Text, primary_key=True),
+    Column("answers", BigInteger, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("predicted", Double, nullable=False),
+)

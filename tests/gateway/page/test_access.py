@@ -20,6 +20,7 @@ BODIES = {
     ("learn", "POST"): {},
     ("use", "POST"): {"digest": "sha256:0"},
     ("rollback", "POST"): {},
+    ("drift/restart", "POST"): {},
     ("keys", "POST"): {"name": "more", "admin": True},
     ("keys/", "PUT"): {"name": "taken over"},
 }

@@ -1,4 +1,4 @@
-"""`fedrouter log`: show the evaluation log, export it for learning, delete old decisions."""
+"""`fedrouter log`: show the evaluation log, find models that got worse, export, delete old decisions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from fedrouter.cli.gateway.stores import (
     moment,
     open_store,
     plain,
+    shown_day,
     shown_time,
 )
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
-app = typer.Typer(help="Show, export or prune the gateway's evaluation log.", no_args_is_help=True)
+app = typer.Typer(help="Show, watch, export or prune the gateway's evaluation log.", no_args_is_help=True)
 
 
 @app.command()
@@ -99,6 +100,60 @@ def export(
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
     voice.next(f"fedrouter coverage --data {out}", f"fedrouter client join BUNDLE --client NAME={out} --out joined")
     voice.result(done.to_json())
+
+
+@app.command()
+def drift(
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="Router to begin with; default: the one in service.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--restart", help="Forget the past: what models do from now on counts as normal.")
+    ] = False,
+    store: StoreUrl = None,
+    config: ConfigPath = None,
+    as_json: Json = False,
+) -> None:
+    """Show which models got worse, and at what: scores against the router's predictions, by region and day."""
+    from fedrouter.bundle import load
+    from fedrouter.drift.watch import restart, watch
+
+    voice = Voice(as_json)
+    with open_store(store, config) as log:
+        if again:
+            restart(log)
+        current = log.current()
+        path = bundle or (Path(current.path) if current and current.digest else None)
+        found = watch(log, load(path) if path else None)
+    if found is None:
+        raise BadInput(
+            f"{log.where}: nothing to compare yet; it takes a router in service (or --bundle) and 200 scored requests "
+            "with embeddings of its encoder"
+        )
+    document = found.to_json()
+    voice.table(
+        ["region", "model", "scored", "score", "predicted", "residual"],
+        [
+            [
+                plain(cell["region"]),
+                plain(cell["model"]),
+                f"{cell['answers']:,}",
+                f"{cell['score']:.2f}",
+                f"{cell['predicted']:.2f}",
+                f"{cell['score'] - cell['predicted']:+.2f}",
+            ]
+            for cell in document["cells"]
+        ],
+        wrapped=("region", "model"),
+    )
+    for alarm in document["alarms"]:
+        voice.say(
+            f"{plain(alarm['model'])} got worse at {plain(alarm['region'])} on {shown_day(alarm['began'])}: "
+            f"{alarm['before']:.2f} → {alarm['after']:.2f} ({alarm['answers']:,} scored answers)"
+        )
+    if not document["alarms"]:
+        voice.say(f"No model got worse in {document['days']} days.")
+    voice.result(document)
 
 
 @app.command()

@@ -64,6 +64,10 @@ def shown_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def shown_day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%A, %Y-%m-%d")
+
+
 def dollars(amount: float) -> str:
     """US dollars with four decimals, or as many as two digits of a small amount take.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.interruptions import Interruptions
+from fedrouter.gateway.observe.drift_watch import DriftWatch
 from fedrouter.gateway.observe.metrics import Gauge
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.embedding import Embedder
@@ -23,6 +24,7 @@ def gauges(
     embedder: Embedder,
     budgets: Budgets,
     interruptions: Interruptions,
+    drift: DriftWatch,
 ) -> Iterator[Gauge]:
     """Name, help, labels and value of every gauge, as of now."""
     about = "1 while the circuit breaker of a model keeps requests away from it."
@@ -43,6 +45,11 @@ def gauges(
     yield "fedrouter_in_progress", "Requests that are routed or answered now.", (), len(interruptions)
     yield "fedrouter_tasks", "Tasks of the event loop.", (), len(asyncio.all_tasks())
     yield "fedrouter_sessions", "Conversations that have a model.", (), len(sticky)
+    about = "By how much the mean score of a model that got worse has fallen, by model and region."
+    for alarm in drift.found.alarms if drift.found else ():
+        cell = drift.found.describe(alarm) if drift.found else {}
+        named = (("model", str(cell["model"])), ("region", str(cell["region"])))
+        yield "fedrouter_drift", about, named, cell["before"] - cell["after"]
     about = "Prompts since the start, by where their embedding came from or why there is none."
     for outcome in ("hits", "misses", "late", "failed"):
         yield "fedrouter_encoder_asks", about, (("outcome", outcome),), getattr(embedder, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from fedrouter.gateway.gateway import Gateway
@@ -22,7 +23,7 @@ def alarms(
 ) -> list[dict[str, str]]:
     """The alarms that concern a key: its own requests and budget, and for an administrator the gateway too."""
     found = [*_requests(reasons, requests), *_budgets(spending)]
-    return [*_gateway(gateway), *found] if key.admin else found
+    return [*_gateway(gateway), *_drift(gateway), *found] if key.admin else found
 
 
 def _alarm(level: str, title: str, what: str, do: str) -> dict[str, str]:
@@ -62,6 +63,23 @@ def _gateway(gateway: Gateway) -> list[dict[str, str]]:
                 "The store does not answer",
                 f"{gateway.writer.waiting:,} rows wait to be written; requests are answered all the same.",
                 "Check the disk or the database of the store.",
+            )
+        )
+    return found
+
+
+def _drift(gateway: Gateway) -> list[dict[str, str]]:
+    found, watched = [], gateway.drift.found
+    for alarm in watched.alarms if watched else ():
+        about = watched.describe(alarm) if watched else {}
+        began = datetime.fromtimestamp(about["began"], UTC)
+        found.append(
+            _alarm(
+                "bad",
+                f"{about['model']} got worse at {about['region']}",
+                f"{about['before']:.2f} → {about['after']:.2f} since {began:%A, %B} {began.day}, from "
+                f"{about['answers']:,} scored answers.",
+                "Look at it under Drift. Learn again, so that the router knows it.",
             )
         )
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import AsgiMessage, HttpError, HttpRequest, Send, send_error
-from fedrouter.gateway.page import decisions, events, frontier, keys, learning, overview, playground, session
+from fedrouter.gateway.page import decisions, drift, events, frontier, keys, learning, overview, playground, session
 from fedrouter.gateway.page.endpoint import API, PageEndpoint, Visit
 from fedrouter.gateway.page.files import PREFIX, send_file
 from fedrouter.gateway.routes.endpoint import Handler
@@ -17,6 +17,7 @@ ENDPOINTS: tuple[PageEndpoint, ...] = (
     *frontier.ENDPOINTS,
     *playground.ENDPOINTS,
     *learning.ENDPOINTS,
+    *drift.ENDPOINTS,
     *keys.ENDPOINTS,
 )
 
