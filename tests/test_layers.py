@@ -15,7 +15,7 @@ PROJECT = Path(__file__).parents[1]
 # From docs/architecture.md: a module imports only what stands above it, or beside it in its own folder.
 LAYERS = (
     ("errors", "exact", "normal"),
-    ("files", "registry"),
+    ("embeddings", "files", "registry"),
     ("pool",),
     ("evaluations",),
     ("estimates",),
@@ -54,12 +54,13 @@ ORDERS = {
         ("partition", "pickles", "prices", "published"),
         ("download", "forms", "importers"),
         ("source",),
-        ("routerbench", "sprout"),
+        ("large_log", "routerbench", "sprout"),
         ("read",),
         ("simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
+    "embeddings": (("fingerprints",), ("stored",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
         ("ascii_words",),
@@ -88,7 +89,8 @@ ORDERS = {
     ),
     "federation": (
         ("device",),
-        ("clustering", "gain", "local_training", "message", "plausibility", "seeds"),
+        ("gain", "lloyd", "local_training", "message", "plausibility", "seeds"),
+        ("clustering",),
         ("federation", "privacy"),
         ("client_view", "dp", "robust", "secagg"),
         ("verbs",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.embeddings.stored import StoredEmbeddings, blocks
 from fedrouter.errors import BadInput
 from fedrouter.pool import ModelPool
 
@@ -49,7 +50,8 @@ class Evaluations:
     Parameters
     ----------
     pool : the models to which ``model`` refers
-    embeddings : (q, d) float32, finite
+    embeddings : (q, d) float32, finite; :class:`~fedrouter.embeddings.stored.StoredEmbeddings` if they are larger than
+        memory
     query : (n,) int, row of ``embeddings``
     model : (n,) int, index in ``pool``, or a sequence of names
     accuracy : (n,) in [0, 1]
@@ -74,7 +76,9 @@ class Evaluations:
     text: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
+        embeddings = self.embeddings
+        if not self.stored:  # those in a file were checked when they were written
+            embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
         query = _column("query", self.query, np.int64)
         model = _column("model", _indices(self.pool, self.model), np.int64)
         accuracy = _column("accuracy", self.accuracy, np.float64)
@@ -82,13 +86,15 @@ class Evaluations:
         for name, column in (("model", model), ("accuracy", accuracy), ("cost", cost)):
             if len(column) != len(query):
                 raise BadInput(f"column {name!r} has {len(column)} rows, expected {len(query)}")
-        _refuse(~np.isfinite(embeddings).all(axis=1), "embedding", "a vector of finite numbers", None)
+        if not self.stored:
+            _refuse(np.asarray(~np.isfinite(embeddings).all(axis=1)), "embedding", "a vector of finite numbers", None)
+            embeddings.flags.writeable = False
+            object.__setattr__(self, "embeddings", embeddings)
         _refuse((query < 0) | (query >= len(embeddings)), "query", f"a row below {len(embeddings)}", query)
         _refuse((model < 0) | (model >= len(self.pool)), "model", f"an index below {len(self.pool)}", model)
         _refuse(~((accuracy >= 0) & (accuracy <= 1)), "accuracy", "a number in [0, 1]", accuracy)
         _refuse(~((cost >= 0) & (cost <= MOST_COST)), "cost", f"US dollars from 0 to {MOST_COST:,.0f}", cost)
         for name, column in (
-            ("embeddings", embeddings),
             ("query", query),
             ("model", model),
             ("accuracy", accuracy),
@@ -114,6 +120,11 @@ class Evaluations:
     def dimension(self) -> int:
         return int(self.embeddings.shape[1])
 
+    @property
+    def stored(self) -> bool:
+        """Whether the embeddings are in a file because they are larger than memory."""
+        return isinstance(self.embeddings, StoredEmbeddings)
+
     @classmethod
     def from_grid(cls, grid: Grid, embeddings: npt.ArrayLike, **words: Any) -> Evaluations:
         """One evaluation for every known cell of a grid."""
@@ -127,6 +138,19 @@ class Evaluations:
             grid.cost[query, model],
             **words,
         )
+
+    def blocks(self) -> Iterator[tuple[Integers, Integers, Embeddings]]:
+        """The evaluations by blocks of their queries, however large the embeddings are.
+
+        Each block is rows ``(n,)`` of evaluations, the place ``(n,)`` of each one's query in the block, and the
+        embeddings ``(b, d)`` of the block's queries. All evaluations of a query are in one block.
+        """
+        ordered = bool((np.diff(self.query) >= 0).all())
+        order = np.arange(len(self)) if ordered else np.argsort(self.query, kind="stable")
+        query = self.query if ordered else self.query[order]
+        for part, embeddings in blocks(self.embeddings):
+            rows = slice(*np.searchsorted(query, (part.start, part.stop)))
+            yield order[rows], query[rows] - part.start, embeddings
 
     def grid(self) -> Grid:
         """The evaluations as a table; a cell with several evaluations has their mean."""
@@ -175,7 +199,9 @@ class Evaluations:
     def digest(self) -> str:
         """A SHA-256 digest of everything except the text."""
         content = hashlib.sha256(repr((self.pool.names, self.embeddings.shape, self.task)).encode())
-        for column in (self.embeddings, self.query, self.model, self.accuracy, self.cost):
+        for _, rows in blocks(self.embeddings):
+            content.update(np.ascontiguousarray(rows).tobytes())
+        for column in (self.query, self.model, self.accuracy, self.cost):
             content.update(np.ascontiguousarray(column).tobytes())
         return f"sha256:{content.hexdigest()}"
 

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrouter.data import routerbench, sprout
+from fedrouter.data.large_log import is_large, read_large_log
 from fedrouter.data.source import Source, shown
+from fedrouter.embeddings.stored import MOST_IN_MEMORY
 from fedrouter.encoders import KNOWN, STATIC, EncoderIdentity, column_stem
 from fedrouter.encoders.cache import encode_texts
 from fedrouter.encoders.encoder import Watch
@@ -53,7 +55,12 @@ class Dataset:
 
 
 def read(
-    path: str | Path, *, encoder: str | None = None, pool: ModelPool | None = None, watch: Watch | None = None
+    path: str | Path,
+    *,
+    encoder: str | None = None,
+    pool: ModelPool | None = None,
+    watch: Watch | None = None,
+    most_in_memory: int = MOST_IN_MEMORY,
 ) -> Dataset:
     """Read a table in RouterBench's or SPROUT's layout, or an evaluation log; a folder of parquet is read as one.
 
@@ -62,13 +69,14 @@ def read(
     encoder : whose embeddings to use; by default those in the file, or those of ``static`` if it has none
     pool : the models to use; a log may then name no other, and a table's other columns are ignored
     watch : called with the progress of encoding, where the file has text but no embeddings
+    most_in_memory : bytes of embeddings; those of a larger log stay in a file (:mod:`fedrouter.data.large_log`)
     """
     source = Source(path)
     layout = next((layout for layout in TABLES if layout.fits(source)), None)
     if layout is not None:
         evaluations, identity = _read_table(source, layout, encoder, pool, watch)
     elif {"model", "accuracy", "cost"} <= set(source.names):
-        evaluations, identity = _read_log(source, encoder, pool, watch)
+        evaluations, identity = _read_log(source, encoder, pool, watch, most_in_memory)
     else:
         raise source.error(
             f"wrong columns ({shown(source.names)}): expected a table with 'prompt', 'eval_name', a column per model "
@@ -98,9 +106,12 @@ def _read_table(
 
 
 def _read_log(
-    source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
+    source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None, most_in_memory: int
 ) -> tuple[Evaluations, EncoderIdentity]:
     """One row per evaluation; rows with the same query name, or else the same text or embedding, are one query."""
+    column, wanted = _embedding_column(source, encoder)
+    if column is not None and is_large(source, column, most_in_memory):
+        return read_large_log(source, column, wanted, pool)
     names = source.words("model")
     models = pool or ModelPool(sorted(set(names)))
     accuracy, cost = source.numbers("accuracy"), source.numbers("cost")
@@ -139,6 +150,18 @@ def _embeddings(
     source: Source, texts: Texts, encoder: str | None, watch: Watch | None
 ) -> tuple[Embeddings, EncoderIdentity]:
     """The embeddings of the wanted encoder: a column of the file, or else its text encoded now."""
+    column, wanted = _embedding_column(source, encoder)
+    if column is not None:
+        vectors = source.vectors(column)
+        return vectors, EncoderIdentity.of(wanted, vectors)
+    text = next((name for name in ("question", "prompt") if name in source.names), None)
+    if text is None:
+        raise source.error("neither embeddings nor a 'prompt' column to make them from")
+    return encode_texts(encoder or STATIC, texts(source, text), watch)
+
+
+def _embedding_column(source: Source, encoder: str | None) -> tuple[str | None, str]:
+    """The column with the embeddings of the wanted encoder, or None, and the encoder's name."""
     columns = {name.removesuffix(EMBEDDING).lower(): name for name in source.names if name.endswith(EMBEDDING)}
     if encoder is None:
         known = [name for name in KNOWN if column_stem(name) in columns]
@@ -146,14 +169,8 @@ def _embeddings(
     column = columns.get(column_stem(encoder)) if encoder else None
     if column is None and "embedding" in source.names:
         # A log may have one column of embeddings without the name of an encoder.
-        column, encoder = "embedding", encoder or "unnamed"
-    if column is not None and encoder is not None:
-        vectors = source.vectors(column)
-        return vectors, EncoderIdentity.of(encoder, vectors)
-    text = next((name for name in ("question", "prompt") if name in source.names), None)
-    if text is None:
-        raise source.error("neither embeddings nor a 'prompt' column to make them from")
-    return encode_texts(encoder or STATIC, texts(source, text), watch)
+        column = "embedding"
+    return column, encoder or "unnamed"
 
 
 def _finite(source: Source, embeddings: Embeddings) -> Embeddings:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings
+from fedrouter.federation.lloyd import cluster_blocks
 
 
 def cluster(
@@ -20,6 +22,10 @@ def cluster(
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
+    if isinstance(points, StoredEmbeddings):
+        assert weights is None, "only a server's centroids have weights, and they fit in memory"
+        with threadpool_limits(limits=1):
+            return cluster_blocks(points, clusters, restarts, iterations, seed)
     distinct = np.unique(points, axis=0)
     if len(distinct) <= clusters:
         return distinct

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.device import training_device
@@ -75,37 +76,48 @@ def train(
         network = to_train(request).to(device, kind)
         moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
-        inputs = torch.from_numpy(embeddings.copy()).to(device, kind)
+        stored = isinstance(embeddings, StoredEmbeddings)
+        whole = None if stored else torch.from_numpy(embeddings.copy()).to(device, kind)
         asked = torch.from_numpy(model.copy())[:, None].to(device)
         targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32)).to(device, kind)
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
-        frozen = None
-        if request.base:
-            frozen = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32))[:, :, anchored].to(
-                device, kind
-            )
         anchored = anchored.to(device)
+
+        def of_base(some: Embeddings) -> Any:
+            found = torch.from_numpy(outputs(request.base, some).astype(np.float32))
+            return found.to(device, kind)[:, :, anchored]
+
+        frozen = of_base(embeddings) if request.base and whole is not None else None
+
+        def read(batch: Any) -> tuple[Any, Any]:
+            """The inputs of a batch, and the outputs of the base for them; from the file, if that is where they are."""
+            if whole is not None:
+                return whole[batch], None if frozen is None else frozen[batch]
+            some = np.asarray(embeddings[batch.cpu().numpy()])
+            return torch.from_numpy(some).to(device, kind), of_base(some) if request.base else None
+
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
             loss_sum = 0.0
-            for batch in batches(torch.randperm(len(inputs)).to(device), request.batch_size):
-                hidden = network["trunk"](inputs[batch])
+            for batch in batches(torch.randperm(len(embeddings)).to(device), request.batch_size):
+                inputs, base = read(batch)
+                hidden = network["trunk"](inputs)
                 found = torch.stack([network[head](hidden) for head in HEADS], dim=1)
                 if request.shared_step:
                     found = found + network["shared"](hidden)[:, :, None]
                 predicted = torch.stack([found[:, 0].sigmoid(), found[:, 1]], dim=1)  # (batch, 2, M)
                 own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
                 loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
-                if frozen is not None:
-                    moved = (predicted[:, :, anchored] - frozen[batch]) ** 2
+                if base is not None:
+                    moved = (predicted[:, :, anchored] - base) ** 2
                     loss = loss + request.distillation * moved.sum(dim=1).mean()
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(moving, request.clip_norm)
                 optimizer.step()
                 loss_sum += loss.item() * len(batch)
-        return weights_of(network, request), loss_sum / len(inputs)
+        return weights_of(network, request), loss_sum / len(embeddings)
 
 
 def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:

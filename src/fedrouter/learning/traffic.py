@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 
 from fedrouter.data.read import EMBEDDING
 from fedrouter.data.source import Source
+from fedrouter.embeddings.stored import EmbeddingsBuffer
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
@@ -113,9 +115,13 @@ def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, afte
 def evaluations_of(
     records: Iterable[Record], pool: ModelPool, encoder: EncoderIdentity
 ) -> tuple[Evaluations, Mapping[str, int]]:
-    """Evaluations of the models that answered these requests, and the number of unusable requests by reason."""
+    """Evaluations of the models that answered these requests, and the number of unusable requests by reason.
+
+    Records may be read one after the other: of each, only what is learned from is kept, and embeddings that are larger
+    than memory go to a file.
+    """
     left_out: Counter[str] = Counter()
-    kept, model = [], []
+    embeddings, model, accuracy, cost = EmbeddingsBuffer(), array("q"), array("d"), array("d")
     for record in records:
         why = _missing(record, encoder)
         if not why and record.served is None:
@@ -125,17 +131,13 @@ def evaluations_of(
         if why:
             left_out[why] += 1
         else:
-            kept.append(record)
-            model.append(str(record.served))
-    evaluations = Evaluations(
-        pool,
-        _embeddings(kept, encoder.dimension),
-        np.arange(len(kept)),
-        _indices(pool, model),
-        np.array([record.score for record in kept], np.float64),
-        np.array([record.cost for record in kept], np.float64),
-    )
-    return evaluations, dict(left_out)
+            embeddings.append(np.frombuffer(record.embedding or b"", "<f4"))
+            model.append(pool.index(str(record.served)))
+            accuracy.append(float(record.score or 0.0))
+            cost.append(float(record.cost or 0.0))
+    rows = embeddings.rows(encoder.dimension)
+    columns = np.array(model, np.int64), np.array(accuracy), np.array(cost)
+    return Evaluations(pool, rows, np.arange(len(rows)), *columns), dict(left_out)
 
 
 def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedrouter.baselines import UNSEEN
+from fedrouter.embeddings.stored import blocks
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
@@ -28,7 +29,8 @@ def nearest_centre(embeddings: Embeddings, centres: Embeddings) -> Integers:
 
     A query's cluster does not depend on the batch it is in: see :class:`~fedrouter.exact.RowProducts`.
     """
-    return np.asarray(SquaredDistances(centres).shifted(embeddings).argmin(axis=1))
+    distances = SquaredDistances(centres)
+    return np.concatenate([distances.shifted(rows).argmin(axis=1) for _, rows in blocks(embeddings)])
 
 
 def soft_assignment(embeddings: Embeddings, centres: Embeddings) -> Floats:

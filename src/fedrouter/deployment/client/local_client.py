@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig
     from fedrouter.encoders import EncoderIdentity
     from fedrouter.evaluations import Evaluations
+    from fedrouter.store.records import Record
 
 
 POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
@@ -154,12 +155,22 @@ def _from_store(url: str, encoder: str | None) -> tuple[Evaluations, EncoderIden
 
     with Store.open(url, create=False) as log:
         where = log.where  # without the password that a URL may have
-        records = [record for record in log.rows(scored_only=True) if record.embedding and record.served]
-    wanted = encoder or next((record.encoder for record in reversed(records)), None)
-    chosen = [record for record in records if wanted and column_stem(record.encoder) == column_stem(wanted)]
-    if not chosen or wanted is None:
-        raise BadInput(f"{where}: no scored request with an embedding{f' by {encoder}' if encoder else ''}")
-    dimension = len(chosen[-1].embedding or b"") // 4
-    pool = ModelPool(sorted({str(record.served) for record in chosen}))
-    evaluations, _ = read(chosen, pool, EncoderIdentity(wanted, dimension, True))
+
+        def usable() -> Iterator[Record]:
+            return (record for record in log.rows(scored_only=True) if record.embedding and record.served)
+
+        # Two passes with a cursor: the encoder of the latest request says which of them count.
+        width: dict[str, int] = {}
+        served: dict[str, set[str]] = {}
+        latest = None
+        for record in usable():
+            latest, stem = record.encoder, column_stem(record.encoder)
+            width[stem] = len(record.embedding or b"") // 4
+            served.setdefault(stem, set()).add(str(record.served))
+        wanted = encoder or latest
+        if wanted is None or column_stem(wanted) not in served:
+            raise BadInput(f"{where}: no scored request with an embedding{f' by {encoder}' if encoder else ''}")
+        identity = EncoderIdentity(wanted, width[column_stem(wanted)], True)
+        chosen = (record for record in usable() if column_stem(record.encoder) == column_stem(wanted))
+        evaluations, _ = read(chosen, ModelPool(sorted(served[column_stem(wanted)])), identity)
     return evaluations, EncoderIdentity.of(wanted, evaluations.embeddings)

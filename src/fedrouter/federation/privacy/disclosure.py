@@ -8,11 +8,13 @@ it.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.embeddings.fingerprints import fingerprints
+from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.privacy.leverage import SumsSoFar, heard_evenly
 from fedrouter.federation.privacy.memory import Arrays, Memory
@@ -234,17 +236,18 @@ class DisclosureControl:
         found = [queries[once & (label == index)].mean(axis=0, dtype=np.float64) for index in alive]
         return np.asarray(found, np.float32), np.bincount(label, minlength=len(centres))[alive]
 
-    def heard(self, columns: Floats, query: Keys, group: Integers, least: float = 0.0) -> Integers:
+    def heard(self, columns: Callable[[], Floats], query: Keys, group: Integers, least: float = 0.0) -> Integers:
         """Rows ``(m,)``, sorted, in whose group ``(n,)`` no query has too much say in any combination of columns.
 
-        A query may have at ``least`` this much of it.
+        A query may have at ``least`` this much of it. The columns are made only where that is less than all.
         """
         self.applied.add("say")
         most = max(self.sizes.say, least)
         if most >= 1:
-            return np.arange(len(columns))
+            return np.arange(len(query))
+        weights = columns()
         parts = [np.flatnonzero(group == one) for one in np.unique(group)]
-        kept = [part[heard_evenly(columns[part], query[part], most)] for part in parts]
+        kept = [part[heard_evenly(weights[part], query[part], most)] for part in parts]
         if not any(map(len, kept)):
             self._emptied_by_say(query)
         return np.sort(np.concatenate([np.zeros(0, np.int64), *kept]))
@@ -267,7 +270,7 @@ def distinct(group: Integers, keys: Keys, size: int) -> Integers:
 
 def query_keys(embeddings: Embeddings) -> Keys:
     """A fingerprint ``(q,)`` of each embedding; equal embeddings have equal ones."""
-    return _fingerprints(embeddings)
+    return embeddings.fingerprints if isinstance(embeddings, StoredEmbeddings) else fingerprints(embeddings)
 
 
 def row_keys(rows: Evaluations) -> Keys:
@@ -281,14 +284,9 @@ def row_keys(rows: Evaluations) -> Keys:
 def evaluation_keys(rows: Evaluations) -> Keys:
     """A fingerprint ``(n,)`` of each evaluation with its accuracy and cost; each repetition gets one of its own."""
     values = np.stack([row_keys(rows), rows.accuracy.view(np.uint64), rows.cost.view(np.uint64)], axis=1)
-    once = _fingerprints(values)
+    once = fingerprints(values)
     order = np.argsort(once, kind="stable")
     _, start, times = np.unique(once[order], return_index=True, return_counts=True)
     repetition = np.empty(len(once), np.uint64)
     repetition[order] = np.arange(len(once)) - np.repeat(start, times)
-    return _fingerprints(np.stack([once, repetition], axis=1))
-
-
-def _fingerprints(values: npt.NDArray[Any]) -> Keys:
-    parts = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(values)]
-    return np.frombuffer(b"".join(parts), np.uint64)
+    return fingerprints(np.stack([once, repetition], axis=1))

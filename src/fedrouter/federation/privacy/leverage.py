@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.evaluations import Floats, Integers
+from fedrouter.embeddings.stored import blocks
+from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import FRACTION_BITS
 
 SMALLEST = 1e-12
@@ -51,7 +52,7 @@ def heard_evenly(columns: Floats, query: npt.NDArray[Any], most: float) -> Integ
     return kept
 
 
-def differ_together(columns: Floats, query: npt.NDArray[Any], least: int) -> Integers:
+def differ_together(columns: Embeddings, query: npt.NDArray[Any], least: int) -> Integers:
     """Rows ``(m,)`` to keep so that in every column that most rows agree in, at least ``least`` queries differ.
 
     Where one row alone differs from zero in a column, that column's products with all others are this row, however
@@ -61,7 +62,9 @@ def differ_together(columns: Floats, query: npt.NDArray[Any], least: int) -> Int
     kept = np.arange(len(columns))
     while len(kept):
         some = columns[kept]
-        away = np.abs(some - np.median(some, axis=0))
+        common = _common(some)
+        narrow = np.concatenate([rows[:, common] for _, rows in blocks(some)]).astype(np.float64)
+        away = np.abs(narrow - np.median(narrow, axis=0))
         alone = np.zeros(len(kept), np.bool_)
         for column in np.flatnonzero(((away == 0).mean(axis=0) > 0.5) & (away > 0).any(axis=0)):
             differing = away[:, column] >= away[:, column].max() / 4
@@ -71,6 +74,14 @@ def differ_together(columns: Floats, query: npt.NDArray[Any], least: int) -> Int
             break
         kept = kept[~alone]
     return kept
+
+
+def _common(columns: Embeddings) -> Integers:
+    """Columns, by their index, in which more than half of the rows may agree: more than half of some block do."""
+    found = np.zeros(columns.shape[1], np.bool_)
+    for _, rows in blocks(columns):
+        found |= (rows == np.median(rows, axis=0)).mean(axis=0) > 0.5
+    return np.flatnonzero(found)
 
 
 class SumsSoFar:

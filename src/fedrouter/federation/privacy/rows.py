@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 
@@ -138,18 +139,18 @@ class PrivateRows:
         allowed = self.control.may_send(row_keys(rows), one, 1, evaluation_keys(rows), kind=kind)
         return rows if allowed[0] else rows.take(one[:0])
 
-    def heard(self, keys: Keys, columns: Floats, group: Integers, under_masks: float = 1.0) -> Integers:
+    def heard(self, keys: Keys, columns: Callable[[], Floats], group: Integers, under_masks: float = 1.0) -> Integers:
         """Indices ``(m,)`` of the rows, by their ``keys`` ``(n,)``, in whose group no query has too much say.
 
-        ``columns`` ``(n, k)`` are the weights that the question gives the rows. ``under_masks`` is the say that a query
-        may have at least where secure aggregation hides the answer; by default every row is heard there: small clients
-        could not take part otherwise, and the question itself is checked.
+        ``columns`` makes the weights ``(n, k)`` that the question gives the rows. ``under_masks`` is the say that a
+        query may have at least where secure aggregation hides the answer; by default every row is heard there: small
+        clients could not take part otherwise, and the question itself is checked.
         """
         if not self.control:
             return np.arange(len(keys))
         return self.control.heard(columns, keys, group, under_masks if self.relaxed else 0.0)
 
-    def differing_together(self, keys: Keys, columns: Floats) -> Integers:
+    def differing_together(self, keys: Keys, columns: Embeddings) -> Integers:
         """Indices ``(m,)`` of the rows but for those that differ in a column in which most agree, with too few others.
 
         Also where secure aggregation hides the answer: a row that is the only one of all clients shows in the total.

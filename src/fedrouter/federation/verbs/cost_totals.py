@@ -71,17 +71,17 @@ def answer(client: ClientView, request: CostTotalsRequest) -> CostTotals:
     rows = client.rows.with_cost_scale(request, request.models, request.scale)
     size = len(request.models)
     router = MLPRouter(rows.pool, request.weights, request.scale)
-    predicted = router.estimate(rows.embeddings).cost[rows.query, rows.model]
-    rows = rows.take(client.rows.heard(row_keys(rows), np.column_stack([predicted, rows.cost]), rows.model))
-    rows = client.rows.sendable_by_model(rows)
-    predicted = router.estimate(rows.embeddings).cost[rows.query, rows.model]
+    own = rows
+    kept = client.rows.heard(row_keys(own), lambda: np.column_stack([router.estimate_own(own)[1], own.cost]), own.model)
+    rows = client.rows.sendable_by_model(own.take(kept))
+    _, predicted = router.estimate_own(rows)
     return CostTotals(ExactSums.of(rows.cost, rows.model, size), ExactSums.of(predicted, rows.model, size))
 
 
 def noisy_parts(rows: NoisyRows, request: CostTotalsRequest) -> list[Part]:
     own = rows.of_models(request, request.models)
     router = MLPRouter(own.pool, request.weights, request.scale)
-    predicted = router.estimate(own.embeddings).cost[own.query, own.model]
+    _, predicted = router.estimate_own(own)
     u, v = rows.terms.costs.scaled(own.cost), rows.terms.costs.scaled(predicted)
     return by_group([u, squared(u), v, squared(v)], own.model, len(request.models), 1.0)
 

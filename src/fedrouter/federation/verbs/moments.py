@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedrouter.evaluations import Floats, Integers
+from fedrouter.evaluations import Evaluations, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.mechanism import Part
@@ -94,25 +94,34 @@ def answer(client: ClientView, request: MomentsRequest) -> ModelMoments:
     chosen = feature_map(request.features)
     client.rows.require_width(chosen.dimension)
     rows = client.rows.of_models(request, request.models)
-    cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
-    columns = np.column_stack([chosen(rows.embeddings)[rows.query], rows.accuracy, cost])
+    every = rows
+
+    def columns() -> Floats:
+        return np.column_stack([chosen(every.embeddings)[every.query], every.accuracy, _relative_cost(request, every)])
+
     rows = rows.take(client.rows.heard(row_keys(rows), columns, rows.model))
     enough = client.rows.may_multiply(row_keys(rows), rows.model, len(request.models), chosen.width, "moments")
     rows = client.rows.sendable_by_model(rows.take(np.flatnonzero(enough[rows.model])))
-    features = chosen(rows.embeddings)[rows.query]
-    cost = np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
-    upper = np.triu_indices(features.shape[1])
-    size = len(request.models)
+    cost, size = _relative_cost(request, rows), len(request.models)
+    upper = np.triu_indices(chosen.width)
     squares = [ExactSums.of(values**2, rows.model, size) for values in (rows.accuracy, cost)]
-    parts: list[list[ExactSums]] = [[], [], []]
-    for model in range(size):
-        mine = rows.model == model
-        some = features[mine]
-        parts[0].append(ExactSums.products(some, some)[upper])
-        parts[1].append(ExactSums.products(some, rows.accuracy[mine][:, None])[:, 0])
-        parts[2].append(ExactSums.products(some, cost[mine][:, None])[:, 0])
-    gram, accuracy, costs = (ExactSums(np.stack([part.limbs for part in group])) for group in parts)
-    return ModelMoments(np.bincount(rows.model, minlength=size), gram, accuracy, squares[0], costs, squares[1])
+    gram = ExactSums.zeros((size, len(upper[0])))
+    accuracy, costs = (ExactSums.zeros((size, chosen.width)) for _ in range(2))
+    # Integers are added, so that blocks change nothing. The limbs are carried once, at the end.
+    for part, query, embeddings in rows.blocks():
+        features = chosen(embeddings)
+        for model in np.unique(rows.model[part]):
+            mine = part[rows.model[part] == model]
+            some = features[query[rows.model[part] == model]]
+            gram.limbs[model] += ExactSums.products(some, some)[upper].limbs
+            accuracy.limbs[model] += ExactSums.products(some, rows.accuracy[mine][:, None])[:, 0].limbs
+            costs.limbs[model] += ExactSums.products(some, cost[mine][:, None])[:, 0].limbs
+    count = np.bincount(rows.model, minlength=size)
+    return ModelMoments(count, gram.carried(), accuracy.carried(), squares[0], costs.carried(), squares[1])
+
+
+def _relative_cost(request: MomentsRequest, rows: Evaluations) -> Floats:
+    return np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
 
 
 def noisy_parts(rows: NoisyRows, request: MomentsRequest) -> list[Part]:

@@ -72,7 +72,7 @@ def answer(client: ClientView, request: ScoreRequest) -> Scores:
     rows = client.rows.of_models(request, request.models, in_fold=True)
     predicted = _predicted(rows, request)
     columns = client.rows.prediction_columns(predicted, rows.accuracy)
-    kept = client.rows.heard(row_keys(rows), columns, np.zeros(len(rows), np.int64), MASKED_SAY)
+    kept = client.rows.heard(row_keys(rows), lambda: columns, np.zeros(len(rows), np.int64), MASKED_SAY)
     rows = client.rows.sendable_together(rows.take(kept))
     errors = predicted[kept[: len(rows)]] - rows.accuracy[:, None]
     return Scores(len(rows), ExactSums.products(errors, errors))
@@ -82,7 +82,7 @@ def _predicted(rows: Evaluations, request: ScoreRequest) -> Floats:
     """Each router's accuracy of each row, ``(n, J)``; a model that it has not seen is as uncertain as can be."""
     found = np.zeros((len(rows), len(request.families)))
     for index, router in enumerate(unpack_routers(rows.pool, request.families, request.arrays)):
-        accuracy = router.estimate(rows.embeddings).accuracy[rows.query, rows.model]
+        accuracy, _ = router.estimate_own(rows)
         found[:, index] = np.where(np.isnan(accuracy), 0.5, accuracy)
     return found
 
@@ -92,7 +92,7 @@ def noisy_parts(rows: NoisyRows, request: ScoreRequest) -> list[Part]:
     size = len(request.families)
     errors = np.zeros((len(own), size))
     for index, router in enumerate(unpack_routers(own.pool, request.families, request.arrays)):
-        accuracy = router.estimate(own.embeddings).accuracy[own.query, own.model]
+        accuracy, _ = router.estimate_own(own)
         errors[:, index] = np.clip(np.nan_to_num(accuracy, nan=0.5), 0, 1) - own.accuracy
     product = Part.products(errors, errors, 0.8, float(size), size * (size + 1) / 2)
     count = Part.of(np.ones(len(own)), np.zeros(len(own), np.int64), 1, 0.2)

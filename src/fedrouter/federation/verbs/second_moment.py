@@ -7,6 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
+from fedrouter.embeddings.stored import blocks
 from fedrouter.evaluations import Floats
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client_view import ClientView
@@ -62,15 +63,19 @@ class SecondMoment(Message):
 
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
-    points, keys, together = queries.astype(np.float64), query_keys(queries), np.zeros(len(queries), np.int64)
-    kept = client.rows.differing_together(keys, points)
-    kept = kept[client.rows.heard(keys[kept], points[kept], together[kept])]
+    keys, together = query_keys(queries), np.zeros(len(queries), np.int64)
+    kept = client.rows.differing_together(keys, queries)
+    differing = queries[kept]
+    kept = kept[client.rows.heard(keys[kept], lambda: differing.astype(np.float64), together[kept])]
     sent = client.rows.may_multiply(keys[kept], together[kept], 1, client.dimension, "second moments")
-    points = points[kept[: len(kept) if sent[0] else 0]]
+    points = queries[kept[: len(kept) if sent[0] else 0]]
     if not len(points) and not client.rows.masked:
         return SecondMoment(0, ExactSums.zeros((0,)))
-    upper = np.triu_indices(client.dimension)
-    return SecondMoment(len(points), ExactSums.products(points, points)[upper])
+    total = ExactSums.zeros((client.dimension, client.dimension))
+    for _, some in blocks(points):
+        wide = some.astype(np.float64)
+        total.limbs[:] += ExactSums.products(wide, wide).limbs
+    return SecondMoment(len(points), total.carried()[np.triu_indices(client.dimension)])
 
 
 def noisy_parts(rows: NoisyRows, request: SecondMomentRequest) -> list[Part]:

@@ -105,15 +105,14 @@ def answer(client: ClientView, request: TrainRequest) -> Update:
         rows = _carried(request, rows, control)
     if not len(rows):
         return nothing(request)
-    trained = _rows(request, rows, rows.cost)
     from fedrouter.federation.local_training import train  # torch
 
     weights, loss = train(
         request,
-        trained.embeddings,
-        trained.model,
-        trained.accuracy,
-        trained.cost,
+        rows.embeddings[rows.query],
+        rows.model,
+        rows.accuracy,
+        request.scale.normalised(rows.cost, rows.model),
         derive(request.seed, client.name),
     )
     return Update(weights, len(rows), loss)
@@ -147,7 +146,9 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
     weights = with_shared(request.weights) if request.shared_step else request.weights
 
     def carriers(some: Evaluations) -> Carriers:
-        return Carriers.of(weights, _rows(request, some, some.cost), some.query, request.heads_only)
+        parts = (some.take(part) for part, _, _ in some.blocks()) if some.stored else [some]
+        blocks = ((_rows(request, part, part.cost), part.query) for part in parts)
+        return Carriers.of(weights, blocks, request.heads_only)
 
     found = carriers(rows)
     if (found.heads < MORE_THAN_ONE).any():

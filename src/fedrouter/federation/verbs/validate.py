@@ -70,9 +70,9 @@ def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
     rows = client.rows.with_cost_scale(request, request.models, request.scale)
     chosen = rows.take(np.flatnonzero(client.rows.validation(rows, request.held_out)))
     router = MLPRouter(rows.pool, request.weights, request.scale)
-    predicted = router.estimate(chosen.embeddings).accuracy[chosen.query, chosen.model]
+    predicted, _ = router.estimate_own(chosen)
     columns = client.rows.prediction_columns(predicted[:, None], chosen.accuracy)
-    kept = client.rows.heard(row_keys(chosen), columns, np.zeros(len(chosen), np.int64), MASKED_SAY)
+    kept = client.rows.heard(row_keys(chosen), lambda: columns, np.zeros(len(chosen), np.int64), MASKED_SAY)
     rows = client.rows.sendable_together(chosen.take(kept))
     errors = (predicted[kept[: len(rows)]] - rows.accuracy) ** 2
     return HeldOutErrors(len(rows), ExactSums.of(errors, np.zeros(len(rows), np.int64), 1))
@@ -81,7 +81,7 @@ def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
 def noisy_parts(rows: NoisyRows, request: ValidateRequest) -> list[Part]:
     own = rows.validation(rows.of_models(request, request.models), request.held_out, chosen=True)
     router = MLPRouter(own.pool, request.weights, request.scale)
-    predicted = router.estimate(own.embeddings).accuracy[own.query, own.model]
+    predicted, _ = router.estimate_own(own)
     errors = np.clip(np.nan_to_num(predicted, nan=0.5), 0, 1) - own.accuracy
     return by_group([squared(errors)], np.zeros(len(own), np.int64), 1, 1.0)
 

@@ -178,7 +178,7 @@ def _heard(client: ClientView, rows: Evaluations, found: Gain | None, beside: Fl
 
 def _evenly(client: ClientView, keys: Keys, columns: Floats) -> bool:
     """Whether no query has too much say in the columns."""
-    heard = client.rows.heard(keys, columns, np.zeros(len(keys), np.int64), under_masks=0.0)
+    heard = client.rows.heard(keys, lambda: columns, np.zeros(len(keys), np.int64), under_masks=0.0)
     return len(heard) == len(keys)
 
 

@@ -1,0 +1,1 @@
+"""Embeddings in memory or in a file: read in blocks, and fingerprints of them"""

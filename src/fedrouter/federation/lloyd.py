@@ -1,0 +1,180 @@
+"""K-means of embeddings larger than memory: Lloyd's algorithm over blocks, as scikit-learn does it on an array.
+
+The first centres are those of scikit-learn from the same seed (k-means++ on the same draws), and so are the steps and
+when they end. Centres differ from its own by rounding alone: it adds float32 up in float32, here blocks are added in
+float64. The restarts run side by side, so that one pass over the file serves all of them: one for each centre to start
+from, and one for each iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.embeddings.stored import StoredEmbeddings, blocks
+from fedrouter.evaluations import Embeddings, Floats, Integers
+
+TOLERANCE = 1e-4
+"""Of scikit-learn: centres that move by less than this share of the variance have converged."""
+
+Singles = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Centred:
+    """Points less their ``mean``, which makes distances more accurate, and their mean ``variance``."""
+
+    points: StoredEmbeddings
+    mean: Singles
+    variance: float
+
+    @classmethod
+    def of(cls, points: StoredEmbeddings) -> _Centred:
+        # Row by row in float32, as numpy takes the mean of an array: k-means++ draws by distances that depend on it.
+        total = np.zeros(points.shape[1], np.float32)
+        for _, rows in blocks(points):
+            total = np.add.reduce(np.concatenate([total[None], rows]), axis=0)
+        mean = total / np.float32(len(points))
+        squares = sum(float(((rows - mean).astype(np.float64) ** 2).sum()) for _, rows in blocks(points))
+        return cls(points, mean, squares / len(points) / points.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def blocks(self) -> Iterator[tuple[slice, Singles]]:
+        return ((part, rows - self.mean) for part, rows in blocks(self.points))
+
+    def at(self, rows: Integers) -> Singles:
+        return np.asarray(self.points[rows].read() - self.mean)
+
+
+@dataclass
+class _Run:
+    """One restart: its centres ``(k, d)`` and the centre ``(n,)`` of each point; ``ended`` once it has converged."""
+
+    centres: Singles
+    labels: npt.NDArray[np.uint16]
+    ended: bool = False
+    inertia: float = field(default=np.inf)
+
+    def same(self, other: _Run) -> bool:
+        """Whether both find the same clusters, whatever their order."""
+        k = len(self.centres)
+        pairs = np.bincount(self.labels.astype(np.int64) * k + other.labels, minlength=k * k).reshape(k, k) > 0
+        return bool((pairs.sum(axis=1) <= 1).all())
+
+
+def cluster_blocks(points: StoredEmbeddings, clusters: int, restarts: int, iterations: int, seed: int) -> Embeddings:
+    """Centres ``(k, d)`` of the best of some restarts; the distinct points if there are no more than ``clusters``."""
+    _, first = np.unique(points.fingerprints, return_index=True)
+    if len(first) <= clusters:
+        return np.unique(points[first].read(), axis=0)
+    centred = _Centred.of(points)
+    runs = [
+        _Run(centred.at(chosen), np.full(len(centred), clusters, np.uint16))
+        for chosen in _first_centres(centred, clusters, restarts, seed)
+    ]
+    for _ in range(iterations):
+        _step(centred, [run for run in runs if not run.ended])
+    _measure(centred, runs)
+    best = reduce(lambda one, other: other if other.inertia < one.inertia and not other.same(one) else one, runs)
+    return np.asarray(best.centres + centred.mean, np.float32)
+
+
+def _first_centres(points: _Centred, clusters: int, restarts: int, seed: int) -> Integers:
+    """Rows ``(restarts, k)`` to start from: greedy k-means++, with the draws of scikit-learn."""
+    from sklearn.metrics.pairwise import euclidean_distances
+
+    n, trials = len(points), 2 + int(np.log(clusters))
+    random = np.random.RandomState(seed)
+    ones = np.ones(n, np.float32)
+    chosen = np.zeros((restarts, clusters), np.int64)
+    draws = np.zeros((restarts, clusters - 1, trials))
+    for restart in range(restarts):  # in the order in which one after the other would draw
+        chosen[restart, 0] = random.choice(n, p=ones / ones.sum())
+        draws[restart] = random.uniform(size=draws[restart].shape)
+
+    def distances(to: Integers) -> Singles:
+        """Squared, ``(restarts, trials, n)`` from the points of these rows ``(restarts, trials)``."""
+        found = np.empty((to.size, n), np.float32)
+        candidates = points.at(to.ravel())
+        for part, rows in points.blocks():
+            found[:, part] = euclidean_distances(candidates, rows, squared=True)
+        return found.reshape(*to.shape, n)
+
+    closest = distances(chosen[:, :1])[:, 0]
+    potential = [one @ ones for one in closest]
+    for place in range(1, clusters):
+        bounds = [draw[place - 1] * most for draw, most in zip(draws, potential, strict=True)]
+        candidates = np.stack([np.searchsorted(np.cumsum(c), b) for c, b in zip(closest, bounds, strict=True)])
+        np.clip(candidates, None, n - 1, out=candidates)
+        nearer = distances(candidates)
+        np.minimum(nearer, closest[:, None], out=nearer)
+        for restart, each in enumerate(nearer):
+            potentials = (each @ ones[:, None])[:, 0]
+            best = int(np.argmin(potentials))
+            closest[restart], potential[restart] = each[best], potentials[best]
+            chosen[restart, place] = candidates[restart, best]
+    return chosen
+
+
+def _step(points: _Centred, runs: Sequence[_Run]) -> None:
+    """One iteration of each run: points go to their nearest centre, centres to the mean of their points."""
+    if not runs:
+        return
+    k, d = runs[0].centres.shape
+    sums, counts = np.zeros((len(runs), k, d)), np.zeros((len(runs), k), np.int64)
+    changed = [False] * len(runs)
+    for part, rows in points.blocks():
+        for index, (run, apart) in enumerate(zip(runs, _shifted(rows, runs), strict=True)):
+            label = apart.argmin(axis=1)
+            changed[index] |= bool((run.labels[part] != label).any())
+            run.labels[part] = label
+            counts[index] += np.bincount(label, minlength=k)
+            members = np.zeros((k, len(rows)), np.float32)
+            members[label, np.arange(len(rows))] = 1
+            sums[index] += members @ rows
+    for index, run in enumerate(runs):
+        if not counts[index].all():
+            _refill(points, run, sums[index], counts[index])
+        centres = np.asarray(sums[index] / counts[index][:, None], np.float32)
+        moved = float(((centres - run.centres).astype(np.float64) ** 2).sum())
+        run.centres = centres
+        run.ended = not changed[index] or moved <= TOLERANCE * points.variance
+
+
+def _refill(points: _Centred, run: _Run, sums: Floats, counts: Integers) -> None:
+    """Give each cluster without points the point that is farthest from its centre."""
+    apart = np.empty(len(points))
+    for part, rows in points.blocks():
+        apart[part] = ((rows - run.centres[run.labels[part]]) ** 2).sum(axis=1)
+    empty = np.flatnonzero(counts == 0)
+    for cluster, row in zip(empty, np.argsort(-apart, kind="stable"), strict=False):
+        point, before = points.at(np.array([row]))[0], run.labels[row]
+        sums[before] -= point
+        counts[before] -= 1
+        sums[cluster], counts[cluster] = point, 1
+        run.labels[row] = cluster
+
+
+def _measure(points: _Centred, runs: Sequence[_Run]) -> None:
+    """The sum of squared distances of each run's points from their nearest centre."""
+    totals = np.zeros(len(runs))
+    for part, rows in points.blocks():
+        squares = float((rows.astype(np.float64) ** 2).sum())
+        for index, (run, apart) in enumerate(zip(runs, _shifted(rows, runs), strict=True)):
+            run.labels[part] = apart.argmin(axis=1)
+            totals[index] += squares + float(apart.min(axis=1).sum(dtype=np.float64))
+    for run, total in zip(runs, totals, strict=True):
+        run.inertia = float(total)
+
+
+def _shifted(rows: Singles, runs: Sequence[_Run]) -> Iterator[Singles]:
+    """Squared distances ``(n, k)`` from each run's centres, less the squared length of each row."""
+    centres = np.concatenate([run.centres for run in runs])
+    apart = (centres**2).sum(axis=1) - 2 * (rows @ centres.T)
+    return iter(np.split(apart, len(runs), axis=1))
