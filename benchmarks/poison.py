@@ -117,7 +117,8 @@ def page(found: dict[Job, tuple[float, Counter[str], float]], seconds: float) ->
         "all-mpnet-base-v2 embeddings, families at their defaults, minimum group sizes on, sums in the clear "
         "(`--plain`), since robust aggregation has to see each client's. One client is poisoned; which one differs by "
         "split. The change of `aiq` on the clients' joint test set, relative to the router learned without "
-        "poisoning: mean over splits, in parentheses each split. `robust` is `Robust(Checked(…), RobustSettings.preset())`: "
+        "poisoning: mean over splits, in parentheses each split. `robust` is `Robust(Checked(…), "
+        "RobustSettings.preset())`: "
         f"{', '.join(f'{name}={value}' for name, value in vars(preset).items())}.",
         "",
         "    make bench-poison",
