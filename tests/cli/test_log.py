@@ -162,3 +162,18 @@ def test_drift_needs_a_router_and_scores(store):
     done = run("log", "drift", "--store", store)
     assert done.returncode == 2
     assert "200 scored requests" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_key_is_edited_and_its_settings_are_shown(store):
+    made = answer("key", "create", "app", "--store", store, "--model", "small", "--dial", 3, "--expires", "30d")
+    assert (made["models"], made["dial"]) == (["small"], 3.0)
+    edit = ("key", "edit", made["id"], "--store", store)
+    changed = answer(*edit, "--unset", "dial", "--quality", 0.9, "--daily-budget", 2, "--name", "web")
+    assert (changed["dial"], changed["quality"], changed["daily_budget"], changed["name"]) == (None, 0.9, 2.0, "web")
+    assert 29 * 86400 < changed["expires"] - time.time() < 31 * 86400
+    shown = run("key", "list", "--store", store).stdout
+    for cell in (made["id"], "web", "$2.00 a day", "small", "quality 0.9", "enabled until"):
+        assert cell in shown
+    wrong = run(*edit, "--unset", "color")
+    assert (wrong.returncode, "color" in wrong.stderr) == (2, True)

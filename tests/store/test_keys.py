@@ -65,9 +65,31 @@ def test_the_first_key_is_an_admin_s_and_others_are_only_if_that_is_asked_for(st
         ({"name": "a", "daily_budget": -1.0}, "daily_budget"),
         ({"name": "a", "daily_budget": float("nan")}, "daily_budget"),
         ({"name": "a", "rate_per_minute": 0}, "rate_per_minute"),
+        ({"name": "a", "models": []}, "models"),
+        ({"name": "a", "models": "small"}, "models"),
+        ({"name": "a", "dial": 11.0}, "dial"),
+        ({"name": "a", "dial": 5.0, "quality": 0.9}, "quality"),
+        ({"name": "a", "max_cost": -1.0}, "max_cost"),
+        ({"name": "a", "color": "red"}, "color"),
     ],
 )
 def test_a_key_with_a_wrong_setting_is_refused_by_field(store, settings, field):
     with pytest.raises(BadInput, match=f"'{field}'"):
         store.create_key(**settings)
     assert store.all_keys() == []
+
+
+def test_settings_of_a_key_are_kept_changed_and_removed(store):
+    identity, token = store.create_key("web", models=["small", "large-*"], dial=7.0, max_cost=0.05)
+    key = store.key_of(token)
+    assert (key.models, key.dial, key.quality, key.max_cost) == (("small", "large-*"), 7.0, None, 0.05)
+    assert (key.allows("small"), key.allows("large-2"), key.allows("other")) == (True, True, False)
+    changed = store.edit_key(identity, {"models": None, "dial": None, "quality": 0.9, "daily_budget": 2.0})
+    assert changed == store.key_of(token)
+    assert (changed.models, changed.dial, changed.quality, changed.max_cost) == (None, None, 0.9, 0.05)
+    assert (changed.name, changed.daily_budget, changed.allows("other")) == ("web", 2.0, True)
+    with pytest.raises(BadInput, match="not both"):  # together with what it has
+        store.edit_key(identity, {"dial": 1.0})
+    assert store.edit_key("key-nobody", {"dial": 1.0}) is None
+    assert store.edit_key(identity, {"expires": 1.0}).expires == 1.0
+    assert store.key_of(token) is None

@@ -13,7 +13,8 @@ from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.gateway.request_context import RequestContext
-from fedrouter.gateway.routing.options import read_options
+from fedrouter.gateway.routing.decision import not_allowed
+from fedrouter.gateway.routing.options import KNOBS, RequestOptions, read_options
 from fedrouter.gateway.routing.prompt import read_prompt
 from fedrouter.store.records import Key
 
@@ -49,12 +50,14 @@ async def route_request(
         gateway.decider.indices,
         serving.family if serving else None,
     )
+    options = _with_defaults(options, key)
     named_model = await _model_for(gateway, api, body, key, named_model)
     context = RequestContext(
         config=gateway.config,
         started=started,
         key=key.id,
         key_name=key.name,
+        key_models=key.models,
         raw=raw,
         body=body,
         prompt=read_prompt(chat),
@@ -84,11 +87,14 @@ async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key,
     """The model that must answer: the one that the request names, or the only one that can; None if it is routed."""
     speaking = [model.name for model in gateway.config.models if api.name in model.params.api]
     if named is not None:
+        if not key.allows(named):
+            raise not_allowed(f"this key may not use {named}")
         if named not in speaking:
             raise HttpError(
                 400, f"model: {named} does not speak this API (params.api).", "model_not_found", param="model"
             )
         return named
+    speaking = [name for name in speaking if key.allows(name)]
     if not api.chosen_freely and len(speaking) > 1:
         raise HttpError(
             400, f"model: expected the name of a model: {', '.join(speaking)}.", "invalid_value", param="model"
@@ -108,7 +114,19 @@ async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key,
             "invalid_value",
             param="previous_response_id",
         )
+    if not key.allows(found):
+        raise not_allowed(f"this key may not use {found}, which gave the previous response")
     return found
+
+
+def _with_defaults(options: RequestOptions, key: Key) -> RequestOptions:
+    """The options of a request, and those of its key where it sets none."""
+    own = {name: getattr(key, name) for name in KNOBS if getattr(key, name) is not None}
+    if any(getattr(options, name) is not None for name in KNOBS):
+        own = {}
+    if key.max_cost is not None and options.max_cost is None:
+        own["max_cost"] = key.max_cost
+    return options.model_copy(update=own) if own else options
 
 
 def read_body(raw: bytes) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class RequestContext:
     key: str
     key_name: str
     """As it is shown; `key` is its id."""
+    key_models: tuple[str, ...] | None
+    """Patterns of the models that the key may use; None: all."""
     raw: bytes
     body: dict[str, Any]
     prompt: Prompt

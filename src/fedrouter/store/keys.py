@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import math
 import secrets
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
@@ -14,8 +17,29 @@ from fedrouter.errors import BadInput
 from fedrouter.store.records import Key
 from fedrouter.store.tables import KEYS
 
-FIELDS = ("id", "name", "created", "disabled", "daily_budget", "rate_per_minute", "admin", "expires")
-COLUMNS = tuple(KEYS.c[name] for name in FIELDS)
+SETTINGS = ("name", "daily_budget", "rate_per_minute", "expires", "models", "tradeoff", "dial", "quality", "max_cost")
+"""What can be set when a key is created, and changed later."""
+KNOBS = ("tradeoff", "dial", "quality")
+"""Settings that choose λ; a key may have one of them."""
+COLUMNS = tuple(KEYS.c[name] for name in Key.__dataclass_fields__)
+MAX_NAME, MAX_MODELS = 200, 100
+NUMBERS = {
+    "daily_budget": (0.0, 1e12, "US dollars, at least 0"),
+    "expires": (1.0, 1e11, "seconds since 1970"),
+    "tradeoff": (0.0, 1e12, "a number from 0 to 1e12"),
+    "dial": (0.0, 10.0, "a number from 0 to 10"),
+    "quality": (0.0, 1.0, "a number from 0 to 1"),
+    "max_cost": (0.0, 1e12, "US dollars, at least 0"),
+}
+"""Smallest and largest value of each number, and what to say about others."""
+
+
+class BadKey(BadInput):
+    """A setting of a key that is not valid: the field, and what was expected."""
+
+    def __init__(self, field: str, expected: str) -> None:
+        super().__init__(f"key, field {field!r}: {expected}")
+        self.field, self.expected = field, expected
 
 
 def hash_of(token: str) -> str:
@@ -23,42 +47,43 @@ def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def create_key(
-    connection: Connection,
-    name: str,
-    daily_budget: float | None = None,
-    rate_per_minute: int | None = None,
-    admin: bool = False,
-    expires: float | None = None,
-) -> tuple[str, str]:
-    """Create a key; returns its id and its token, which cannot be shown again."""
-    _check(name, daily_budget, rate_per_minute, expires)
+def create_key(connection: Connection, admin: bool, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Create a key with some of :data:`SETTINGS`; returns its id and its token, which cannot be shown again."""
+    check({"name": None} | dict(settings))
     identity, token = f"key-{secrets.token_hex(6)}", f"fr-{secrets.token_urlsafe(32)}"
-    connection.execute(
-        insert(KEYS).values(
-            id=identity,
-            name=name,
-            hash=hash_of(token),
-            created=time.time(),
-            disabled=False,
-            daily_budget=daily_budget,
-            rate_per_minute=rate_per_minute,
-            admin=admin,
-            expires=expires,
-        )
-    )
+    fixed = {"id": identity, "hash": hash_of(token), "created": time.time(), "disabled": False, "admin": admin}
+    connection.execute(insert(KEYS).values(**fixed, **_columns(settings)))
     return identity, token
 
 
-def _check(name: str, daily_budget: float | None, rate_per_minute: int | None, expires: float | None) -> None:
-    if not name.strip():
-        raise BadInput("key, field 'name': expected a name")
-    if daily_budget is not None and not 0 <= daily_budget < math.inf:
-        raise BadInput(f"key, field 'daily_budget': expected US dollars, at least 0, got {daily_budget}")
-    if rate_per_minute is not None and rate_per_minute < 1:
-        raise BadInput(f"key, field 'rate_per_minute': expected a whole number, at least 1, got {rate_per_minute}")
-    if expires is not None and not 0 < expires < math.inf:
-        raise BadInput(f"key, field 'expires': expected seconds since 1970, got {expires}")
+def check(settings: Mapping[str, Any]) -> None:
+    """:class:`BadKey` if a setting is unknown or has a wrong value; None stands for no limit or default."""
+    for name, value in settings.items():
+        if name == "name":
+            if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_NAME:
+                raise BadKey(name, f"expected a name of at most {MAX_NAME} characters")
+        elif name not in SETTINGS:
+            raise BadKey(name[:40], f"unknown; expected one of {', '.join(SETTINGS)}")
+        elif value is None:
+            continue
+        elif name == "models":
+            _check_models(value)
+        elif name == "rate_per_minute":
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**9:
+                raise BadKey(name, "expected a whole number, at least 1")
+        else:
+            least, most, expected = NUMBERS[name]
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or not least <= value <= most:
+                raise BadKey(name, f"expected {expected}")
+    if len(set_ := [name for name in KNOBS if settings.get(name) is not None]) > 1:
+        raise BadKey(set_[1], f"set a {set_[0]} or a {set_[1]}, not both")
+
+
+def _check_models(value: Any) -> None:
+    names = isinstance(value, Sequence) and not isinstance(value, str) and 0 < len(value) <= MAX_MODELS
+    if not names or not all(isinstance(each, str) and 0 < len(each) <= MAX_NAME for each in value):
+        raise BadKey("models", "expected a list of model names, which may contain * and ?")
 
 
 def create_first_key(connection: Connection, name: str) -> tuple[str, str] | None:
@@ -67,7 +92,7 @@ def create_first_key(connection: Connection, name: str) -> tuple[str, str] | Non
         connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
     if connection.execute(select(func.count()).select_from(KEYS)).scalar():
         return None
-    return create_key(connection, name, admin=True)
+    return create_key(connection, True, {"name": name})
 
 
 def key_of(connection: Connection, token: str) -> Key | None:
@@ -76,7 +101,13 @@ def key_of(connection: Connection, token: str) -> Key | None:
     row = connection.execute(select(KEYS.c.hash, *COLUMNS).where(KEYS.c.hash == hashed)).one_or_none()
     if row is None or not hmac.compare_digest(row[0], hashed):
         return None
-    return usable(Key(*row[1:]), time.time())
+    return usable(key_from(row[1:]), time.time())
+
+
+def key_from(row: Sequence[Any]) -> Key:
+    """The key of a row of :data:`COLUMNS`."""
+    fields = dict(zip(Key.__dataclass_fields__, row, strict=True))
+    return Key(**fields | {"models": None if fields["models"] is None else tuple(json.loads(fields["models"]))})
 
 
 def usable(key: Key | None, now: float) -> Key | None:
@@ -87,7 +118,7 @@ def usable(key: Key | None, now: float) -> Key | None:
 
 
 def all_keys(connection: Connection) -> list[Key]:
-    return [Key(*row) for row in connection.execute(select(*COLUMNS).order_by(KEYS.c.created, KEYS.c.id))]
+    return [key_from(row) for row in connection.execute(select(*COLUMNS).order_by(KEYS.c.created, KEYS.c.id))]
 
 
 def disable_key(connection: Connection, identity: str) -> bool:
@@ -95,16 +126,25 @@ def disable_key(connection: Connection, identity: str) -> bool:
     return bool(connection.execute(update(KEYS).where(KEYS.c.id == identity).values(disabled=True)).rowcount)
 
 
-def edit_key(
-    connection: Connection,
-    identity: str,
-    name: str,
-    daily_budget: float | None,
-    rate_per_minute: int | None,
-    expires: float | None,
-) -> bool:
-    """Replace what may be changed of a key; False if there is no key with this id."""
-    _check(name, daily_budget, rate_per_minute, expires)
-    changed = update(KEYS).where(KEYS.c.id == identity)
-    values = {"name": name, "daily_budget": daily_budget, "rate_per_minute": rate_per_minute, "expires": expires}
-    return bool(connection.execute(changed.values(**values)).rowcount)
+def edit_key(connection: Connection, identity: str, changes: Mapping[str, Any]) -> Key | None:
+    """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if there is none with this id."""
+    check(changes)
+    wanted = select(*COLUMNS).where(KEYS.c.id == identity)
+    found = connection.execute(wanted.with_for_update()).one_or_none()
+    if found is None:
+        return None
+    before = key_from(found)
+    check({name: changes.get(name, getattr(before, name)) for name in KNOBS})
+    if changes:
+        connection.execute(update(KEYS).where(KEYS.c.id == identity).values(**_columns(changes)))
+    return key_from(connection.execute(wanted).one())
+
+
+def _columns(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they stand in the table."""
+    found = dict(settings)
+    if "name" in found:
+        found["name"] = found["name"].strip()
+    if found.get("models") is not None:
+        found["models"] = json.dumps(list(found["models"]))
+    return found

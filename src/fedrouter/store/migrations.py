@@ -84,6 +84,11 @@ STEPS: tuple[tuple[str, ...], ...] = (
             day BIGINT NOT NULL, region BIGINT NOT NULL, model TEXT NOT NULL, answers BIGINT NOT NULL,
             score {number} NOT NULL, predicted {number} NOT NULL, PRIMARY KEY (day, region, model))""",
     ),
+    (
+        # The models that a key may use, as JSON, and the defaults of its requests.
+        "ALTER TABLE keys ADD COLUMN models TEXT",
+        *(f"ALTER TABLE keys ADD COLUMN {name} {{number}}" for name in ("tradeoff", "dial", "quality", "max_cost")),
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

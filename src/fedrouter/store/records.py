@@ -6,6 +6,7 @@ import math
 import secrets
 import time
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from fedrouter.errors import BadInput
@@ -148,7 +149,9 @@ class Feedback:
 class Key:
     """An API key, without its token.
 
-    An ``admin`` key can see and score the decisions of all keys. From ``expires`` on, a key is refused.
+    An ``admin`` key can see and score the decisions of all keys, and administer keys. From ``expires`` on, a key is
+    refused. It may use the ``models`` whose names fit one of these patterns; None: all. Its requests that set no
+    tradeoff, dial or quality have the one that is set here, and likewise ``max_cost``.
     """
 
     id: str
@@ -159,6 +162,15 @@ class Key:
     rate_per_minute: int | None = None
     admin: bool = False
     expires: float | None = None
+    models: tuple[str, ...] | None = None
+    tradeoff: float | None = None
+    dial: float | None = None
+    quality: float | None = None
+    max_cost: float | None = None
+
+    def allows(self, model: str) -> bool:
+        """Whether the key may use a model."""
+        return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedrouter.errors import MissingExtra
 
@@ -274,10 +274,17 @@ class Store:
         rate_per_minute: int | None = None,
         admin: bool = False,
         expires: float | None = None,
+        **more: Any,
     ) -> tuple[str, str]:
-        """Create a key; returns its id and its token, which cannot be shown again."""
+        """Create a key, with any of `keys.SETTINGS`; returns its id and its token, which cannot be shown again."""
+        settings = {"name": name, "daily_budget": daily_budget, "rate_per_minute": rate_per_minute, "expires": expires}
         with self.writing() as connection:
-            return keys.create_key(connection, name, daily_budget, rate_per_minute, admin, expires)
+            return keys.create_key(connection, admin, settings | more)
+
+    def edit_key(self, identity: str, changes: Mapping[str, Any]) -> Key | None:
+        """Change some of `keys.SETTINGS` of a key; the key as it is now, or None if there is none with this id."""
+        with self.writing() as connection:
+            return keys.edit_key(connection, identity, changes)
 
     def create_first_key(self, name: str) -> tuple[str, str] | None:
         """Create the operator's key if the store has no key; of several gateways that start at once, one gets it."""

@@ -71,6 +71,11 @@ KEYS = Table(
     Column("rate_per_minute", BigInteger),
     Column("admin", Boolean, nullable=False),
     Column("expires", Double),
+    Column("models", Text),
+    Column("tradeoff", Double),
+    Column("dial", Double),
+    Column("quality", Double),
+    Column("max_cost", Double),
 )
 
 # Browser sessions of the gateway's page.

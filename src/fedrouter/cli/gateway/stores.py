@@ -52,6 +52,13 @@ def moment(text: str | None, option: str) -> float | None:
         raise BadInput(f"{option}: expected a date like 2026-01-31 or an age like 30d, 12h, got {text!r}") from None
 
 
+def deadline(text: str | None, option: str) -> float | None:
+    """Seconds since the epoch of a date and time, or of a time from now such as 30d."""
+    if text is not None and re.fullmatch(r"(\d{1,6})([mhdw])", text):
+        return time.time() + seconds_of(text, option)
+    return moment(text, option)
+
+
 def seconds_of(text: str, option: str) -> float:
     """Seconds of a span such as 30m, 12h or 7d."""
     span = re.fullmatch(r"(\d{1,6})([mhdw])", text)

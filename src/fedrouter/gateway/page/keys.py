@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, Send
-from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply, text
-from fedrouter.store.keys import edit_key
+from fedrouter.gateway.http import Send
+from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
+from fedrouter.gateway.routes.keys import created, edited, revoked
+from fedrouter.store.keys import SETTINGS
 
 DAY = 86_400
-FIELDS = ("name", "daily_budget", "rate_per_minute", "expires")
 
 
 async def keys(gateway: Gateway, visit: Visit, send: Send) -> None:
@@ -32,28 +32,18 @@ async def keys(gateway: Gateway, visit: Visit, send: Send) -> None:
 
 async def create(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Create a key; its token is in this answer and never again."""
-    body = await visit.body(*FIELDS, "admin")
-    given, admin = _read(body), body.get("admin") is True
-    identity, token = await asyncio.to_thread(lambda: gateway.store.create_key(**given, admin=admin))
-    await reply(send, {"id": identity, "token": token})
+    await reply(send, await created(gateway, await visit.body(*SETTINGS, "admin")))
 
 
 async def edit(gateway: Gateway, visit: Visit, send: Send) -> None:
-    """Change a key's name, budget, rate and expiry."""
-    given = _read(await visit.body(*FIELDS))
-
-    def change() -> bool:
-        with gateway.store.writing() as connection:
-            return edit_key(connection, visit.id, **given)
-
-    await _found(await asyncio.to_thread(change), send)
+    """Change settings of a key."""
+    await reply(send, (await edited(gateway, visit.id, await visit.body(*SETTINGS))).to_json())
 
 
 async def disable(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Disable a key for good; its log stays. Not the key that is signed in."""
-    if visit.id == visit.key.id:
-        raise HttpError(409, "This is the key you are signed in with.", "own_key")
-    await _found(await asyncio.to_thread(gateway.store.disable_key, visit.id), send)
+    await revoked(gateway, visit.id, visit.key)
+    await reply(send, {})
 
 
 async def models(gateway: Gateway, visit: Visit, send: Send) -> None:
@@ -79,23 +69,6 @@ async def models(gateway: Gateway, visit: Visit, send: Send) -> None:
             }
         )
     await reply(send, {"models": rows})
-
-
-def _read(body: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a key; a missing one is not limited."""
-    budget, rate, expires = (body.get(name) for name in FIELDS[1:])
-    return {
-        "name": text(body.get("name"), "name", 80),
-        "daily_budget": None if budget is None else checked(budget, "daily_budget", 0, 1e9),
-        "rate_per_minute": None if rate is None else int(checked(rate, "rate_per_minute", 1, 1e9)),
-        "expires": None if expires is None else checked(expires, "expires", 1, 1e11),
-    }
-
-
-async def _found(found: bool, send: Send) -> None:
-    if not found:
-        raise HttpError(404, "No key has this id.", "key_not_found")
-    await reply(send, {})
 
 
 ENDPOINTS = (

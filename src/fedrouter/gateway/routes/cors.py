@@ -12,7 +12,7 @@ EXPOSED = (
 )
 """Our headers, without their prefix, that a page may read."""
 PREFLIGHT: Headers = [
-    (b"access-control-allow-methods", b"GET, POST, PUT, DELETE"),
+    (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
     (b"access-control-allow-headers", b"*, authorization"),
     (b"access-control-max-age", b"600"),
 ]

@@ -10,31 +10,37 @@ import orjson
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.routes.endpoint import Endpoint
+from fedrouter.store.records import Key
 
 PATH = "/v1/models"
 
 
 async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await gateway.authenticator.authenticate(request)
-    await send_response(send, 200, orjson.dumps({"object": "list", "data": _listed(gateway)}))
+    key = await gateway.authenticator.authenticate(request)
+    await send_response(send, 200, orjson.dumps({"object": "list", "data": _listed(gateway, key)}))
 
 
 async def model(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await gateway.authenticator.authenticate(request)
+    key = await gateway.authenticator.authenticate(request)
     name = unquote(request.path.removeprefix(f"{PATH}/"))
-    found = next((entry for entry in _listed(gateway) if entry["id"] == name), None)
+    found = next((entry for entry in _listed(gateway, key) if entry["id"] == name), None)
     if found is None:
         raise HttpError(404, "No such model; GET /v1/models lists them.", "model_not_found", param="model")
     await send_response(send, 200, orjson.dumps(found))
 
 
-def _listed(gateway: Gateway) -> list[dict[str, Any]]:
+def _listed(gateway: Gateway, key: Key) -> list[dict[str, Any]]:
+    """What a key may use."""
     serving = gateway.bundles.current
     names = [("auto", "fedrouter")]
     if serving is not None:
         names.append((f"router-{serving.family}-{gateway.decider.default_tradeoff(serving):g}", "fedrouter"))
-    names += [(name, "pool") for name in gateway.decider.names]
-    aliases = [alias for alias in gateway.config.aliases if "*" not in alias and "?" not in alias]
+    names += [(name, "pool") for name in gateway.decider.names if key.allows(name)]
+    aliases = [
+        alias
+        for alias, target in gateway.config.aliases.items()
+        if "*" not in alias and "?" not in alias and (target == "auto" or key.allows(target))
+    ]
     names += [(alias, "alias") for alias in aliases if alias not in gateway.decider.indices]
     return [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name, owner in names]
 

@@ -6,7 +6,7 @@ import orjson
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
-from fedrouter.gateway.routes import chat, decisions, feedback, health, models, route, tradeoff, usage
+from fedrouter.gateway.routes import chat, decisions, feedback, health, keys, models, route, tradeoff, usage
 from fedrouter.gateway.routes.endpoint import Endpoint, Handler
 from fedrouter.gateway.routes.openapi import document
 
@@ -18,6 +18,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     usage.ENDPOINT,
     decisions.ENDPOINT,
     *tradeoff.ENDPOINTS,
+    *keys.ENDPOINTS,
     *health.ENDPOINTS,
 )
 

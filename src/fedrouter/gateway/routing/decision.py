@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -111,7 +111,7 @@ class Decider:
                 context.claim = self._embedder.want(context.digest, prompt.text)  # for the log; nobody waits for it
             return self._named(context, context.named_model, serving)
         embedding, problem = await self._embedding(context)
-        allowed = self._allowed(prompt, context.options, context.api.name)
+        allowed = self._allowed(prompt, context.options, context.api.name, context.key_models)
         if unavailable:
             available = allowed.copy()
             available[[self.indices[name] for name in unavailable]] = False
@@ -137,12 +137,18 @@ class Decider:
             raise ClientDisconnected if interrupted.result() == CLIENT_GONE else shutting_down()
         return found, None if found is not None else "encoder_timeout"
 
-    def _allowed(self, prompt: Prompt, options: RequestOptions, api: str) -> Flags:
+    def _allowed(
+        self, prompt: Prompt, options: RequestOptions, api: str, key_models: tuple[str, ...] | None = None
+    ) -> Flags:
         """The models that are able and allowed to answer, ``(M,)``."""
         tokens = prompt.input_tokens + (prompt.max_output or 0)
         speaking = self._speaking.get(api)
         if speaking is None:
             raise _none_left(f"it needs a model whose params.api has {api!r}")
+        if key_models is not None:
+            speaking = speaking & self._fitting(key_models)
+            if not speaking.any():
+                raise not_allowed(f"this key may use no model whose params.api has {api!r}")
         allowed: Flags = speaking & (self._context_length >= tokens)
         if not allowed.any():
             raise _none_left(
@@ -153,7 +159,7 @@ class Decider:
             if not allowed.any():
                 raise _none_left(f"it needs a model with the ability {need!r}")
         if options.allow is not None:
-            allowed = allowed & np.array([any(fnmatchcase(n, glob) for glob in options.allow) for n in self.names])
+            allowed = allowed & self._fitting(options.allow)
             if not allowed.any():
                 raise _none_left("fedrouter.allow excludes every model that could answer")
         if options.max_price is not None:
@@ -161,6 +167,10 @@ class Decider:
             if not allowed.any():
                 raise _none_left("fedrouter.max_price is below the price of every model that could answer")
         return allowed
+
+    def _fitting(self, patterns: Sequence[str]) -> Flags:
+        """The models whose names fit one of these patterns, ``(M,)``."""
+        return np.array([any(fnmatchcase(name, pattern) for pattern in patterns) for name in self.names])
 
     def _choose(
         self,
@@ -291,6 +301,11 @@ def finite(value: float) -> float | None:
 
 def _none_left(why: str, code: str = "no_model_left") -> HttpError:
     return HttpError(400, f"No model of the pool can answer this request: {why}.", code)
+
+
+def not_allowed(why: str) -> HttpError:
+    """The error for a key that may not use the models it would need."""
+    return HttpError(403, f"model: {why}.", "model_not_allowed", "permission_error", param="model")
 
 
 def _budget_spent(message: str) -> HttpError:

@@ -7,7 +7,7 @@ import time
 
 from sqlalchemy import Connection, delete, insert, select
 
-from fedrouter.store.keys import COLUMNS, hash_of, usable
+from fedrouter.store.keys import COLUMNS, hash_of, key_from, usable
 from fedrouter.store.records import Key
 from fedrouter.store.tables import KEYS, SESSIONS
 
@@ -25,7 +25,7 @@ def key_of(connection: Connection, token: str) -> Key | None:
     now = time.time()
     wanted = select(*COLUMNS).join(SESSIONS, SESSIONS.c.key == KEYS.c.id)
     row = connection.execute(wanted.where(SESSIONS.c.hash == hash_of(token), SESSIONS.c.expires >= now)).one_or_none()
-    return usable(None if row is None else Key(*row), now)
+    return usable(None if row is None else key_from(row), now)
 
 
 def end(connection: Connection, token: str) -> None:

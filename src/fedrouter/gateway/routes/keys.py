@@ -1,0 +1,174 @@
+"""GET, POST, PATCH and DELETE /v1/keys: create, list, change, expire and revoke API keys, for administrators.
+
+The page has the same operations by way of the functions here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import orjson
+
+from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.pipeline import admit
+from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
+from fedrouter.store.keys import NUMBERS, SETTINGS, BadKey
+from fedrouter.store.records import Key
+
+PATH = "/v1/keys"
+BODY_LIMIT = 1 << 16
+
+
+async def show(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    """All keys, without their tokens."""
+    await _admit(gateway, request)
+    found = await asyncio.to_thread(gateway.store.all_keys)
+    await _reply(send, {"keys": [key.to_json() for key in found]})
+
+
+async def create(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await _admit(gateway, request)
+    await _reply(send, await created(gateway, _read(await request.body(BODY_LIMIT))))
+
+
+async def edit(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await _admit(gateway, request)
+    changes = _read(await request.body(BODY_LIMIT))
+    await _reply(send, (await edited(gateway, _id(request), changes)).to_json())
+
+
+async def revoke(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    own = await _admit(gateway, request)
+    await revoked(gateway, _id(request), own)
+    await _reply(send, {"id": _id(request), "disabled": True})
+
+
+async def created(gateway: Gateway, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Create a key: its id, and its token, which is never shown again. ``admin`` may be among the settings."""
+    given = dict(settings)
+    admin = given.pop("admin", False)
+    if not isinstance(admin, bool | None):
+        raise _invalid("admin", "expected true or false")
+    _check_models(gateway, given)
+    try:
+        given = {"name": None} | given
+        identity, token = await asyncio.to_thread(lambda: gateway.store.create_key(**given, admin=bool(admin)))
+    except BadKey as error:
+        raise _invalid(error.field, error.expected) from None
+    return {"id": identity, "token": token}
+
+
+async def edited(gateway: Gateway, identity: str, changes: Mapping[str, Any]) -> Key:
+    """Change a key; :class:`HttpError` 404 if there is none with this id."""
+    _check_models(gateway, changes)
+    try:
+        found = await asyncio.to_thread(gateway.store.edit_key, identity, changes)
+    except BadKey as error:
+        raise _invalid(error.field, error.expected) from None
+    if found is None:
+        raise _unknown()
+    return found
+
+
+async def revoked(gateway: Gateway, identity: str, own: Key) -> None:
+    """Disable a key for good; its log stays. Not the key that asks for it, lest nobody is left who can."""
+    if identity == own.id:
+        raise HttpError(409, "This is the key you are signed in with.", "own_key")
+    if not await asyncio.to_thread(gateway.store.disable_key, identity):
+        raise _unknown()
+
+
+def _check_models(gateway: Gateway, settings: Mapping[str, Any]) -> None:
+    """A pattern that fits no model is a slip, which would lock the key out."""
+    patterns = settings.get("models")
+    for pattern in patterns if isinstance(patterns, list) else ():
+        if isinstance(pattern, str) and not any(fnmatchcase(name, pattern) for name in gateway.decider.names):
+            raise _invalid("models", f"{pattern[:80]!r} fits none of {', '.join(gateway.decider.names)}")
+
+
+async def _admit(gateway: Gateway, request: HttpRequest) -> Key:
+    key = await admit(gateway, request)
+    if not key.admin:
+        raise HttpError(403, "Keys need an admin key.", "admin_only", "permission_error")
+    return key
+
+
+def _id(request: HttpRequest) -> str:
+    return request.path.removeprefix(f"{PATH}/")
+
+
+def _read(raw: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    return found
+
+
+async def _reply(send: Send, found: Any) -> None:
+    await send_response(send, 200, orjson.dumps(found))
+
+
+def _invalid(field: str, expected: str) -> HttpError:
+    return HttpError(400, f"{field}: {expected}.", "invalid_value", param=field)
+
+
+def _unknown() -> HttpError:
+    return HttpError(404, "No key has this id.", "key_not_found")
+
+
+def _schema(*required: str, **more: Any) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        name: {"type": ["number", "null"], "minimum": least, "maximum": most}
+        for name, (least, most, _) in NUMBERS.items()
+    }
+    properties["name"] = {"type": "string", "minLength": 1}
+    properties["rate_per_minute"] = {"type": ["integer", "null"], "minimum": 1}
+    properties["models"] = {"type": ["array", "null"], "items": {"type": "string"}}
+    assert properties.keys() == set(SETTINGS)
+    return {
+        "type": "object",
+        "required": list(required),
+        "properties": properties | more,
+        "additionalProperties": False,
+    }
+
+
+_ID = ({"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},)
+ENDPOINTS = (
+    Endpoint(PATH, "GET", show, "All keys, without their tokens.", answer=OBJECT, errors=(403,)),
+    Endpoint(
+        PATH,
+        "POST",
+        create,
+        "Create a key; its token is shown only here.",
+        _schema("name", admin={"type": ["boolean", "null"]}),
+        answer=OBJECT,
+        errors=(403,),
+    ),
+    Endpoint(
+        f"{PATH}/{{id}}",
+        "PATCH",
+        edit,
+        "Change settings of a key; null removes one.",
+        _schema(),
+        answer=OBJECT,
+        errors=(403, 404),
+        parameters=_ID,
+    ),
+    Endpoint(
+        f"{PATH}/{{id}}",
+        "DELETE",
+        revoke,
+        "Disable a key for good.",
+        answer=OBJECT,
+        errors=(403, 404, 409),
+        parameters=_ID,
+    ),
+)
