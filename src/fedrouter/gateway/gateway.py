@@ -17,7 +17,7 @@ from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.access.limits import InProgress, RateLimiter, SharedRateLimiter
-from fedrouter.gateway.config import Config
+from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
 from fedrouter.gateway.observe.gauges import gauges
@@ -31,6 +31,7 @@ from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upkeep.autopilot import Autopilot
 from fedrouter.gateway.upkeep.leadership import Leadership
+from fedrouter.gateway.upkeep.retention import Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.traffic import recent_queries
 from fedrouter.store.spool import Spool
@@ -215,6 +216,9 @@ async def open_gateway(
         if config.learns:
             autopilot = Autopilot(config, store, bundles, decider.default)
             gateway.upkeep.append(asyncio.create_task(autopilot.run(gateway.leadership)))
+        if config.retention != RetentionConfig():
+            retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
+            gateway.upkeep.append(asyncio.create_task(retention.run(gateway.leadership)))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:

@@ -6,7 +6,19 @@ import datetime
 import math
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, cast, delete, func, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    case,
+    cast,
+    delete,
+    func,
+    select,
+    union_all,
+    update,
+)
 
 from fedrouter.errors import BadInput
 from fedrouter.store.dialects import upsert
@@ -49,13 +61,13 @@ def spent(connection: Connection, key: str, since: float) -> float:
     return float(live or 0) + float(pruned or 0)
 
 
-def prune_some(connection: Connection, before: float) -> int:
+def prune_some(connection: Connection, before: float, most: int = AT_ONCE) -> int:
     """Delete some of the decisions before a time, with their feedback; their sums are kept. Returns how many."""
     d = DECISIONS.c
     # SKIP LOCKED: two processes that prune at once must not count a decision twice. SQLite has one writer anyway.
     ids = list(
         connection.execute(
-            select(d.id).where(d.time < before).order_by(d.time, d.id).limit(AT_ONCE).with_for_update(skip_locked=True)
+            select(d.id).where(d.time < before).order_by(d.time, d.id).limit(most).with_for_update(skip_locked=True)
         ).scalars()
     )
     if ids:
@@ -69,6 +81,22 @@ def prune_some(connection: Connection, before: float) -> int:
         connection.execute(delete(FEEDBACK).where(FEEDBACK.c.decision.in_(ids)))
         connection.execute(delete(DECISIONS).where(d.id.in_(ids)))
     return len(ids)
+
+
+def erase_some(connection: Connection, before: float, after: float, most: int = AT_ONCE) -> tuple[int, float]:
+    """Remove prompts and embeddings of some decisions before a time, the oldest after ``after`` first.
+
+    Returns how many had any, and the time of the last one that was looked at; ``before`` when there are no more.
+    """
+    d = DECISIONS.c
+    within = select(d.id, d.time).where(d.time >= after, d.time < before).order_by(d.time, d.id).limit(most)
+    found = connection.execute(within).all()
+    has = d.text.is_not(None) | d.embedding.is_not(None)
+    changed = update(DECISIONS).where(d.id.in_([row.id for row in found]), has).values(text=None, embedding=None)
+    erased = connection.execute(changed).rowcount if found else 0
+    # Decisions of the very same time may not all be among these: the last one is looked at again.
+    done = len(found) < most or found[-1].time == after
+    return erased, before if done else found[-1].time
 
 
 def _sums(dialect: str) -> Select[Any]:

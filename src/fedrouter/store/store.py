@@ -195,6 +195,16 @@ class Store:
             if not gone:
                 return total
 
+    def prune_some(self, before: float, most: int) -> int:
+        """Delete at most this many decisions before a time, the oldest first; see `prune`."""
+        with self.writing() as connection:
+            return accounting.prune_some(connection, before, most)
+
+    def erase_some(self, before: float, after: float, most: int) -> tuple[int, float]:
+        """Remove prompts and embeddings of some decisions before a time; see `accounting.erase_some`."""
+        with self.writing() as connection:
+            return accounting.erase_some(connection, before, after, most)
+
     def export(
         self,
         path: str | Path,

@@ -8,6 +8,7 @@ from fedrouter.gateway.config.config import Config
 from fedrouter.gateway.config.judges import JudgeConfig, JudgesConfig
 from fedrouter.gateway.config.learning import LearningConfig
 from fedrouter.gateway.config.models import ABILITIES, Upstream, UpstreamParams
+from fedrouter.gateway.config.retention import RetentionConfig
 from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig, StickyConfig
 from fedrouter.gateway.config.server import ServerConfig
 from fedrouter.gateway.config.spool import SpoolConfig
@@ -20,6 +21,7 @@ __all__ = [
     "JudgeConfig",
     "JudgesConfig",
     "LearningConfig",
+    "RetentionConfig",
     "RoutingConfig",
     "ServerConfig",
     "SpoolConfig",

@@ -12,6 +12,7 @@ from fedrouter.gateway.config.fields import Section, Text, flat_mapping, problem
 from fedrouter.gateway.config.judges import JudgesConfig
 from fedrouter.gateway.config.learning import LearningConfig, switch
 from fedrouter.gateway.config.models import Upstream
+from fedrouter.gateway.config.retention import RetentionConfig
 from fedrouter.gateway.config.routing import RoutingConfig
 from fedrouter.gateway.config.server import ServerConfig
 from fedrouter.gateway.config.spool import SpoolConfig
@@ -37,6 +38,7 @@ class Config(Section):
     )
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
     spool: SpoolConfig = Field(default=SpoolConfig(), description="Where rows wait while the store fails.")
+    retention: RetentionConfig = Field(default=RetentionConfig(), description="How long the log is kept.")
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )

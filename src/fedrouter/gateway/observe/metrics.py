@@ -33,6 +33,7 @@ HELP = {
     "fedrouter_score_sum_total": "The sum of these scores; divided by their number it is the mean.",
     "fedrouter_key_requests_total": "Requests that reached a decision, by the name of the API key.",
     "fedrouter_key_cost_usd_total": "US dollars spent, by the name of the API key.",
+    "fedrouter_removed_total": "Rows, and prompts with their embeddings, that retention has removed from the log.",
 }
 HISTOGRAMS = {
     "fedrouter_request_seconds": "Duration of a request, from first byte to last, by model.",
