@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,7 @@ def main() -> None:
     parser.add_argument("--cut", type=int, default=100_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--privacy", nargs="*", default=["open", "default"])
+    parser.add_argument("--processes", type=int, default=1, help="runs side by side; each has its own copy on disk")
     parser.add_argument("--one", nargs=5)
     options = parser.parse_args()
     if options.one:
@@ -108,25 +110,25 @@ def main() -> None:
         folder = Path(name)
         print("| log | family | privacy | CPU s to read | CPU s to learn | wall s | peak memory, MB |")
         print("|---|---|---|---|---|---|---|")
+        cases = [(family, privacy) for family in ("kmeans", "linear") for privacy in options.privacy]
         for rows in (options.cut, options.rows):
             path = folder / f"{rows}.parquet"
             write_log(path, rows)
-            for family in ("kmeans", "linear"):
-                for privacy in options.privacy:
-                    for where in ("memory", "file") if rows == options.cut else ("file",):
-                        found = in_process(str(path), family, privacy, where, str(folder / f"{family}-{where}.npz"))
-                        seconds = " | ".join(f"{found[part]:,.0f}" for part in ("read", "learn", "wall"))
-                        peak = found["peak"] / 1e6
-                        print(
-                            f"| {rows:,} rows, in {where} | {family} | {privacy} | {seconds} | {peak:,.0f} |",
-                            flush=True,
-                        )
-                    if rows == options.cut:
-                        apart = largest_difference(folder / f"{family}-memory.npz", folder / f"{family}-file.npz")
-                        print(
-                            f"<!-- {family}, {privacy}: in file and in memory differ by {apart:g} at most -->",
-                            flush=True,
-                        )
+
+            def case(family: str, privacy: str, path: Path = path, rows: int = rows) -> None:
+                found = {}
+                for where in ("memory", "file") if rows == options.cut else ("file",):
+                    out = folder / f"{family}-{privacy}-{where}.npz"
+                    found = in_process(str(path), family, privacy, where, str(out))
+                    seconds = " | ".join(f"{found[part]:,.0f}" for part in ("read", "learn", "wall"))
+                    named = f"| {rows:,} rows, in {where} | {family} | {privacy} "
+                    print(f"{named}| {seconds} | {found['peak'] / 1e6:,.0f} |", flush=True)
+                if rows == options.cut:
+                    outs = [folder / f"{family}-{privacy}-{where}.npz" for where in ("memory", "file")]
+                    print(f"<!-- {family}, {privacy}: differ by {largest_difference(*outs):g} at most -->", flush=True)
+
+            with ThreadPoolExecutor(options.processes) as pool:
+                list(pool.map(lambda one: case(*one), cases))
             path.unlink()
 
 

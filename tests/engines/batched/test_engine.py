@@ -183,3 +183,14 @@ def test_an_error_of_one_client_ends_the_others_and_is_raised():
     family = FAMILIES["mlp"]
     with pytest.raises(ArithmeticError, match="broken"):
         family.learn(federation, POOL, family.settings(rounds=1, hidden=(8,)), 0)
+
+
+def test_half_precision_moves_the_weights_as_single_precision_does():
+    asked = jobs(request())
+    single, half = (train_together(asked, "cpu", precision, HASHED) for precision in ("float32", "bfloat16"))
+    for (ours, loss), (theirs, other) in zip(half, single, strict=True):
+        apart = sum(((ours[name] - theirs[name]) ** 2).sum() for name in theirs)
+        moved = sum(((theirs[name] - MLP[name]) ** 2).sum() for name in theirs)
+        assert apart < 0.3**2 * moved
+        assert abs(loss - other) < 0.05 * other
+        assert all(array.dtype == np.float32 for array in ours.values())

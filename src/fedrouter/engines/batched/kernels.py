@@ -48,11 +48,13 @@ def activate(
     """LayerNorm, GELU and dropout of ``(clients, rows, units)``; also what was normalized, and its scale."""
     import torch
 
+    kind, linear = linear.dtype, widened(linear)
     centred = linear - linear.mean(dim=2, keepdim=True)
     scale = torch.rsqrt((centred * centred).mean(dim=2, keepdim=True) + NORM_EPSILON)
     normal = centred * scale
     found = torch.nn.functional.gelu(normal * weight[:, None] + shift[:, None])
-    return (found if mask is None else found * mask / (1 - dropout)), normal, scale
+    found = found if mask is None else found * mask / (1 - dropout)
+    return found.to(kind), normal.to(kind), scale
 
 
 def deactivate(
@@ -67,6 +69,7 @@ def deactivate(
     """The gradient by what :func:`activate` was given: by ``linear``, and by weight and shift of its norm."""
     import torch
 
+    kind, delta, normal = delta.dtype, widened(delta), widened(normal)
     values = normal * weight[:, None] + shift[:, None]
     slope = 0.5 * (1 + torch.erf(values * 0.5**0.5))
     slope = slope + values * torch.exp(-0.5 * values * values) * 0.3989422804014327  # 1 / √(2π)
@@ -74,7 +77,7 @@ def deactivate(
     by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
     delta = delta * weight[:, None]
     delta = delta - delta.mean(dim=2, keepdim=True) - normal * (delta * normal).mean(dim=2, keepdim=True)
-    return delta * scale, by_weight, by_shift
+    return (delta * scale).to(kind), by_weight, by_shift
 
 
 def loss_of_rows(
@@ -91,6 +94,7 @@ def loss_of_rows(
     """The loss ``(clients,)``, and its gradient by what the heads ``found``, ``(clients, rows, 2M + 2 and zeros)``."""
     import torch
 
+    kind, found = found.dtype, widened(found)
     outputs = [found[..., head * models : (head + 1) * models] for head in (0, 1)]
     if shared:
         outputs = [each + found[..., 2 * models + head, None] for head, each in enumerate(outputs)]
@@ -107,7 +111,12 @@ def loss_of_rows(
     delta = [2 * share[..., None] * error * slope for error, slope in zip(errors, slopes, strict=True)]
     sums = [each.sum(dim=2, keepdim=True) * shared for each in delta]
     rest = torch.zeros_like(found[..., 2 * models + 2 :])
-    return (loss * share).sum(dim=1), torch.cat([*delta, *sums, rest], dim=2)
+    return (loss * share).sum(dim=1), torch.cat([*delta, *sums, rest], dim=2).to(kind)
+
+
+def widened(values: torch.Tensor) -> torch.Tensor:
+    """In float32, if they are in half precision."""
+    return values if values.dtype.itemsize > 2 else values.float()
 
 
 def adamw(
@@ -116,17 +125,25 @@ def adamw(
     first: torch.Tensor,
     second: torch.Tensor,
     corrections: torch.Tensor,
+    half: torch.Tensor | None,
     learning_rate: float,
     weight_decay: float,
     clip_norm: float,
 ) -> None:
-    """Clip each client's gradient ``(clients, numbers)`` to ``clip_norm`` and take its step, in place."""
+    """Clip each client's gradient ``(clients, numbers)`` to ``clip_norm`` and take its step, in place.
+
+    ``half`` is a copy of the parameters in half precision, which follows.
+    """
+    gradient = widened(gradient)
     length = (gradient * gradient).sum(dim=1, keepdim=True).sqrt()
     clipped = gradient * (clip_norm / (length + NORM_SLACK)).clamp(max=1)
     moment = first + (clipped - first) * (1 - BETAS[0])
     square = second * BETAS[1] + clipped * clipped * (1 - BETAS[1])
     size = (square / corrections[1]).sqrt() + EPSILON
     kept = 1 - learning_rate * weight_decay
-    parameter.copy_(parameter * kept - learning_rate / corrections[0] * moment / size)
+    moved = parameter * kept - learning_rate / corrections[0] * moment / size
+    parameter.copy_(moved)
+    if half is not None:
+        half.copy_(moved)
     first.copy_(moment)
     second.copy_(square)

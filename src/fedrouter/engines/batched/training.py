@@ -37,7 +37,8 @@ def train_together(
     """What :func:`~fedrouter.federation.local_training.train` gives for each of the jobs, in their order.
 
     Jobs share one request and differ in rows and seed. ``masks`` are those of the local engine on the CPU, and hashed
-    on a GPU, unless they are named. Weights are ``rounded`` to float32, in which they travel.
+    on a GPU, unless they are named. Weights are ``rounded`` to float32, in which they travel. With the precision
+    "bfloat16" matrix products and gradients are in it, and weights and moments in float32.
     """
     import torch
 
@@ -61,7 +62,8 @@ def train_together(
 class Stack:
     """Weights, gradients and AdamW's moments of all clients ``(clients, numbers)``, and their rows one after another.
 
-    ``frozen`` ``(rows, 2, M)`` is what distillation pulls to, for the models with ``anchored`` ``(M,)`` 1.
+    ``frozen`` ``(rows, 2, M)`` is what distillation pulls to, for the models with ``anchored`` ``(M,)`` 1. ``half``
+    is a copy of the weights in half precision, if matrix products are in it.
     """
 
     layout: Layout
@@ -77,6 +79,7 @@ class Stack:
     anchored: torch.Tensor
     kernels: Kernels
     losses: torch.Tensor
+    half: torch.Tensor | None = None
     graphs: dict[tuple[int, int], Callable[..., None]] = field(default_factory=dict)
 
     @classmethod
@@ -88,6 +91,7 @@ class Stack:
         def on_device(parts: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
             return torch.from_numpy(np.concatenate(parts)).to(device, dtype)
 
+        products, kind = kind, torch.float32 if kind.itemsize == 2 else kind
         row = torch.from_numpy(layout.pack(request.weights)).to(device, kind)
         parameters = row.repeat(len(jobs), 1)
         # As float32 first: the local engine rounds targets to it.
@@ -101,16 +105,17 @@ class Stack:
             layout,
             request,
             parameters,
+            torch.zeros_like(parameters, dtype=products),
             torch.zeros_like(parameters),
             torch.zeros_like(parameters),
-            torch.zeros_like(parameters),
-            on_device([job.embeddings for job in jobs], kind),
+            on_device([job.embeddings for job in jobs], products),
             on_device([job.model for job in jobs], torch.int64),
             on_device(targets, kind),
             frozen,
             anchored,
             Kernels.on(device),
             torch.zeros(len(jobs), dtype=kind, device=device),
+            parameters.to(products) if products != kind else None,
         )
 
     def run(self, steps: Sequence[Step]) -> None:
@@ -144,6 +149,8 @@ class Stack:
         import torch
 
         self.parameters.copy_(torch.from_numpy(self.layout.pack(weights)).to(self.parameters))
+        if self.half is not None:
+            self.half.copy_(self.parameters)
         for each in (self.first, self.second, self.losses):
             each.zero_()
 
@@ -175,9 +182,11 @@ class Stack:
         rows, share, seeds, counted, corrections = inputs_of_step
         layout, request, run = self.layout, self.request, self.kernels
         weights, gradients = self.parameters[:clients], self.gradients[:clients]
+        half = None if self.half is None else self.half[:clients]
 
         def w(name: str) -> torch.Tensor:
-            return layout.view(weights, name)
+            products = half is not None and not name.startswith("norm")
+            return layout.view(half if products else weights, name)
 
         def g(name: str) -> torch.Tensor:
             return layout.view(gradients, name)
@@ -223,6 +232,7 @@ class Stack:
             self.first[:clients, start:],
             self.second[:clients, start:],
             corrections,
+            None if half is None else half[:, start:],
             request.learning_rate,
             request.weight_decay,
             request.clip_norm,
