@@ -15,7 +15,7 @@ PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
 .PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
-	bench-vote bench-privacy bench-page lint format clean
+	bench-vote bench-drift bench-privacy bench-page lint format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -80,6 +80,9 @@ bench-poison: $(READY) ## one poisoned client of ten, with and without robust ag
 
 bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others
 	$(BIN)/python benchmarks/vote.py
+
+bench-drift: $(READY) ## how soon a model that got worse is found, alone and in a federation
+	$(BIN)/python benchmarks/drift.py
 
 bench-privacy: $(READY) ## attacks with and without each protection; what noise and masks cost
 	$(BIN)/python benchmarks/privacy.py

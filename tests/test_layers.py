@@ -59,7 +59,7 @@ ORDERS = {
         ("simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
-    "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
+    "drift": (("betting", "days", "regions"), ("detector", "federated", "reference"), ("watch",)),
     "embeddings": (("fingerprints",), ("stored",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
@@ -95,7 +95,7 @@ ORDERS = {
         ("client_view", "dp", "robust", "secagg"),
         ("verbs",),
         ("secagg.client",),
-        ("client", "middleware", "robust.middleware", "secagg.server_session", "vote"),
+        ("client", "middleware", "robust.middleware", "residuals", "secagg.server_session", "vote"),
         ("secagg.server",),
         ("families",),
         ("rederivation",),

@@ -57,6 +57,7 @@ class Evaluations:
     accuracy : (n,) in [0, 1]
     cost : (n,) US dollars, at least 0
     task, text : optional, one string per query
+    time : optional, (n,) when each was made, in seconds since the epoch; NaN where that is not known
 
     Examples
     --------
@@ -74,6 +75,7 @@ class Evaluations:
     cost: Floats
     task: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = field(default=None, repr=False)
+    time: Floats | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         embeddings = self.embeddings
@@ -102,6 +104,12 @@ class Evaluations:
         ):
             column.flags.writeable = False
             object.__setattr__(self, name, column)
+        if self.time is not None:
+            time = _column("time", self.time, np.float64)
+            if len(time) != len(query):
+                raise BadInput(f"column 'time' has {len(time)} rows, expected {len(query)}")
+            time.flags.writeable = False
+            object.__setattr__(self, "time", time)
         for name in ("task", "text"):
             words = getattr(self, name)
             if words is not None:
@@ -194,10 +202,11 @@ class Evaluations:
             self.cost[rows],
             self.task,
             self.text,
+            None if self.time is None else self.time[rows],
         )
 
     def digest(self) -> str:
-        """A SHA-256 digest of everything except the text."""
+        """A SHA-256 digest of everything except text and time."""
         content = hashlib.sha256(repr((self.pool.names, self.embeddings.shape, self.task)).encode())
         for _, rows in blocks(self.embeddings):
             content.update(np.ascontiguousarray(rows).tobytes())
@@ -215,6 +224,7 @@ class Evaluations:
             self.cost[rows],
             None if self.task is None else tuple(self.task[row] for row in queries),
             None if self.text is None else tuple(self.text[row] for row in queries),
+            None if self.time is None else self.time[rows],
         )
 
     @classmethod
@@ -237,6 +247,9 @@ class Evaluations:
             np.concatenate([part.cost for part in parts]),
             _joined([part.task for part in parts]),
             _joined([part.text for part in parts]),
+            np.concatenate([np.full(len(part), np.nan) if part.time is None else part.time for part in parts])
+            if any(part.time is not None for part in parts)
+            else None,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -133,7 +134,14 @@ def _read_log(
         for field, column in (("task", "task"), ("text", "prompt"))
         if column in source.names
     }
-    return checked(embeddings[first], query, **words), identity
+    return checked(embeddings[first], query, **words, time=_times(source)), identity
+
+
+def _times(source: Source) -> Floats | None:
+    """When each row was made, where the log says so in seconds since the epoch; only drift needs it."""
+    with suppress(BadInput):
+        return source.numbers("time") if "time" in source.names else None
+    return None
 
 
 def _queries(source: Source, embeddings: Embeddings) -> tuple[Integers, Integers]:

@@ -27,6 +27,7 @@ from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.gain import TRADEOFFS
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
+from fedrouter.federation.residuals import ask_residuals, residuals_request
 from fedrouter.federation.verbs.cluster import Centroids, is_signed
 from fedrouter.federation.verbs.follow import FollowRequest, first_link, next_link, question_digest
 from fedrouter.federation.verbs.registry import verb_named
@@ -190,23 +191,36 @@ class _FollowedRun:
         self._replies.close()
 
 
-def _algorithm(stated: Mapping[str, Any], arrays: Named) -> Callable[[Federation], Router]:
+def _algorithm(stated: Mapping[str, Any], arrays: Named) -> Callable[[Federation], Router | None]:
     """What the coordinator computes in a run with this job, from the router of these ``arrays`` if it extends one."""
     family, seed = FAMILIES[stated["family"]], int(stated["seed"])
+    if stated["operation"] == "drift":
+        first, days = int(stated["settings"]["first"]), int(stated["settings"]["days"])
+        router = _base(stated["base"], arrays)
+
+        def ask(federation: Federation) -> None:
+            ask_residuals(federation, residuals_request(router, first, days))
+
+        return ask
     settings, pool = family.settings.from_json(stated["settings"]), ModelPool.from_json(stated["pool"])
     if stated["operation"] == "learn":
         return lambda federation: family.learn(federation, pool, settings, seed)
-    base = stated["base"]
-    before = ModelPool.from_json(base["pool"])
-    shown = VoteRequest(before.names, base["family"], arrays, TRADEOFFS)
-    if question_digest("vote", shown) != base["digest"]:
-        raise BadMessage("follow: another router than the job states")
-    (router,) = unpack_routers(before, [base["family"]], arrays, composite=("auto",))
+    router = _base(stated["base"], arrays)
     if stated["operation"] == "add_models":
         return lambda federation: family.add_models(router, federation, pool, settings, seed)
     if stated["operation"] == "add_clients":
         return lambda federation: family.add_clients(router, federation, settings, seed)
     raise BadMessage("follow: an operation that is not shown to clients")
+
+
+def _base(base: Mapping[str, Any], arrays: Named) -> Router:
+    """The router that a job extends or asks about; BadMessage if the arrays are those of another."""
+    before = ModelPool.from_json(base["pool"])
+    shown = VoteRequest(before.names, base["family"], arrays, TRADEOFFS)
+    if question_digest("vote", shown) != base["digest"]:
+        raise BadMessage("follow: another router than the job states")
+    (router,) = unpack_routers(before, [base["family"]], arrays, composite=("auto",))
+    return router
 
 
 class _Closed(BaseException):
@@ -228,10 +242,12 @@ class _Replies(Middleware):
         self._given: SimpleQueue[list[Mapping[str, Message]] | None] = SimpleQueue()
         self._now: _Asked | None = None
 
-    def perform(self, algorithm: Callable[[Federation], Router]) -> None:
+    def perform(self, algorithm: Callable[[Federation], Router | None]) -> None:
         # After an error, as after the end, nothing more is asked: the replies shown cannot be learned from.
         with contextlib.suppress(Exception, _Closed):
-            ask_vote(self, algorithm(self))
+            router = algorithm(self)
+            if router is not None:
+                ask_vote(self, router)
         self._asked.put(_Asked(()))
 
     def clients(self) -> Sequence[str]:

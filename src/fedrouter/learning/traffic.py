@@ -121,7 +121,8 @@ def evaluations_of(
     than memory go to a file.
     """
     left_out: Counter[str] = Counter()
-    embeddings, model, accuracy, cost = EmbeddingsBuffer(), array("q"), array("d"), array("d")
+    embeddings, model = EmbeddingsBuffer(), array("q")
+    accuracy, cost, time = array("d"), array("d"), array("d")
     for record in records:
         why = _missing(record, encoder)
         if not why and record.served is None:
@@ -135,9 +136,10 @@ def evaluations_of(
             model.append(pool.index(str(record.served)))
             accuracy.append(float(record.score or 0.0))
             cost.append(float(record.cost or 0.0))
+            time.append(record.time)
     rows = embeddings.rows(encoder.dimension)
     columns = np.array(model, np.int64), np.array(accuracy), np.array(cost)
-    return Evaluations(pool, rows, np.arange(len(rows)), *columns), dict(left_out)
+    return Evaluations(pool, rows, np.arange(len(rows)), *columns, time=np.array(time)), dict(left_out)
 
 
 def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:

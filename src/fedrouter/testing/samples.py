@@ -39,7 +39,8 @@ def drawn_evaluations(
     accuracy = (embeddings[query, model % dimension] + draw.normal(0, 0.2, len(query)) > 0).astype(float)
     cost = 10.0 ** -(5 - model % 3) * draw.lognormal(0, 0.3, len(query))
     task = tuple(f"task-{index % 4}" for index in range(queries))
-    return Evaluations(ModelPool(names), embeddings, query, model, accuracy, cost, task=task)
+    time = 86_400.0 * (20_000 + 3 * np.arange(len(query)) / len(query))  # three days, in the order of the queries
+    return Evaluations(ModelPool(names), embeddings, query, model, accuracy, cost, task=task, time=time)
 
 
 def sample_clients(*names: str, queries: int = 90) -> list[Client]:

@@ -31,6 +31,7 @@ from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.residuals import ResidualsRequest
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
@@ -98,7 +99,8 @@ def neighbors(size: int, seed: int = 2) -> Iterator[tuple[Evaluations, Evaluatio
     embeddings = embeddings[(keys % np.uint64(FOLDS) == 0) & validates][: size + 1]
     model, accuracy = draw.integers(0, len(MODELS), size + 1), draw.integers(0, 2, size + 1).astype(float)
     cost = 10.0 ** draw.uniform(-6, -1, size + 1)
-    whole = Evaluations(ModelPool(MODELS), embeddings, np.arange(size + 1), model, accuracy, cost)
+    time = draw.uniform(0, 3 * 86_400, size + 1)
+    whole = Evaluations(ModelPool(MODELS), embeddings, np.arange(size + 1), model, accuracy, cost, time=time)
     for left_out in sorted({0, size // 2, size}):
         rest = np.delete(np.arange(size + 1), left_out)
         yield whole.of_queries(rest), whole
@@ -209,6 +211,7 @@ CASES: dict[str, Callable[[Evaluations], Measured]] = {
     "second_moment": _sums("second_moment", SecondMomentRequest()),
     "moments": _sums("moments", MomentsRequest(MODELS, _LANDMARKS, np.array([1e-4, 1e-3]))),
     "score": _sums("score", ScoreRequest(MODELS, ("mf",) * 2, pack_routers(_ROUTERS), fold=0)),
+    "residuals": _sums("residuals", ResidualsRequest(_ties(WIDTH), MODELS, 0, 2)),
     "cluster": _clusters,
     "train": _step,
 }

@@ -28,6 +28,7 @@ from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.residuals import ResidualsRequest
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
@@ -61,6 +62,7 @@ REQUESTS = {
     "validate": ValidateRequest(MODELS, WEIGHTS, SCALE, 0.5),
     "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([a_router()] * 2), fold=1),
     "second_moment": SecondMomentRequest(),
+    "residuals": ResidualsRequest(CENTRES, MODELS, 20_000, 3),
     "moments": MomentsRequest(MODELS, DIRECTIONS.arrays(), np.array([1e-5, 1e-4, 1e-3])),
 }
 OTHERS = {
@@ -86,6 +88,7 @@ def with_one_more(rows, embedding, model, accuracy, cost):
         np.append(rows.model, model),
         np.append(rows.accuracy, accuracy),
         np.append(rows.cost, cost),
+        time=np.append(rows.time, 86_400.0 * 20_001),
     )
 
 

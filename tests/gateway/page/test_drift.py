@@ -22,7 +22,7 @@ def test_the_view_shows_residuals_over_time_and_the_alarm(fallen):
     _, found = fallen
     assert found["alarms"][0]["model"] == MODEL
     assert found["alarms"][0]["region"] in found["regions"]
-    assert all(len(each["residuals"]) == len(found["times"]) for each in found["series"])
+    assert all(len(each["over_time"]) == len(found["times"]) for each in found["series"])
     assert found["alarms"][0]["after"] < found["alarms"][0]["before"] - 0.3
 
 

@@ -9,6 +9,7 @@ import typer
 
 from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
+from fedrouter.cli.federation.drift import drift
 from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
 from fedrouter.cli.federation.roster import roster
@@ -148,6 +149,7 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
 app.command()(coordinator)
 app.command()(client)
 app.command()(run)
+app.command()(drift)
 app.command()(roster)
 app.command()(accept)
 app.command()(reject)

@@ -13,9 +13,21 @@ from fedrouter.federation.families.registry import family
 from fedrouter.files import make_private_folder, replace_file
 from fedrouter.pool import ModelPool
 
-IN_FILES = {"learn": "learn", "add_models": "extend", "add_clients": "absorb", "remove_clients": "leave"}
+IN_FILES = {
+    "learn": "learn",
+    "add_models": "extend",
+    "add_clients": "absorb",
+    "remove_clients": "leave",
+    "drift": "drift",
+}
 """What a job can do, and its name in the file of a job."""
-SHOWN = {"learn": "learn", "add_models": "add model", "add_clients": "join", "remove_clients": "leave"}
+SHOWN = {
+    "learn": "learn",
+    "add_models": "add model",
+    "add_clients": "join",
+    "remove_clients": "leave",
+    "drift": "drift of",
+}
 """The same for people, in the words of the options of `federation run`."""
 FILE = "job.json"
 RESULT, BUNDLE = "result.json", "bundle"
@@ -30,8 +42,10 @@ class Job:
 
     Parameters
     ----------
-    operation : ``learn`` a router, extend one by ``add_models`` or ``add_clients``, or ``remove_clients`` from one
-    settings : settings of the family that differ from its defaults
+    operation : ``learn`` a router, extend one by ``add_models`` or ``add_clients``, ``remove_clients`` from one, or
+        ask by its regions about ``drift``
+    settings : settings of the family that differ from its defaults; for ``drift`` the ``first`` day and the number
+        of ``days``
     pool : models to learn, or new ones to add, as in a bundle; empty to learn all that the clients have evaluated
     clients : names of the clients to ask; empty for all that are enrolled
     base : folder of the bundle to extend

@@ -59,7 +59,7 @@ def perform(
     reused = None
     if centroids and job.operation == "learn":
         checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids, _signatures(keys))
-    kept = Checkpointed(_protected(job, checked, transcript), folder / CHECKPOINT)
+    kept = Checkpointed(protected(job, checked, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
     with _handshake_forgotten_if_refused(folder):
         handshake = shake_hands(kept, rejected, base.encoder if base else None)
@@ -69,7 +69,7 @@ def perform(
         clients = tuple(name for name in everyone if name in asked)
         tally = Tally(handshake.federation)
         require_quorum(len(clients), len(asked), "clients can take part", job.quorum)
-        _require_crowd(job, clients)
+        require_crowd(job, clients)
         if job.operation == "remove_clients" and base:
             require_members(base, job.clients)
             _require_everyone(job, tally)
@@ -141,7 +141,7 @@ def _signatures(keys: Mapping[str, str] | None) -> Signed | None:
     return lambda request, reply, name: is_signed(request, reply, name, roster)
 
 
-def _protected(job: Job, validated: Federation, transcript: Transcript) -> Federation:
+def protected(job: Job, validated: Federation, transcript: Transcript) -> Federation:
     """Combine replies as the job says. Clients are shown what was asked and answered only where it is totals."""
     if job.operation == "remove_clients":
         return validated  # what is subtracted must be what was added, of each client, unchanged
@@ -156,7 +156,7 @@ def _protected(job: Job, validated: Federation, transcript: Transcript) -> Feder
     return Summed(validated)
 
 
-def _require_crowd(job: Job, clients: Sequence[str]) -> None:
+def require_crowd(job: Job, clients: Sequence[str]) -> None:
     """Refuse secure sums of so few clients that a total would show a client's own sums."""
     if job.secure is None:
         return

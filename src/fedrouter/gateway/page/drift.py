@@ -50,7 +50,7 @@ def _shown(found: Watched | None) -> dict[str, Any]:
                 "answers": int(count[at].sum()),
                 "score": float(score[at].sum() / count[at].sum()),
                 "predicted": float(predicted[at].sum() / count[at].sum()),
-                "residuals": [
+                "over_time": [
                     float((s - p) / n) if some else None
                     for s, p, n, some in zip(score[at], predicted[at], count[at], known, strict=True)
                 ],

@@ -33,7 +33,7 @@ export function Drift({ who, theme }) {
 function Residuals({ found, region, who, theme }) {
   const rows = found.series.filter((each) => each.region === region);
   const names = rows.map((each) => each.model);
-  const data = useMemo(() => [found.times, ...rows.map((each) => each.residuals)], [found, region]);
+  const data = useMemo(() => [found.times, ...rows.map((each) => each.over_time)], [found, region]);
   const options = useMemo(() => ({
     scales: { x: { time: true }, y: { range: (u, low, high) => [Math.min(-0.25, low), Math.max(0.25, high)] } },
     cursor: { drag: { x: false, y: false } },
@@ -52,7 +52,7 @@ function Residuals({ found, region, who, theme }) {
     }] },
   }), [found, region, theme]);
   if (rows.length === 0) return html`<p class="muted">No scored answer in this region yet.</p>`;
-  const values = Object.fromEntries(rows.map((each) => [each.model, signed(each.residuals.findLast((value) => value !== null))]));
+  const values = Object.fromEntries(rows.map((each) => [each.model, signed(each.over_time.findLast((value) => value !== null))]));
   return html`<${Chart} options=${options} data=${data} height=${260} label=${`Residuals at ${found.regions[region]}, latest: ${names.map((name) => `${name} ${values[name]}`).join(", ")}`} />
     <${Legend} models=${names} all=${who.models} values=${values} />`;
 }
