@@ -13,6 +13,7 @@ from conftest import drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.deployment.runs import drift
 from fedrouter.deployment.runs import job as jobs
+from fedrouter.deployment.runs.acceptance import acceptance_of
 from fedrouter.deployment.runs.drift import asked, days_to_ask, perform_drift
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
@@ -68,6 +69,7 @@ def test_days_are_asked_about_once_and_add_up(learned, tmp_path):
     assert result == json.loads((tmp_path / "run-1" / "result.json").read_text())
     assert days_to_ask(directory, base, TODAY * 86_400.0) == (TODAY - 1, 1)
     run(directory, "run-2", job_for(base, TODAY - 1, 1), everyone)
+    assert acceptance_of(tmp_path / "run-2") is None
     sums = asked(directory, base)
     assert sums.last == TODAY - 1
     assert 0.6 * 1200 < sums.count.sum() <= 1200  # of rows that are too few, some wait
