@@ -249,3 +249,16 @@ def test_aliases_lead_to_models(tmp_path, aliases, said):
         read_config(path)
     path.write_text(f'aliases: {{gpt-4o: auto, "gpt-*": m}}\n{models}\n')
     assert read_config(path).resolved("gpt-4") == "m"
+
+
+def test_telemetry_without_its_packages_and_with_a_wrong_address_is_refused(tmp_path, monkeypatch):
+    wrong = problems(tmp_path, GOOD + "\ntelemetry: {otlp_endpoint: localhost}\n")
+    assert "http(s)://HOST" in next(iter(wrong.values()))
+
+    def not_found(name):
+        raise ModuleNotFoundError(name)
+
+    for found in (not_found, lambda name: None):
+        monkeypatch.setattr("fedrouter.gateway.config.telemetry.find_spec", found)
+        missing = problems(tmp_path, GOOD + "\ntelemetry: {otlp_endpoint: 'http://localhost:4318'}\n")
+        assert "fedrouter[otel]" in next(iter(missing.values()))

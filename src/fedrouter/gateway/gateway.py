@@ -23,6 +23,7 @@ from fedrouter.gateway.observe.drift_watch import DriftWatch
 from fedrouter.gateway.observe.gauges import gauges
 from fedrouter.gateway.observe.judging import JudgeQueue
 from fedrouter.gateway.observe.metrics import Metrics
+from fedrouter.gateway.observe.telemetry import Telemetry
 from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.decision import Decider, Policy
@@ -66,6 +67,7 @@ class Gateway:
     usage_reports: UsageReports
     judge_queue: JudgeQueue | None
     leadership: Leadership
+    telemetry: Telemetry | None
     drift: DriftWatch
     interruptions: Interruptions = field(default_factory=Interruptions)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -105,6 +107,8 @@ class Gateway:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.writer.close()
         await self.budgets.close()
+        if self.telemetry is not None:
+            await asyncio.to_thread(self.telemetry.close)
         await self.upstreams.close()
         self.embedder.close()
         self.store.close()
@@ -203,6 +207,7 @@ async def open_gateway(
         UsageReports(store),
         JudgeQueue.of(config, upstreams, writer, workers),
         Leadership(store),
+        Telemetry.of(config.telemetry),
         DriftWatch(store, bundles),
     )
     gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from fedrouter.gateway.routing.prompt import Prompt
 from fedrouter.store.records import Record
 
 if TYPE_CHECKING:
+    from fedrouter.gateway.observe.telemetry import RequestSpan
     from fedrouter.gateway.routing.decision import Decision
     from fedrouter.gateway.routing.embedding import Claim, Embedder
 
@@ -52,7 +52,7 @@ class RequestContext:
     named_model: str | None
     """The model that the request names, which bypasses routing."""
     api: Api
-    headers_passed: Mapping[str, str]
+    headers_passed: dict[str, str]
     """Headers of the client that the upstream gets."""
     budget: BudgetReservation | None
     """None for a key without a daily budget."""
@@ -65,6 +65,10 @@ class RequestContext:
     """Identifies the prompt and the key in caches: a key must not learn, from times, what another one has asked."""
     conversation: str = field(init=False)
     """The conversation that the request belongs to, as it is logged; keys do not share conversations."""
+    span: RequestSpan | None = None
+    """Its trace, if requests are traced."""
+    first_token: float | None = None
+    """Seconds until its streamed answer began."""
     claim: Claim | None = None
     """Keeps an embedding wanted for the log that did not come in time for the decision."""
     upstream_seconds: float = 0.0
@@ -109,6 +113,8 @@ class RequestContext:
     def close(self) -> None:
         """The request has ended: release what is reserved, and what it still wanted."""
         self.settle(None)
+        if self.span is not None:
+            self.span.give_up()
         if self.claim is not None:
             self.claim.release()
 

@@ -12,6 +12,7 @@ from fedrouter.gateway.config.retention import RetentionConfig
 from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig, StickyConfig
 from fedrouter.gateway.config.server import ServerConfig
 from fedrouter.gateway.config.spool import SpoolConfig
+from fedrouter.gateway.config.telemetry import TelemetryConfig
 from fedrouter.gateway.config.timing import TimingConfig
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ServerConfig",
     "SpoolConfig",
     "StickyConfig",
+    "TelemetryConfig",
     "TimingConfig",
     "Upstream",
     "UpstreamParams",

@@ -16,6 +16,7 @@ from fedrouter.gateway.config.retention import RetentionConfig
 from fedrouter.gateway.config.routing import RoutingConfig
 from fedrouter.gateway.config.server import ServerConfig
 from fedrouter.gateway.config.spool import SpoolConfig
+from fedrouter.gateway.config.telemetry import TelemetryConfig
 from fedrouter.gateway.config.timing import TimingConfig
 
 
@@ -39,6 +40,7 @@ class Config(Section):
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
     spool: SpoolConfig = Field(default=SpoolConfig(), description="Where rows wait while the store fails.")
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long the log is kept.")
+    telemetry: TelemetryConfig = Field(default=TelemetryConfig(), description="OpenTelemetry export.")
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )

@@ -54,6 +54,8 @@ async def chat_as(
         raise StoreFailed(f"store: {gateway.store.where}: too many rows wait for it")
     with gateway.in_progress.of(key):
         async with route_request(gateway, request, key, started, api=api) as context:
+            if gateway.telemetry is not None:
+                context.span = gateway.telemetry.begin(context)
             await _answer(gateway, context, send)
 
 
@@ -141,6 +143,8 @@ class _Exchange:
         await gateway.writer.put(record)
         context.settle(record.cost)
         gateway.metrics.served(record, context.key_name)
+        if context.span is not None:
+            context.span.end(context, record, served)
         if served is not None and status == "ok":
             gateway.decider.sticky.served(context.session, served.name)
             if text is not None and self._judged is not None and gateway.judge_queue is not None:
@@ -175,7 +179,8 @@ class _Exchange:
         self._interrupted.add_done_callback(lambda _: response.close())
         headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
-        self._gateway.metrics.observe("fedrouter_first_token_seconds", began - context.started, model=found.model.name)
+        context.first_token = began - context.started
+        self._gateway.metrics.observe("fedrouter_first_token_seconds", context.first_token, model=found.model.name)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             while chunk:
