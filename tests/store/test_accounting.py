@@ -3,9 +3,10 @@
 import dataclasses
 
 import pytest
+from sqlalchemy import event
 
 from fedrouter.errors import BadInput
-from fedrouter.store.accounting import AT_ONCE, DAY
+from fedrouter.store.accounting import AT_ONCE, DAY, usage
 from fedrouter.store.store import Store
 
 START = 19_000 * DAY  # 2022-01-08, midnight UTC
@@ -136,3 +137,18 @@ def test_pruned_text_is_gone_from_the_file(tmp_path, made):
         assert b"SECRET-PROMPT" in path.read_bytes()
         store.prune(made(2).time)
     assert b"SECRET-PROMPT" not in path.read_bytes()
+
+
+def test_usage_reads_an_index_and_no_embeddings(tmp_path):
+    """A column that the index lacks would make it read every row of the log, which takes several times as long."""
+    asked = []
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store, store.reading() as connection:
+        event.listen(
+            connection, "before_cursor_execute", lambda c, cursor, said, values, *_: asked.append((said, values))
+        )
+        usage(connection, "day", 0.0)
+        statement, values = asked[-1]  # after BEGIN
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+    reads = [row[-1] for row in plan if "decisions" in row[-1]]
+    assert reads
+    assert all("USING COVERING INDEX decisions_by_time" in read for read in reads)

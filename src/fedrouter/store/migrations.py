@@ -89,6 +89,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE keys ADD COLUMN models TEXT",
         *(f"ALTER TABLE keys ADD COLUMN {name} {{number}}" for name in ("tradeoff", "dial", "quality", "max_cost")),
     ),
+    (
+        # With all columns that usage adds up: without one of them, every row is read with its embedding.
+        "DROP INDEX decisions_by_time",
+        """CREATE INDEX decisions_by_time ON decisions (
+            time, id, "key", served, chosen, status, reason, attempts, input_tokens, output_tokens, cost, baseline_cost,
+            predicted_cost, score)""",
+    ),
 )
 VERSION = len(STEPS)
 TYPES = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
@@ -18,6 +20,7 @@ from fedrouter.store.records import Record
 MOST = 50
 REPLAYED = 4
 """Bundles that are kept for further replays."""
+_PREPARED: WeakKeyDictionary[Gateway, Callable[[str, str], Served]] = WeakKeyDictionary()
 
 
 async def decisions(gateway: Gateway, visit: Visit, send: Send) -> None:
@@ -78,7 +81,7 @@ async def replay(gateway: Gateway, visit: Visit, send: Send) -> None:
         row = next((row for row in gateway.store.bundles() if row.digest == digest), None)
         if row is None:
             raise HttpError(404, "No bundle with this digest was ever in service.", "bundle_not_found")
-        serving = _prepared(gateway, row.path, row.digest)
+        serving = prepared(gateway, row.path, row.digest)
         found = _estimates(gateway, serving, record)
         known = [entry for entry in found if entry["utility"] is not None]
         best = max(known, key=lambda entry: entry["utility"], default=None)
@@ -114,9 +117,11 @@ def _record(gateway: Gateway, visit: Visit, identity: str) -> Record:
     return record
 
 
-@lru_cache(REPLAYED)
-def _prepared(gateway: Gateway, path: str, digest: str) -> Served:
-    return gateway.bundles.at(path, digest)
+def prepared(gateway: Gateway, path: str, digest: str) -> Served:
+    """A bundle that was in service at some time; the latest ones are kept, for as long as the gateway lives."""
+    if gateway not in _PREPARED:
+        _PREPARED[gateway] = lru_cache(REPLAYED)(gateway.bundles.at)
+    return _PREPARED[gateway](path, digest)
 
 
 def _estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[str, Any]]:
