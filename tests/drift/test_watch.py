@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drift.logs import BEGIN, MODEL, records
@@ -33,6 +35,15 @@ def test_a_model_that_fails_at_one_task_is_found_and_named(store, bundle):
     assert alarm["before"] > alarm["after"] + 0.3
     assert abs(alarm["began"] / 86_400 - (BEGIN + 10)) <= 1
     assert {each["model"] for each in found.to_json()["cells"]} == {MODEL}
+
+
+def test_words_of_prompts_name_a_region_but_stay_out_of_logs_and_metrics(store, bundle):
+    store.append([replace(row, task=None, text=f"secret {row.task}") for row in records(bundle, fall_on=10)])
+    found = watch(store, bundle)
+    alarm = found.describe(found.alarms[0])
+    assert "secret" in alarm["region"]
+    assert alarm["label"].startswith("region ")
+    assert saved_reference(store)[0].labels == found.reference.labels
 
 
 def test_a_log_in_which_nothing_changes_raises_no_alarm_and_is_read_once(store, bundle):

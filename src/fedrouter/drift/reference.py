@@ -36,6 +36,7 @@ class Reference:
     bundle, digest : path and digest of the bundle whose router predicts
     since : when watching began
     centres, names : (K, d) regions and their names
+    labels : their names without words of prompts, for logs and metrics
     models : names of the M models, as in the router's pool
     """
 
@@ -44,6 +45,7 @@ class Reference:
     since: float
     centres: Embeddings
     names: tuple[str, ...]
+    labels: tuple[str, ...]
     models: tuple[str, ...]
 
     @property
@@ -62,6 +64,7 @@ class Reference:
                 "since": self.since,
                 "centres": base64.b64encode(self.centres.astype("<f4").tobytes()).decode(),
                 "names": self.names,
+                "labels": self.labels,
                 "models": self.models,
             }
         )
@@ -73,7 +76,8 @@ class Reference:
             names = tuple(values.pop("names"))
             raw = np.frombuffer(base64.b64decode(values.pop("centres")), "<f4")
             centres = raw.astype(np.float32).reshape(len(names), -1)
-            return cls(**{**values, "models": tuple(values["models"])}, centres=centres, names=names)
+            values |= {name: tuple(values[name]) for name in ("labels", "models")}
+            return cls(**values, centres=centres, names=names)
         except (KeyError, TypeError, ValueError):
             raise BadInput(
                 f"the store's setting {SETTING!r} is damaged; `fedrouter log drift --restart` makes it anew"
@@ -108,6 +112,7 @@ def new_reference(store: Store, bundle: Bundle) -> Reference | None:
     joined = b"".join(record.embedding or b"" for record in records)
     queries = np.frombuffer(joined, "<f4").astype(np.float32).reshape(len(records), -1)
     centres = regions_of(queries)
-    names = region_names(centres, queries, [record.task for record in records], [record.text for record in records])
+    tasks, texts = [record.task for record in records], [record.text for record in records]
+    names, labels = region_names(centres, queries, tasks, texts), region_names(centres, queries, tasks)
     digest = bundle.manifest["digest"]
-    return Reference(str(bundle.path), digest, time.time(), centres, names, bundle.router.pool.names)
+    return Reference(str(bundle.path), digest, time.time(), centres, names, labels, bundle.router.pool.names)

@@ -32,11 +32,12 @@ class Watched:
     alarms: list[Alarm]
 
     def describe(self, alarm: Alarm) -> dict[str, Any]:
-        """An alarm with the names of its region and model."""
+        """An alarm with the names of its region and model; ``label`` is the region's for logs and metrics."""
         reference = self.reference
         return {
             "model": reference.models[alarm.model],
             "region": reference.names[alarm.region],
+            "label": reference.labels[alarm.region],
             **alarm.to_json(),
         }
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import httpx2 as httpx
 import pytest
 
-from fedrouter.gateway.page.registry import ENDPOINTS
+from fedrouter.gateway.page import overview
+from fedrouter.gateway.page.registry import AT_ONCE, ENDPOINTS
 from gateway.page.visitor import MARK
+from gateway.running import eventually
 
 CANARY = "Nobody but the administrator asks this."
 CHAT = {"model": "auto", "messages": [{"role": "user", "content": "Hello."}]}
@@ -135,3 +139,32 @@ def test_bad_input_is_refused_with_a_reason(site, path, body):
 @pytest.mark.parametrize("query", ["before=x", "least_cost=-1", "least_cost=nan"])
 def test_bad_filters_are_refused(site, query):
     assert site.visitor().get(f"decisions?{query}").status_code == 400
+
+
+def test_a_key_that_asks_too_much_waits_and_others_do_not(site, monkeypatch):
+    go, lock, working, most = threading.Event(), threading.Lock(), [], []
+
+    def look(*_):
+        with lock:
+            working.append(1)
+            most.append(len(working))
+        go.wait(60)
+        with lock:
+            working.pop()
+        return {}
+
+    monkeypatch.setattr(overview, "_overview", look)
+    codes: list[int] = []
+    plain, admin = site.visitor(site.plain), site.visitor()
+    asking = [threading.Thread(target=lambda: codes.append(plain.get("overview").status_code)) for _ in range(12)]
+    for each in asking:
+        each.start()
+    try:
+        assert eventually(lambda: len(working) >= AT_ONCE)
+        assert admin.get("models").status_code == 200
+    finally:
+        go.set()
+        for each in asking:
+            each.join()
+    assert codes == [200] * len(asking)
+    assert max(most) == AT_ONCE

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import ExitStack
 
 import httpx2 as httpx
 
+from fedrouter.gateway.page.events import OF_ONE_KEY
 from gateway.running import config_for
 
 
@@ -29,6 +31,25 @@ def test_a_stream_has_the_decisions_of_its_own_key_only(site):
     site.gateway.chat("Of the plain key.", headers=own)
     listening.join(20)
     assert [(row["key"], row["text"]) for row in found["rows"]] == [(site.plain_id, "Of the plain key.")]
+
+
+def test_one_key_cannot_take_all_streams(site):
+    plain, admin = site.visitor(site.plain), site.visitor()
+    with ExitStack() as stack:
+        taken = [stack.enter_context(plain.http.stream("GET", "events")).status_code for _ in range(OF_ONE_KEY)]
+        assert set(taken) == {200}
+        assert plain.get("events").status_code == 503
+        assert stack.enter_context(admin.http.stream("GET", "events")).status_code == 200
+
+
+def test_the_stream_of_a_disabled_key_ends_before_the_next_decision(site):
+    identity, token = site.gateway.store.create_key("leaving", admin=True)
+    with site.visitor(token).http.stream("GET", "events") as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("retry")
+        site.gateway.store.disable_key(identity)
+        site.gateway.chat("Nothing for a key that was disabled.")
+        assert not [line for line in lines if line.startswith("data")]
 
 
 def test_an_open_page_does_not_delay_a_shutdown(start, bundle, upstream, tmp_path):

@@ -86,3 +86,15 @@ def test_spending_is_summed_by_key(store):
     with store.reading() as connection:
         assert spent_by_key(connection, 5.0) == {"a": 0.25, "b": 0.25}
         assert spent_by_key(connection, 5.0, "b") == {"b": 0.25}
+
+
+def test_a_long_log_is_summed_in_transactions_between_which_others_write(store, monkeypatch):
+    monkeypatch.setattr(hours, "MOST", 10)
+    store.append(rows())
+    passes = [(10, True)]
+    while passes[-1][1]:
+        passes.append(hours.sum_some_hours(store, NOW))
+        store.put_setting("written meanwhile", "yes")
+    assert len(passes) > 3
+    with store.reading() as connection:
+        assert summed_until(connection) == 100

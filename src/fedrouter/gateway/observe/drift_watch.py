@@ -60,7 +60,7 @@ class DriftWatch:
         """Log each alarm once."""
         for alarm in self.found.alarms if self.found else ():
             about = self.found.describe(alarm) if self.found else {}
-            cell = about["model"], about["region"]
+            cell = about["model"], about["label"]
             if cell not in self._known:
                 LOG.warning("%s got worse at %s: %.2f to %.2f", *cell, about["before"], about["after"])
             self._known.add(cell)

@@ -48,7 +48,7 @@ def gauges(
     about = "By how much the mean score of a model that got worse has fallen, by model and region."
     for alarm in drift.found.alarms if drift.found else ():
         cell = drift.found.describe(alarm) if drift.found else {}
-        named = (("model", str(cell["model"])), ("region", str(cell["region"])))
+        named = (("model", str(cell["model"])), ("region", str(cell["label"])))
         yield "fedrouter_drift", about, named, cell["before"] - cell["after"]
     about = "Prompts since the start, by where their embedding came from or why there is none."
     for outcome in ("hits", "misses", "late", "failed"):

@@ -61,12 +61,14 @@ class PageEndpoint:
     """One endpoint below :data:`API`. A path ends in ``/`` if its last part is an identifier.
 
     ``access``: an endpoint for a ``key`` shows a plain key only what is its own; one for an ``admin`` refuses it.
+    ``long``: the answer is streamed, so it does not count among the requests of a key at one time.
     """
 
     path: str
     method: str
     access: Access
     handle: Handler
+    long: bool = False
 
 
 def checked(value: Any, name: str, low: float, high: float) -> float:

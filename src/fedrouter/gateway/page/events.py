@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 
 import orjson
 
@@ -23,27 +24,29 @@ EVERY = 1.0
 MOST = 20
 """Decisions in one event; the page shows no more at once."""
 KEEP_ALIVE = 15.0
-CHECKED = 60.0
-"""Seconds after which the session is checked again."""
-MOST_STREAMS = 64
-_open = 0
+CHECKED = 15.0
+"""Seconds after which the session is checked again; it is checked before each event too."""
+MOST_STREAMS, OF_ONE_KEY = 64, 8
+"""Streams that may be open, of all keys and of one."""
+_open: Counter[str] = Counter()
+"""Open streams by key."""
 
 
 async def events(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Send the newest decisions until the browser leaves, the session ends or the gateway stops."""
-    global _open
-    if _open >= MOST_STREAMS:
+    key = visit.key.id
+    if _open.total() >= MOST_STREAMS or _open[key] >= OF_ONE_KEY:
         raise HttpError(503, "Too many pages are open.", "too_many_pages", "server_error")
     ends = [asyncio.ensure_future(visit.request.disconnected())]
     ends.append(asyncio.ensure_future(_leaving(gateway)))
-    _open += 1
+    _open[key] += 1
     try:
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await _follow(gateway, visit, send, ends)
         await send({"type": "http.response.body", "body": b""})
     finally:
-        _open -= 1
+        _open[key] -= 1
         for end in ends:
             end.cancel()
 
@@ -56,10 +59,10 @@ async def _follow(gateway: Gateway, visit: Visit, send: Send, ends: list[asyncio
         if done:
             return
         try:
-            if time.monotonic() - checked > CHECKED:
+            rows = await asyncio.to_thread(_newer, gateway, last, visit.own)
+            if rows or time.monotonic() - checked > CHECKED:
                 await session.key_of(gateway, visit.request)
                 checked = time.monotonic()
-            rows = await asyncio.to_thread(_newer, gateway, last, visit.own)
         except HttpError:  # the session has ended
             return
         except FedrouterError:  # the store is away; look again
@@ -85,4 +88,4 @@ async def _send(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-ENDPOINTS = (PageEndpoint("events", "GET", "key", events),)
+ENDPOINTS = (PageEndpoint("events", "GET", "key", events, long=True),)

@@ -19,7 +19,7 @@ from fedrouter.gateway.http import Send
 from fedrouter.gateway.page.alarms import alarms
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
 from fedrouter.store.page.activity import Bucket, activity, spent_by_key
-from fedrouter.store.page.hours import sum_hours
+from fedrouter.store.page.hours import sum_some_hours
 from fedrouter.store.page.search import recent
 
 WINDOWS = {1: 60.0, 24: 3600.0, 168: 3 * 3600.0, 720: 12 * 3600.0}
@@ -30,6 +30,8 @@ DAY = 86_400
 CONFIDENCE = 1.96
 SUMMED_EVERY = 60.0
 """Seconds after which the sums of hours are brought up to date again."""
+PAUSE = 0.15
+"""Seconds between two transactions of it, in which others write: one that waits for SQLite looks every 0.1 s only."""
 _summed: WeakKeyDictionary[Gateway, float] = WeakKeyDictionary()
 
 
@@ -51,7 +53,8 @@ def _keep_sums(gateway: Gateway) -> None:
 
 async def _sum(gateway: Gateway) -> None:
     with contextlib.suppress(FedrouterError):  # the store is away; the next look tries again
-        await asyncio.to_thread(sum_hours, gateway.store)
+        while (await asyncio.to_thread(sum_some_hours, gateway.store))[1]:
+            await asyncio.sleep(PAUSE)
 
 
 def _overview(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:

@@ -66,5 +66,5 @@ def _estimates(gateway: Gateway, serving: Served, embedding: Any, tradeoff: floa
 
 ENDPOINTS = (
     PageEndpoint("estimate", "POST", "key", estimate),
-    PageEndpoint("chat", "POST", "key", chat),
+    PageEndpoint("chat", "POST", "key", chat, long=True),
 )

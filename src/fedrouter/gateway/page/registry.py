@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import Semaphore
+from collections import defaultdict
+from functools import partial
+from weakref import WeakKeyDictionary
+
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import AsgiMessage, HttpError, HttpRequest, Send, send_error
 from fedrouter.gateway.page import decisions, drift, events, frontier, keys, learning, overview, playground, session
@@ -36,6 +41,9 @@ HEADERS = [
 ]
 NO_STORE = (b"cache-control", b"no-store")
 """Answers of the API are private."""
+AT_ONCE = 4
+"""Requests of one key that are worked on at one time, lest a page that asks too much slows the gateway's own work."""
+_turns: WeakKeyDictionary[Gateway, defaultdict[str, Semaphore]] = WeakKeyDictionary()
 
 _PATHS: dict[str, dict[str, PageEndpoint]] = {}
 for _endpoint in ENDPOINTS:
@@ -88,4 +96,10 @@ async def _api(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await session.key_of(gateway, request)
     if endpoint.access == "admin" and not key.admin:
         raise HttpError(403, "This needs an admin key.", "admin_only", "permission_error")
-    await endpoint.handle(gateway, Visit(request, key, identity), send)
+    visit = Visit(request, key, identity)
+    if endpoint.long:
+        await endpoint.handle(gateway, visit, send)
+        return
+    turns = _turns.setdefault(gateway, defaultdict(partial(Semaphore, AT_ONCE)))
+    async with turns[key.id]:
+        await endpoint.handle(gateway, visit, send)

@@ -21,13 +21,17 @@ LOCK = 0x6665_6473  # any number that no other program locks
 
 def sum_hours(store: Store, now: float | None = None) -> int:
     """Sum the hours that have ended, and again those in which a request got a score; returns how many."""
-    total = 0
-    while True:
-        with store.writing() as connection:
-            done, more = _some(connection, time.time() if now is None else now)
+    total, more = 0, True
+    while more:
+        done, more = sum_some_hours(store, now)
         total += done
-        if not more:
-            return total
+    return total
+
+
+def sum_some_hours(store: Store, now: float | None = None) -> tuple[int, bool]:
+    """Sum hours in one transaction: how many, and whether there are more."""
+    with store.writing() as connection:
+        return _some(connection, time.time() if now is None else now)
 
 
 def _some(connection: Connection, now: float) -> tuple[int, bool]:
