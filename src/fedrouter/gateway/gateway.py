@@ -182,7 +182,7 @@ async def open_gateway(
         if before.config.routing.sticky == config.routing.sticky:
             sticky = before.decider.sticky
     if follow:
-        await sticky.share_secret(store)
+        await sticky.share(store)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import math
+import shutil
 import signal
 import socket
 import sys
@@ -92,7 +93,7 @@ def serve(
     listening = inherited_socket() if owns_process and worker is None else None
     if worker is not None:
         listening = socket.socket(fileno=worker.listening)
-    measured: list[WorkerMetrics] = []
+    measured, orphaned = list[WorkerMetrics](), list[bool]()
 
     async def open_first() -> Gateway:
         gateway = await (opened or partial(open_gateway, config, workers=worker.count if worker else 1))()
@@ -131,10 +132,11 @@ def serve(
             ready(url_of(gateway.config.server.host, port), key)
             return
         running.update(loop.create_task(each.run()) for each in measured)
-        worker.watch_supervisor(stop)
+        worker.watch_supervisor(stop)  # nobody else would stop this process, or remove what the workers share
         worker.report(key)
 
     def stop() -> None:
+        orphaned.append(True)
         server.should_exit = True
 
     async def reload(reopened: Callable[[Gateway], Awaitable[Gateway]]) -> None:
@@ -201,6 +203,8 @@ def serve(
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         if reopened is not None:
             signal.signal(signal.SIGHUP, lambda *_: told.append(True))
+        # It would end the process; it is meant for a supervisor.
+        signal.signal(signal.SIGUSR2, lambda *_: LOG.warning("SIGUSR2 replaces workers: start with --workers"))
     try:
         server.run(None if listening is None else [listening])
     except KeyboardInterrupt:
@@ -210,5 +214,7 @@ def serve(
     finally:
         for each in measured:
             each.end()
+        if worker is not None and orphaned:
+            shutil.rmtree(worker.metrics_folder, ignore_errors=True)
     if app.failure is not None:
         raise app.failure

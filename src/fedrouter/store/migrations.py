@@ -76,7 +76,6 @@ STEPS: tuple[tuple[str, ...], ...] = (
         'CREATE TABLE rates ("key" TEXT PRIMARY KEY NOT NULL, tokens {number} NOT NULL, at {number} NOT NULL)',
         "CREATE TABLE responses (id TEXT PRIMARY KEY NOT NULL, model TEXT NOT NULL, at {number} NOT NULL)",
         "CREATE INDEX responses_by_time ON responses (at)",
-        "CREATE INDEX decisions_by_session ON decisions (session, time)",
     ),
     (
         "CREATE INDEX decisions_by_score ON decisions (scored_at, time) WHERE scored_at IS NOT NULL",
@@ -106,6 +105,17 @@ TYPES = {
         "counter": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     },
 }
+
+
+def index_conversations(connection: Connection) -> None:
+    """Make the log searchable by conversation; call it inside a writing transaction.
+
+    Not a step: conversations are in no order, so that this index takes as long to write as all the rest of a row, and
+    only processes that share them need it.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    connection.execute(text("CREATE INDEX IF NOT EXISTS decisions_by_session ON decisions (session, time)"))
 
 
 def version(connection: Connection) -> int:

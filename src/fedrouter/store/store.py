@@ -18,7 +18,7 @@ except ImportError:
 
 from fedrouter.store import accounting, keys, scores
 from fedrouter.store.engine import engine_of, readable_errors
-from fedrouter.store.migrations import VERSION, migrate, version
+from fedrouter.store.migrations import VERSION, index_conversations, migrate, version
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
 from fedrouter.store.shared import conversations, holds, leases, rates, settings, switches
 from fedrouter.store.tables import DECISIONS
@@ -259,6 +259,11 @@ class Store:
     def give_back_leases(self, holder: str) -> None:
         with self.writing() as connection:
             leases.give_back(connection, holder)
+
+    def share_conversations(self) -> None:
+        """Prepare `last_answer`, which processes use that share conversations."""
+        with self.writing() as connection:
+            index_conversations(connection)
 
     def last_answer(self, key: str, session: str, since: float) -> conversations.Answered | None:
         """Who answered last in a conversation of a key, since a time."""

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
@@ -178,9 +179,13 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path, bundle, upstream)
     process = GatewayProcess(tmp_path, settings(tmp_path, bundle, upstream.url), workers=2)
     process.start()
     workers = process.workers()
+    environment = Path(f"/proc/{workers[0]}/environ").read_bytes()
+    folder = Path(json.loads(environment.split(b"FEDROUTER_WORKER=")[1].split(b"\0")[0])["folder"])
+    assert folder.is_dir()
     process.kill()
     process.ended()
     assert eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 60)
+    assert not folder.exists()
 
 
 def test_a_worker_that_cannot_start_ends_the_start(tmp_path, bundle, upstream):

@@ -1,7 +1,6 @@
 """Sticky sessions: a conversation stays with its model, so that the upstream's prompt cache stays useful.
 
-Each process remembers the conversations that it served. Those of others are found in the log, so that they hold across
-workers, gateways on one store, and restarts.
+Each process remembers the conversations that it served. Where several share them, those of others are found in the log.
 """
 
 from __future__ import annotations
@@ -38,8 +37,11 @@ class StickySessions:
         self._models: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self.secret = secrets.token_bytes(32)
 
-    async def share_secret(self, store: Store) -> None:
-        """Use the secret of all processes on the store."""
+    async def share(self, store: Store) -> None:
+        """Share conversations with the other processes on the store, if that is wanted."""
+        if not self._shared:
+            return
+        await asyncio.to_thread(store.share_conversations)
         self.secret = bytes.fromhex(await asyncio.to_thread(store.setting_or, SETTING, self.secret.hex()))
 
     def __len__(self) -> int:
@@ -61,7 +63,7 @@ class StickySessions:
 
     async def look(self, store: Store, key: str, session: str) -> None:
         """Find out from the log who answered last in a conversation of a key, if another process may have."""
-        if self._known(_name(key, session)):
+        if not self._shared or self._known(_name(key, session)):
             return
         try:
             found = await asyncio.to_thread(store.last_answer, key, session, time.time() - self._seconds)

@@ -155,8 +155,9 @@ class _Supervisor:
             LOG.error("worker %d ended (%s); another one is started", index, _how(code))
             await asyncio.sleep(self._waits[index])
             self._waits[index] = min(2 * self._waits[index], LONGEST_WAIT)
-            if self._stopping.is_set() or index in self._serving or await self._start(index) is not None:
-                return
+            async with self._rolling:  # a replacement of all may be under way
+                if self._stopping.is_set() or index in self._serving or await self._start(index) is not None:
+                    return
 
     async def _replace_all(self) -> None:
         """Replace the workers one after another; an old one ends its requests once the new one serves."""
