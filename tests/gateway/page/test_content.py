@@ -12,7 +12,7 @@ from gateway.running import SQL, config_for
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "<script>window.hacked=1</script>"
-VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "drift", "keys")
+VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "drift", "federation", "keys")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import typer
 from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.drift import drift
+from fedrouter.cli.federation.page import page
 from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
 from fedrouter.cli.federation.roster import roster
@@ -150,6 +151,7 @@ app.command()(coordinator)
 app.command()(client)
 app.command()(run)
 app.command()(drift)
+app.command()(page)
 app.command()(roster)
 app.command()(accept)
 app.command()(reject)

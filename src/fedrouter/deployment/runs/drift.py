@@ -57,7 +57,13 @@ def perform_drift(
     clients = tuple(handshake.federation.clients())
     require_quorum(len(clients), len(tuple(kept.clients())), "clients can take part", job.quorum)
     require_crowd(job, clients)
-    log.write("start", clients=list(clients), models=list(base.router.pool.names), encoder=handshake.encoder.name)
+    log.write(
+        "start",
+        clients=list(clients),
+        models=list(base.router.pool.names),
+        encoder=handshake.encoder.name,
+        answers=dict(handshake.answers),
+    )
     transcript.begin(
         job.family, dict(job.settings), job.seed, base.router.pool, clients, keys, job.operation, base.router
     )

@@ -76,7 +76,13 @@ def perform(
         pool = _pool(job, handshake, base, log)
         settings = _settings(job, base)
         _require_budgets(job, handshake, settings)
-    log.write("start", clients=list(clients), models=list(pool.names), encoder=handshake.encoder.name)
+    log.write(
+        "start",
+        clients=list(clients),
+        models=list(pool.names),
+        encoder=handshake.encoder.name,
+        answers=dict(handshake.answers),
+    )
     voters = tuple(name for name in everyone if name in clients or (base and name in base.clients))
     if job.operation != "remove_clients":
         transcript.begin(

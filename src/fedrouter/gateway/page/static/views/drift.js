@@ -5,7 +5,7 @@ import { Chart, Legend, axis, color, css } from "/page/chart.js";
 import { count, day, fixed, moment, percent } from "/page/format.js";
 import { Card, Choice, Empty, Failure, Head, Waiting, useData } from "/page/widgets.js";
 
-const signed = (value) => (value === null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`);
+const signed = (value) => (value === null ? "–" : value === 0 ? "0" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`);
 
 export function Drift({ who, theme }) {
   const [found, again, failed] = useData("drift");
