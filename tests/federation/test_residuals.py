@@ -13,9 +13,10 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.residuals import ask_residuals, residuals_request, router_regions
-from fedrouter.federation.verbs.residuals import whole_days
+from fedrouter.federation.verbs.residuals import MOST_REGIONS, ResidualsRequest, whole_days
 from fedrouter.pool import ModelPool
 
 FIRST, DAYS, MEMBERS = 20_000, 40, 8
@@ -106,3 +107,24 @@ def test_noise_is_stated_so_that_it_raises_no_alarm(router):
     apart = total.count.totals() - exact.count.totals()
     assert 0.5 * variance < (apart**2).mean() < 2 * variance
     assert not alarms(day_sums(router, FIRST, total.count.totals(), total.score.totals(), variance))
+
+
+def test_a_row_more_in_a_day_that_was_reported_does_not_show(router):
+    """The differencing attack: the same days asked about again after one more row came in."""
+    memory, rows = ShortMemory(), log(0, a_day=20)
+    request = residuals_request(router, FIRST, DAYS)
+    before = Client("one", rows, memory=memory).answer("residuals", request)
+    late = rows.take([0])
+    more = Evaluations.concatenate([rows, replace(late, embeddings=late.embeddings + np.float32(0.01))])
+    after = Client("one", more, memory=memory).answer("residuals", request)
+    apart = np.abs(after.count.totals() - before.count.totals())
+    assert apart.sum() == 0 or apart[apart > 0].min() >= 5
+
+
+def test_a_question_about_one_query_is_not_answered(router):
+    """A curious coordinator puts a region of its own around each of a few queries it wonders about."""
+    rows = log(0, a_day=20)
+    centres = rows.embeddings[:MOST_REGIONS]
+    request = ResidualsRequest(np.ascontiguousarray(centres), POOL.names, FIRST, 1)
+    count = Client("one", rows).answer("residuals", request).count.totals()
+    assert not ((count > 0) & (count < 5)).any()
