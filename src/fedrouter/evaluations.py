@@ -182,6 +182,9 @@ class Evaluations:
     def take(self, rows: npt.ArrayLike) -> Evaluations:
         """Some evaluations, and only the queries they need."""
         rows = np.asarray(rows, np.int64)
+        every = len(rows) == len(self) and bool((rows == np.arange(len(self))).all())
+        if every and bool((np.bincount(self.query, minlength=self.queries) > 0).all()):
+            return self
         wanted = np.unique(self.query[rows])
         index = np.full(self.queries, -1, np.int64)
         index[wanted] = np.arange(len(wanted))
@@ -254,10 +257,17 @@ class Evaluations:
 
 
 def _column(name: str, values: Any, kind: type[np.generic], dimensions: int = 1) -> npt.NDArray[Any]:
+    if isinstance(values, np.ndarray) and values.base is None and not values.flags.writeable and values.dtype == kind:
+        column = values  # nobody can change it, so a large one need not be copied
+        return _of_dimensions(name, column, dimensions)
     try:
         column = np.array(values, kind)
     except (TypeError, ValueError):
         raise BadInput(f"column {name!r}: expected {'one width and ' * (dimensions > 1)}numbers only") from None
+    return _of_dimensions(name, column, dimensions)
+
+
+def _of_dimensions(name: str, column: npt.NDArray[Any], dimensions: int) -> npt.NDArray[Any]:
     if column.ndim != dimensions:
         raise BadInput(f"column {name!r}: expected {dimensions} dimension(s), got shape {column.shape}")
     return column

@@ -26,6 +26,8 @@ LIMB_BITS = 31
 LOW = 2**LIMB_BITS - 1
 LARGEST = float(2**20)
 """Upper bound of the magnitude of a single value."""
+AT_ONCE = 1 << 16
+"""Values that are integers at a time: their limbs take more memory than they do."""
 RESOLUTION = 2.0**-FRACTION_BITS
 """Values are rounded to a multiple of this."""
 
@@ -46,9 +48,11 @@ class ExactSums:
         values = np.asarray(values, np.float64)
         if values.size and not np.abs(values).max() < LARGEST:  # also catches NaN
             raise OverflowError(f"a value to be summed must be finite and below {LARGEST:.0f} in magnitude")
-        units = np.rint(np.ldexp(values, FRACTION_BITS)).astype(np.int64)
         sums = cls.zeros((size,))
-        np.add.at(sums.limbs, groups, np.stack([units >> LIMB_BITS, units & LOW], axis=-1))
+        for start in range(0, len(values), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            units = np.rint(np.ldexp(values[part], FRACTION_BITS)).astype(np.int64)
+            np.add.at(sums.limbs, groups[part], np.stack([units >> LIMB_BITS, units & LOW], axis=-1))
         return sums.carried()
 
     @classmethod

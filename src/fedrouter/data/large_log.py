@@ -36,18 +36,24 @@ def read_large_log(
     """The evaluations of a log with embeddings in this column; rows with the same query are one query, as in memory."""
     named = next((name for name in ("query", "prompt") if name in source.names), None)
     writer, models = EmbeddingsWriter(), ModelIndex(pool)
-    keys = np.empty(source.rows, np.uint64)
+    keys = np.empty(source.rows if named else 0, np.uint64)
     model, accuracy, cost = np.empty(source.rows, np.int64), np.empty(source.rows), np.empty(source.rows)
     for piece in source.pieces(["model", "accuracy", "cost", column, *([named] if named else [])], PIECE):
         part = slice(writer.rows, writer.rows + piece.rows)
         model[part] = models.of(piece)
         accuracy[part], cost[part] = piece.numbers("accuracy"), piece.numbers("cost")
-        own = writer.write(_vectors(piece, column, writer.width))
-        keys[part] = own if named is None else word_fingerprints(piece.words(named))
-    embeddings, query = by_query(writer.stored(), keys)
+        writer.write(_vectors(piece, column, writer.width))
+        if named:
+            keys[part] = word_fingerprints(piece.words(named))
+    stored = writer.stored()
+    embeddings, query = by_query(stored, keys if named else stored.fingerprints)
+    del keys, writer
     ordered, index = models.ordered()
+    model = index[model]
+    for values in (query, model, accuracy, cost):
+        values.flags.writeable = False  # so that they are not copied
     try:
-        evaluations = Evaluations(ordered, cast(Embeddings, embeddings), query, index[model], accuracy, cost)
+        evaluations = Evaluations(ordered, cast(Embeddings, embeddings), query, model, accuracy, cost)
     except BadInput as error:
         raise source.error(str(error)) from None
     return evaluations, EncoderIdentity.of(encoder, evaluations.embeddings)
@@ -55,9 +61,9 @@ def read_large_log(
 
 def by_query(rows: StoredEmbeddings, keys: Fingerprints) -> tuple[StoredEmbeddings, Integers]:
     """The first row of each distinct query, by its key ``(n,)``, in the order of the log, and the query of each row."""
-    distinct, first, query = np.unique(keys, return_index=True, return_inverse=True)
-    if len(distinct) == len(keys):
+    if (np.diff(np.sort(keys)) > 0).all():
         return rows, np.arange(len(keys))
+    _, first, query = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))

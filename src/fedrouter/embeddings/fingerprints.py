@@ -24,6 +24,15 @@ def fingerprints(values: npt.NDArray[Any]) -> Fingerprints:
     return found
 
 
+def joint_fingerprints(*columns: Fingerprints) -> Fingerprints:
+    """A fingerprint ``(n,)`` of what several columns ``(n,)`` have in each row; not all rows are put side by side."""
+    found = np.empty(len(columns[0]), np.uint64)
+    for start in range(0, len(found), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        found[part] = fingerprints(np.stack([column[part] for column in columns], axis=1))
+    return found
+
+
 def word_fingerprints(words: Iterable[str]) -> Fingerprints:
     """A fingerprint ``(n,)`` of each text."""
     parts = [hashlib.blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest() for word in words]

@@ -70,8 +70,11 @@ class StoredEmbeddings:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> StoredEmbeddings:
-        mine = np.arange(len(self._keys)) if self._rows is None else self._rows
-        return StoredEmbeddings(self._file, self.shape[1], self._keys, np.ascontiguousarray(mine[rows], np.int64))
+        chosen = np.arange(len(self))[rows] if not isinstance(rows, np.ndarray) or rows.dtype == np.bool_ else rows
+        if len(chosen) == len(self) and (not len(self) or (chosen[0] == 0 and (np.diff(chosen) == 1).all())):
+            return self  # an index of millions of rows is not small
+        mine = chosen if self._rows is None else self._rows[chosen]
+        return StoredEmbeddings(self._file, self.shape[1], self._keys, np.ascontiguousarray(mine, np.int64))
 
     @property
     def fingerprints(self) -> Fingerprints:

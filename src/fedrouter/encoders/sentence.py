@@ -15,6 +15,7 @@ from fedrouter.encoders.weights import weights_digest
 from fedrouter.encoders.window import fit_window
 from fedrouter.errors import FedrouterError, MissingExtra
 from fedrouter.evaluations import Embeddings
+from fedrouter.federation.device import training_device
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -68,7 +69,7 @@ def _load(name: str) -> SentenceTransformer:
     folder = locate_verified(name)
     if folder is not None:
         try:
-            return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+            return SentenceTransformer(str(folder), device=training_device(), local_files_only=True)
         except Exception as error:
             if folder == Path(name).expanduser():
                 raise FedrouterError(
@@ -80,7 +81,7 @@ def _load(name: str) -> SentenceTransformer:
         from huggingface_hub import HfApi
 
         HfApi().model_info(hub_name(name), timeout=10)  # fails at once where loading would retry for a minute
-        return SentenceTransformer(hub_name(name), device="cpu")
+        return SentenceTransformer(hub_name(name), device=training_device())
     except Exception as error:
         raise FedrouterError(
             f"encoder {name!r} could not be loaded ({type(error).__name__}): expected a folder, {STATIC!r}, the "

@@ -1,5 +1,7 @@
 """Sums are added as they come: the same routers to the bit, with one total and one reply in memory."""
 
+from functools import reduce
+from operator import add
 from weakref import ref
 
 import numpy as np
@@ -11,6 +13,7 @@ from fedrouter.errors import BadMessage
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, Question
+from fedrouter.federation.message import packed_digest
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.middleware.sums import Summed, Total, adds_up
@@ -43,6 +46,13 @@ class Shuffled(LocalFederation):
         for name, reply in replies:
             each(name, reply)
         return dict.fromkeys(name for name, _ in replies)
+
+
+@pytest.mark.parametrize(("verb", "request_"), [("cost_scale", COSTS), ("second_moment", MOMENT)])
+def test_totals_of_a_tree_of_aggregators_are_those_of_the_flat_federation_to_the_bit(verb, request_):
+    replies = list(LocalFederation(clients(9)).ask(verb, request_).values())
+    regions = [reduce(add, replies[start : start + 4]) for start in range(0, 9, 4)]
+    assert packed_digest(reduce(add, regions).pack()) == packed_digest(reduce(add, replies).pack())
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -185,8 +185,7 @@ class Stack:
         half = None if self.half is None else self.half[:clients]
 
         def w(name: str) -> torch.Tensor:
-            products = half is not None and not name.startswith("norm")
-            return layout.view(half if products else weights, name)
+            return layout.view(weights if half is None or name.startswith("norm") else half, name)
 
         def g(name: str) -> torch.Tensor:
             return layout.view(gradients, name)

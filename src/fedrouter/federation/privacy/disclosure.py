@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.embeddings.fingerprints import fingerprints
+from fedrouter.embeddings.fingerprints import fingerprints, joint_fingerprints
 from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.privacy.leverage import SumsSoFar, heard_evenly
@@ -278,15 +278,20 @@ def row_keys(rows: Evaluations) -> Keys:
     names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in rows.pool.names]
     models = np.frombuffer(b"".join(names), np.uint64)
     # An odd factor keeps the pair's fingerprint from depending on their sum alone.
-    return query_keys(rows.embeddings)[rows.query] * np.uint64(0x9E3779B97F4A7C15) ^ models[rows.model]
+    keys = query_keys(rows.embeddings)[rows.query]
+    keys *= np.uint64(0x9E3779B97F4A7C15)
+    keys ^= models[rows.model]
+    return keys
 
 
 def evaluation_keys(rows: Evaluations) -> Keys:
     """A fingerprint ``(n,)`` of each evaluation with its accuracy and cost; each repetition gets one of its own."""
-    values = np.stack([row_keys(rows), rows.accuracy.view(np.uint64), rows.cost.view(np.uint64)], axis=1)
-    once = fingerprints(values)
+    once = joint_fingerprints(row_keys(rows), rows.accuracy.view(np.uint64), rows.cost.view(np.uint64))
+    repetition = np.zeros(len(once), np.uint64)
     order = np.argsort(once, kind="stable")
-    _, start, times = np.unique(once[order], return_index=True, return_counts=True)
-    repetition = np.empty(len(once), np.uint64)
-    repetition[order] = np.arange(len(once)) - np.repeat(start, times)
-    return fingerprints(np.stack([once, repetition], axis=1))
+    again = once[order[1:]] == once[order[:-1]]
+    if again.any():
+        _, start, times = np.unique(once[order], return_index=True, return_counts=True)
+        repetition[order] = np.arange(len(once)) - np.repeat(start, times)
+    del order
+    return joint_fingerprints(once, repetition)
