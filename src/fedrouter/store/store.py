@@ -126,6 +126,14 @@ class Store:
             row = connection.execute(select(DECISIONS).where(DECISIONS.c.id == decision_id)).one_or_none()
         return None if row is None else Record(*row)
 
+    def served_by(self, decision_id: str) -> str | None:
+        """The model that answered, or was chosen to; None if there is no such decision."""
+        d = DECISIONS.c
+        wanted = select(func.coalesce(d.served, d.chosen)).where(d.id == decision_id)
+        with self.reading() as connection:
+            found = connection.execute(wanted).scalar()
+        return None if found is None else str(found)
+
     def rows(
         self,
         since: float | None = None,

@@ -43,14 +43,15 @@ def test_a_served_request_is_counted_by_model_status_and_reason():
     assert found["fedrouter_key_cost_usd_total", ("key", "app")] == 0.002
 
 
-def test_scores_are_counted_by_the_model_that_answered_while_it_is_remembered(monkeypatch):
+def test_scores_are_counted_by_the_model_that_answered(monkeypatch):
     monkeypatch.setattr("fedrouter.gateway.observe.metrics.REMEMBERED", 1)
     metrics = Metrics()
     metrics.served(replace(RECORD, id="old"), "app")
     metrics.served(replace(RECORD, id="new", served="n"), "app")
-    metrics.scored("new", 0.75, "stored")
-    metrics.scored("new", 0.75, "same")
-    metrics.scored("old", 0.5, "stored")
+    assert (metrics.model_of("new"), metrics.model_of("old")) == ("n", None)
+    metrics.scored("n", 0.75, "stored")
+    metrics.scored("n", 0.75, "same")
+    metrics.scored(None, 0.5, "stored")
     found = samples(metrics)
     assert found["fedrouter_scores_total", ("model", "n")] == 1
     assert found["fedrouter_score_sum_total", ("model", "n")] == 0.75

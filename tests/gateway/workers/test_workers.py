@@ -67,10 +67,14 @@ def metrics(gateway):
     return httpx.get(f"{gateway.url}/metrics", headers={"authorization": f"Bearer {gateway.key}"}).text
 
 
-def served(gateway):
-    """Requests that all workers have answered, as any of them shows it."""
+def counted(gateway, name):
+    """A counter of all workers, as any of them shows it."""
     lines = metrics(gateway).splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("fedrouter_requests_total{"))
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{"))
+
+
+def served(gateway):
+    return counted(gateway, "fedrouter_requests_total")
 
 
 def test_both_workers_serve_and_any_of_them_shows_what_all_have_counted(gateway, store):
@@ -132,6 +136,7 @@ def test_feedback_reaches_the_decision_of_any_worker(gateway, store):
         body = {"decision_id": decision, "score": 0.5}
         assert httpx.post(f"{gateway.url}/v1/feedback", json=body, headers=headers).json()["outcome"] == "stored"
     assert [store.get(decision).score for decision in decisions] == [0.5] * 8
+    assert eventually(lambda: counted(gateway, "fedrouter_scores_total") == 8)
 
 
 def test_a_new_bundle_comes_into_service_at_all_workers(gateway, store, tmp_path):

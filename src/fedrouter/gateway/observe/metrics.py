@@ -29,7 +29,7 @@ HELP = {
     "fedrouter_fallbacks_total": "Requests served by another model than the chosen one.",
     "fedrouter_upstream_failures_total": "Failed attempts to call an upstream, by model.",
     "fedrouter_feedback_total": "Scores received, by outcome.",
-    "fedrouter_scores_total": "Scores of recent requests of this process, by the model that answered.",
+    "fedrouter_scores_total": "Scores received, by the model that answered.",
     "fedrouter_score_sum_total": "The sum of these scores; divided by their number it is the mean.",
     "fedrouter_key_requests_total": "Requests that reached a decision, by the name of the API key.",
     "fedrouter_key_cost_usd_total": "US dollars spent, by the name of the API key.",
@@ -158,10 +158,13 @@ class Metrics(Collector):
         if record.baseline_cost is not None:
             self.count("fedrouter_baseline_cost_usd_total", record.baseline_cost)
 
-    def scored(self, decision: str, score: float, outcome: str) -> None:
-        """Count a score that arrived; by model if its request was served here not long ago."""
+    def model_of(self, decision: str) -> str | None:
+        """The model of a request, if it was served by this process not long ago."""
+        return self._models.get(decision)
+
+    def scored(self, model: str | None, score: float, outcome: str) -> None:
+        """Count a score that arrived, for the model that answered if it is known."""
         self.count("fedrouter_feedback_total", outcome=outcome)
-        model = self._models.get(decision)
         if model is not None and outcome in ("stored", "deferred"):
             self.count("fedrouter_scores_total", model=model)
             self.count("fedrouter_score_sum_total", score, model=model)

@@ -12,6 +12,7 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply, text
 from fedrouter.gateway.routes.decisions import shown_estimates
+from fedrouter.gateway.routes.feedback import write_score
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.gateway.routing.served import Served
 from fedrouter.store.page.search import Filters, search
@@ -95,8 +96,7 @@ async def score(gateway: Gateway, visit: Visit, send: Send) -> None:
     body = await visit.body("decision_id", "score")
     value = checked(body.get("score"), "score", 0, 1)
     identity = text(body.get("decision_id"), "decision_id", 64)
-    outcome = await gateway.writer.score(identity, value, f"feedback:{visit.key.id}", key=visit.own)
-    gateway.metrics.scored(identity, value, outcome)
+    outcome = await write_score(gateway, identity, value, visit.key, visit.own)
     if outcome == "unknown":
         raise HttpError(404, "No answer for this key has this decision_id.", "decision_not_found")
     await reply(send, {"outcome": outcome})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from typing import Any
 
@@ -11,6 +13,8 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
+from fedrouter.store.engine import StoreFailed
+from fedrouter.store.records import Key, Scored
 
 MAX_ID = 64
 BODY_LIMIT = 64 << 10
@@ -20,11 +24,21 @@ async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await admit(gateway, request)
     decision, score = _read(await request.body(BODY_LIMIT))
     own = None if key.admin else key.id
-    outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
-    gateway.metrics.scored(decision, score, outcome)
+    outcome = await write_score(gateway, decision, score, key, own)
     if outcome == "unknown":
         raise HttpError(404, "No answer for this key has this decision_id.", "decision_not_found", param="decision_id")
     await send_response(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
+
+
+async def write_score(gateway: Gateway, decision: str, score: float, key: Key, own: str | None) -> Scored:
+    """Write a score for a decision, of the key ``own`` only unless that is None, and count it."""
+    outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
+    model = gateway.metrics.model_of(decision)
+    if model is None and outcome == "stored":  # another worker has served it, or it was long ago
+        with contextlib.suppress(StoreFailed):
+            model = await asyncio.to_thread(gateway.store.served_by, decision)
+    gateway.metrics.scored(model, score, outcome)
+    return outcome
 
 
 def _alphanumeric(name: str) -> bool:
