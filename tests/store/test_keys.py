@@ -38,6 +38,8 @@ def test_a_disabled_key_opens_nothing_but_is_still_listed(store):
     assert store.key_of(token) is None
     assert [(key.id, key.disabled) for key in store.all_keys()] == [(identity, True)]
     assert not store.disable_key("key-nobody")
+    assert not store.disable_key(identity)
+    assert store.edit_key(identity, {"name": "again"}) is None
 
 
 def test_of_many_gateways_that_start_at_once_one_makes_the_first_key(store):

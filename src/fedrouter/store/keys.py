@@ -122,14 +122,15 @@ def all_keys(connection: Connection) -> list[Key]:
 
 
 def disable_key(connection: Connection, identity: str) -> bool:
-    """Disable a key permanently; False if there is no key with this id. Its log stays."""
-    return bool(connection.execute(update(KEYS).where(KEYS.c.id == identity).values(disabled=True)).rowcount)
+    """Disable a key permanently; False if no enabled key has this id. Its log stays."""
+    enabled = KEYS.c.id == identity, KEYS.c.disabled.is_(False)
+    return bool(connection.execute(update(KEYS).where(*enabled).values(disabled=True)).rowcount)
 
 
 def edit_key(connection: Connection, identity: str, changes: Mapping[str, Any]) -> Key | None:
-    """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if there is none with this id."""
+    """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if no enabled key has this id."""
     check(changes)
-    wanted = select(*COLUMNS).where(KEYS.c.id == identity)
+    wanted = select(*COLUMNS).where(KEYS.c.id == identity, KEYS.c.disabled.is_(False))
     found = connection.execute(wanted.with_for_update()).one_or_none()
     if found is None:
         return None

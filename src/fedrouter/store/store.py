@@ -305,7 +305,7 @@ class Store:
             return keys.create_key(connection, admin, settings | more)
 
     def edit_key(self, identity: str, changes: Mapping[str, Any]) -> Key | None:
-        """Change some of `keys.SETTINGS` of a key; the key as it is now, or None if there is none with this id."""
+        """Change some of `keys.SETTINGS` of a key; the key as it is now, or None if no enabled key has this id."""
         with self.writing() as connection:
             return keys.edit_key(connection, identity, changes)
 

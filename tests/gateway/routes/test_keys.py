@@ -35,6 +35,8 @@ def test_a_key_is_created_listed_changed_expired_and_revoked(gateway):
     other, _ = create(gateway)
     assert gateway.http.patch(f"/v1/keys/{other}", json={"expires": time.time()}).status_code == 200
     assert gateway.http.delete(f"/v1/keys/{identity}").json() == {"id": identity, "disabled": True}
+    assert gateway.http.delete(f"/v1/keys/{identity}").status_code == 404
+    assert gateway.http.patch(f"/v1/keys/{identity}", json={"dial": 1}).status_code == 404
     states = {key.id: key for key in gateway.store.all_keys()}
     assert states[identity].disabled
     assert states[other].expires <= time.time()

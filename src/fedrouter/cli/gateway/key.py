@@ -121,7 +121,7 @@ def edit(
     with open_store(store, config) as log:
         found = log.edit_key(identity, changes)
         if found is None:
-            raise BadInput(f"key {identity!r}: not in {log.where}; `fedrouter key list` shows the ids")
+            raise BadInput(f"key {identity!r}: not in {log.where}, or disabled; `fedrouter key list` shows the ids")
     voice.say(f"{plain(identity)} ({plain(found.name)}) was changed")
     voice.result(found.to_json())
 
@@ -182,6 +182,6 @@ def disable(
     voice = Voice(as_json)
     with open_store(store, config) as log:
         if not log.disable_key(identity):
-            raise BadInput(f"key {identity!r}: not in {log.where}; `fedrouter key list` shows the ids")
+            raise BadInput(f"key {identity!r}: not in {log.where}, or disabled; `fedrouter key list` shows the ids")
     voice.say(f"{plain(identity)} is disabled")
     voice.result({"id": identity, "disabled": True})

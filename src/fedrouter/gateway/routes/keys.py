@@ -63,7 +63,7 @@ async def created(gateway: Gateway, settings: Mapping[str, Any]) -> dict[str, An
 
 
 async def edited(gateway: Gateway, identity: str, changes: Mapping[str, Any]) -> Key:
-    """Change a key; :class:`HttpError` 404 if there is none with this id."""
+    """Change a key; :class:`HttpError` 404 if no enabled key has this id."""
     _check_models(gateway, changes)
     try:
         found = await asyncio.to_thread(gateway.store.edit_key, identity, changes)
@@ -120,7 +120,7 @@ def _invalid(field: str, expected: str) -> HttpError:
 
 
 def _unknown() -> HttpError:
-    return HttpError(404, "No key has this id.", "key_not_found")
+    return HttpError(404, "No key that is enabled has this id.", "key_not_found")
 
 
 def _schema(*required: str, **more: Any) -> dict[str, Any]:
