@@ -1,0 +1,62 @@
+"""`fedrouter federation drift` over the network: secure sums of real clients, asked about each day once."""
+
+import time
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from cli.command import answer, run
+from deployment.real_federation import RealFederation
+from fedrouter.data.source import Source
+from fedrouter.deployment.runs.job import Job
+from fedrouter.gateway.page.federation.view import view_of
+
+pytestmark = pytest.mark.slow
+NAMES = ("alpha", "beta", "gamma")
+JOB = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, quorum=3, timeout=240, gather=240, secure=2 / 3)
+DAY = 86_400.0
+
+
+@pytest.fixture
+def federation(world, tmp_path):
+    real = RealFederation(tmp_path, world, NAMES)
+    for name in NAMES:
+        add_times(real.clients[name].config().log)
+    try:
+        real.start_all(within=240)
+        yield real
+    finally:
+        real.stop_all()
+
+
+def add_times(path):
+    """Give the rows of a log the times of the last three days."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = Source(path).rows
+    at = [time.time() - (1 + 3 * number / rows) * DAY for number in range(rows)]
+    pq.write_table(pq.read_table(path).append_column("time", pa.array(at)), path)
+
+
+def test_members_are_asked_about_each_day_once_and_the_page_shows_it(federation):
+    federation.run("learned", JOB)
+    where = federation.coordinator.path
+    bundle = where / "runs" / "learned" / "bundle"
+    found = answer("federation", "drift", where, "--bundle", bundle, "--timeout", 240, "--wait", 240)
+    assert found["answers"] > 0
+    assert found["alarms"] == []
+    again = run("federation", "drift", where, "--bundle", bundle)
+    assert again.returncode == 2
+    assert "ask again tomorrow" in again.stderr
+    shown = answer("federation", "drift", where, "--bundle", bundle, "--no-ask")
+    assert shown == found
+    runs = view_of(federation.coordinator)["runs"]
+    assert runs[0]["what"] == "drift of kmeans"
+    assert runs[0]["vote"] is None
+    assert runs[0]["secure"]
+    assert all(cell["bytes"] for name in NAMES for cell in runs[0]["grid"][name] if cell["state"] == "answered")
+    client = view_of(federation.clients["alpha"])
+    assert "residuals" in {each["verb"] for each in client["questions"]}
+    assert "residuals" not in {each["verb"] for each in client["messages"]}  # it left under masks only
