@@ -10,6 +10,8 @@ from typing import Any
 KNOWN = "0" * 31 + "1"
 """A decision that the log has."""
 CHAT, ROUTE, FEEDBACK = "/v1/chat/completions", "/v1/route", "/v1/feedback"
+RESPONSES, MESSAGES, COMPLETIONS, EMBEDDINGS = "/v1/responses", "/v1/messages", "/v1/completions", "/v1/embeddings"
+PAGE = "/page/api/"
 BODY_LIMIT = 1 << 20
 """What the gateway under test is configured to take."""
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -32,11 +34,13 @@ class Case:
     odd: bool = False
     with_key: bool = True
 
-    def raw(self, key: str) -> bytes:
-        """The bytes to send, with a key that opens the gateway."""
+    def raw(self, key: str, cookie: str = "") -> bytes:
+        """The bytes to send, with a key that opens the gateway, or with the cookie of a session on its page."""
         draw = random.Random(self.seed)
         headers = [(b"host", b"gateway"), *self.headers]
-        if self.with_key:
+        if self.with_key and self.path.startswith(PAGE):
+            headers += [(b"cookie", cookie.encode()), (b"x-page-request", b"1")]
+        elif self.with_key:
             headers.append((b"authorization", f"Bearer {key}".encode()))
         if self.chunked:
             headers.append((b"transfer-encoding", b"chunked"))
@@ -102,3 +106,29 @@ def conversation(draw: random.Random) -> dict[str, Any]:
 
 def score(draw: random.Random) -> dict[str, Any]:
     return {"decision_id": draw.choice((KNOWN, KNOWN, "f" * 32)), "score": draw.choice((0, 0.5, 1))}
+
+
+def other_request(draw: random.Random) -> tuple[str, str, dict[str, Any]]:
+    """A sound request to what is not chat: its method, path and body."""
+    chat = conversation(draw)
+    text, streamed = f"How far is it to star {draw.randrange(500)}?", {"stream": draw.random() < 0.5}
+    common = {"model": chat["model"]} | streamed | ({"fedrouter": chat["fedrouter"]} if "fedrouter" in chat else {})
+    parts = [{"role": "user", "content": [{"type": "input_text", "text": text}]}]
+    bodies: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", RESPONSES, common | {"input": draw.choice((text, parts)), "instructions": "Be brief."}),
+        ("POST", RESPONSES, common | {"input": text, "previous_response_id": "resp_instant"}),
+        ("POST", MESSAGES, common | {"messages": chat["messages"][1:2], "max_tokens": 100, "system": "Be brief."}),
+        ("POST", COMPLETIONS, common | {"prompt": draw.choice((text, [text])), "max_tokens": 100}),
+        ("POST", EMBEDDINGS, {"model": "atlas-max", "input": draw.choice((text, [text, text]))}),
+        ("PUT", "/v1/tradeoff", {draw.choice(("dial", "quality", "tradeoff")): 0.5}),
+        ("POST", f"{PAGE}session", {"key": "fr-not-a-key"}),
+        ("POST", f"{PAGE}keys", {"name": "a", "daily_budget": 1.0, "rate_per_minute": 60, "expires": 2e9}),
+        ("PUT", f"{PAGE}keys/{'f' * 12}", {"name": "a", "daily_budget": None}),
+        ("PUT", f"{PAGE}dial", {"dial": 5.0}),
+        ("POST", f"{PAGE}estimate", {"messages": chat["messages"][1:2]}),
+        ("POST", f"{PAGE}chat", {"model": "auto", "messages": chat["messages"][1:2]}),
+        ("POST", f"{PAGE}replay", {"decision_id": KNOWN, "bundle": "sha256:0"}),
+        ("POST", f"{PAGE}feedback", score(draw)),
+        ("POST", f"{PAGE}use", {"digest": "sha256:0"}),
+    ]
+    return copy.deepcopy(draw.choice(bodies))

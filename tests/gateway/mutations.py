@@ -10,15 +10,22 @@ import sys
 
 from gateway.bent_framing import AROUND
 from gateway.bent_values import BYTES, VALUES, written
-from gateway.case import CHAT, FEEDBACK, ROUTE, Case, conversation, score
+from gateway.case import CHAT, FEEDBACK, ROUTE, Case, conversation, other_request, score
+
+OTHERS = 2_000_000
+"""From this seed on, cases are requests to the other APIs, the administration and the page."""
 
 
 def case(seed: int) -> Case:
     """The case of a seed: a sound request, bent in one to three ways."""
     draw = random.Random(seed)
-    path = draw.choice((CHAT, CHAT, CHAT, ROUTE, FEEDBACK))
-    tree = score(draw) if path == FEEDBACK else conversation(draw)
-    found = Case(seed, path, b"")
+    if seed >= OTHERS:
+        method, path, tree = other_request(draw)
+        found = Case(seed, path, b"", method)
+    else:
+        path = draw.choice((CHAT, CHAT, CHAT, ROUTE, FEEDBACK))
+        tree = score(draw) if path == FEEDBACK else conversation(draw)
+        found = Case(seed, path, b"")
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         bend = draw.choice(VALUES)
         found.ways.append(bend.__name__)

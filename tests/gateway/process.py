@@ -24,7 +24,10 @@ PATIENCE = 60
 
 
 def settings(folder: Path, bundle: Path, url: str, behaviors: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A config of the simulated cast at one upstream; a model behaves as ``behaviors`` says, or answers at once."""
+    """A config of the simulated cast at one upstream; a model behaves as ``behaviors`` says, or answers at once.
+
+    Every model speaks every API.
+    """
     behaviors = behaviors or {}
     models = [
         {
@@ -33,6 +36,7 @@ def settings(folder: Path, bundle: Path, url: str, behaviors: Mapping[str, str] 
                 "api_base": url,
                 "model": behaviors.get(character.model.name, behaviors.get("*", "instant")),
                 "api_key": "os.environ/UPSTREAM_KEY",
+                "api": ["chat", "responses", "messages", "completions", "embeddings"],
             },
             "input_price": character.model.input_price,
             "output_price": character.model.output_price,

@@ -11,7 +11,7 @@ import pytest
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
 from fedrouter.gateway.config import UpstreamParams
-from gateway.running import NAMES, SQL, config_for
+from gateway.running import NAMES, PATIENT, SQL, config_for
 from gateway.upstreams import other_answer
 
 ASK = [{"role": "user", "content": SQL}]
@@ -71,6 +71,33 @@ def test_anthropic_s_client_gets_a_stream(claude, gateway):
         assert stream.get_final_message().usage.output_tokens == 5
     record = newest(gateway)
     assert (record.streamed, record.served, record.input_tokens, record.output_tokens) == (True, "atlas-mini", 100, 5)
+
+
+@pytest.fixture(scope="module")
+def uneven(start, bundle, upstream, tmp_path_factory):
+    """A gateway whose models send streams in small pieces, or do not end them."""
+    behaviors = {"atlas-max": "split", "atlas-mini": "lingers"}
+    config = config_for(tmp_path_factory.mktemp("uneven"), bundle, upstream.url, behaviors, timing=PATIENT)
+    speaking = ["chat", "responses", "messages", "completions"]
+    models = tuple(model.replace(params=model.params.replace(api=speaking)) for model in config.models)
+    return start(config.replace(models=models))
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [("responses", {"input": SQL}), ("messages", {"messages": ASK, "max_tokens": 9}), ("completions", {"prompt": SQL})],
+)
+@pytest.mark.parametrize("model", ["atlas-max", "atlas-mini"])
+def test_the_row_is_in_the_log_before_a_client_may_stop_listening(uneven, path, fields, model):
+    body = {"model": model, "stream": True, "stream_options": {"include_usage": True}} | fields
+    expected = other_answer({"model": uneven.config.model(model).target, "path": path}, streamed=True)
+    said = b""
+    with uneven.http.stream("POST", f"/v1/{path}", json=body) as response:
+        for piece in response.iter_raw():
+            said += piece
+            if len(said.rstrip()) == len(expected.rstrip()):  # all but the blank line that ends the last event
+                assert uneven.record(response).status == "ok"
+    assert said == expected
 
 
 def test_anthropic_s_client_raises_its_own_errors(gateway, claude):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -21,6 +22,8 @@ from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, load, missing
 
 OUTAGE = 4.0
 """Seconds under load before an outage, of it, and after it: longer than a write may take."""
+QUOTA = 1 << 16
+"""Bytes that a file may have during a quota's outage; the store has more already."""
 
 pytestmark = pytest.mark.slow
 
@@ -139,6 +142,29 @@ def test_a_full_disk_under_load_delays_rows_and_loses_none(started, tmp_path, sm
     assert eventually(lambda: missing(small_disk / "log.db", heard) == [], 30)
     gateway.stop()
     print(f"\nfull disk: {answered(heard)}")
+
+
+def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tmp_path, bundle, upstream):
+    """A quota instead of a small disk, which not every machine can mount; even the spool is soon over it."""
+    gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
+    unlimited = resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE)
+
+    async def main():
+        async with clients_at_work(gateway.url, gateway.key, heard, "quota"):
+            await asyncio.sleep(OUTAGE / 4)
+            resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (QUOTA, unlimited[1]))
+            before = len(heard.answered)
+            await asyncio.sleep(OUTAGE)
+            assert len(heard.answered) > before
+            resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, unlimited)
+            await asyncio.sleep(OUTAGE / 4)
+
+    asyncio.run(main())
+    assert not heard.wrong, heard.wrong[:5]
+    assert "rows wait for the store" in gateway.printed()
+    assert eventually(lambda: missing(tmp_path / "log.db", heard) == [], 30)
+    gateway.stop()
+    print(f"\nquota: {answered(heard)}")
 
 
 def test_sigterm_under_load_ends_every_answer_whole_and_logged(started, tmp_path, bundle, upstream):

@@ -60,8 +60,11 @@ def marked_body(model="auto", streamed=False, **more):
     return body | {"fedrouter": {"task": "t", "session": "s", "expected": PROMPT}} | more
 
 
-def ask_everything(url: str, tokens: list[str]) -> bytes:
-    """Every kind of answer and refusal; gives what they said, other than answers that are the upstream's own."""
+def ask_everything(url: str, tokens: list[str], shown: bool = False) -> bytes:
+    """Every kind of answer and refusal; gives what they said, other than answers that are the upstream's own.
+
+    Where prompts are kept they are ``shown`` on the page, to those who asked them: it is then left out.
+    """
     said = []
     for token in tokens:
         with httpx.Client(base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=60) as http:
@@ -70,7 +73,11 @@ def ask_everything(url: str, tokens: list[str]) -> bytes:
             ]
             said += [_post(http, body) for body in BODIES]
             said += [_post(http, body, "/v1/route") for body in BODIES]
-            said += [_post(http, body, "/v1/feedback") for body in (*BODIES, {"decision_id": PROMPT, "score": 1})]
+            scores = ({"decision_id": PROMPT, "score": 1}, {PROMPT: 1})
+            said += [_post(http, body, "/v1/feedback") for body in (*BODIES, *scores)]
+            said += [_post(http, body, f"/v1/{path}") for path in OTHER_APIS for body in other_bodies(path)]
+            said.append(_post(http, marked_body(), "/v1/tradeoff"))
+            said += [] if shown else visited(http, token)
             said.append(_post(http, b'{"messages": "' + PROMPT.encode() + b'", ' + b"x" * 4000))
             said.append(_post(http, PROMPT.encode() * 200_000))  # larger than the limit
             said.append(_post(http, marked_body(), headers={"x-fedrouter-tradeoff": PROMPT}))
@@ -80,6 +87,34 @@ def ask_everything(url: str, tokens: list[str]) -> bytes:
     return b"\n".join(said)
 
 
+def other_bodies(path: str) -> list:
+    """Requests to another API: sound ones to every model, and wrong ones."""
+    field = "prompt" if path == "completions" else "messages" if path == "messages" else "input"
+    text = [{"role": "user", "content": PROMPT}] if path == "messages" else PROMPT
+    sound = {field: text, "max_tokens": 9, "user": PROMPT, "metadata": {"user_id": PROMPT}}
+    found = [sound | {"model": model, "stream": streamed} for model in NAMES[: len(WAYS)] for streamed in (False, True)]
+    found += [sound | {"model": "auto"}, sound | {"model": PROMPT}, sound | {"previous_response_id": PROMPT}]
+    found += [sound | {field: wrong} for wrong in ({PROMPT: 1}, [PROMPT, 1], 7)]
+    return [*found, sound | {"stream": PROMPT}, {PROMPT: PROMPT}, [PROMPT]]
+
+
+def visited(http: httpx.Client, token: str) -> list[bytes]:
+    """What the page's API says to the key's owner, to what fits and to what does not."""
+    headers = {"x-page-request": "1"}
+    signed = http.post("/page/api/session", json={"key": token}, headers=headers)
+    said = [signed.content]
+    for path in ("session", "estimate", "chat", "replay", "feedback", "keys", "use", "rollback", PROMPT):
+        for body in (marked_body(), {PROMPT: PROMPT}, {"decision_id": PROMPT, "bundle": PROMPT, "score": 1}, [PROMPT]):
+            said.append(_post(http, body, f"/page/api/{path}", headers))
+    lists = ("decisions", f"decisions?model={PROMPT}", f"decisions/{PROMPT}")
+    for path in (*lists, "overview", "frontier", "keys", PROMPT):
+        response = http.get(f"/page/api/{path}")
+        said.append(str(response.headers).encode() + response.content)
+    http.cookies.clear()
+    return said
+
+
+OTHER_APIS = ("responses", "messages", "completions", "embeddings")
 BODIES = (
     marked_body(),
     marked_body("vision"),
@@ -118,16 +153,16 @@ def gone_through_everything(folder, bundle, upstream, keep_prompts: bool) -> Evi
     gateway.start()
     with Store.open(config["store"]) as store:
         evidence = Evidence([store.create_key("second")[1], gateway.key])
-    evidence.found["answers"] = ask_everything(gateway.url, [*evidence.tokens, WRONG_KEY])
+    evidence.found["answers"] = ask_everything(gateway.url, [*evidence.tokens, WRONG_KEY], keep_prompts)
     gateway.kill()
     gateway.ended()
     gateway.start()
-    evidence.found["answers of the second run"] = ask_everything(gateway.url, evidence.tokens)
+    evidence.found["answers of the second run"] = ask_everything(gateway.url, evidence.tokens, keep_prompts)
     evidence.found |= {path.name: path.read_bytes() for path in folder.glob("log.db*")}
     connection = sqlite3.connect(folder / "log.db")
     connection.execute("DROP TABLE decisions")  # from now on nothing can be logged
     connection.close()
-    evidence.found["answers without a log"] = ask_everything(gateway.url, evidence.tokens[:1])
+    evidence.found["answers without a log"] = ask_everything(gateway.url, evidence.tokens[:1], keep_prompts)
     gateway.stop()
     evidence.found["spool"] = b"".join(path.read_bytes() for path in folder.glob("*.spool-*"))
     evidence.found |= {name: (folder / name).read_bytes() for name in ("stdout", "stderr")}

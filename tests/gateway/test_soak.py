@@ -25,8 +25,8 @@ SECONDS = float(os.environ.get("FEDROUTER_SOAK", "600"))
 PER_SECOND = 30
 MOST_GROWTH = 0.05
 """Of memory, from the second quarter of the time to the last; in the first one, caches and pools fill."""
-PROMPTS, CACHED = 100, 50
-"""Few prompts, so that the estimates of all are kept early on; more than the encoder's cache has, so that it works."""
+CACHED = 50
+"""Entries of the caches of embeddings and estimates, which are full early on: no prompt comes twice."""
 BENT = b"POST /v1/feedback HTTP/1.1\r\ncontent-length: 99999\r\n\r\n{"
 WAYS = (
     *("instant", "drip", "slow", "split", "no-usage", "broken", "reset", "busy", "dies"),
@@ -111,7 +111,7 @@ class Soak:
 
     def _body(self, number: int) -> dict[str, object]:
         model = self._draw.choice(("auto",) * 6 + NAMES)
-        text = f"What is {self._draw.randrange(PROMPTS)} squared? " + "x" * 5000 * (number % 3 == 0)
+        text = f"What is {number} squared? " + "x" * 5000 * (number % 3 == 0)
         return {
             "model": model,
             "messages": [{"role": "user", "content": text}],
@@ -139,7 +139,7 @@ def gauge(gateway: GatewayProcess, name: str) -> float:
 
 def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream):
     config = settings(tmp_path, bundle, upstream.url, dict(zip(NAMES, WAYS, strict=True)))
-    config["routing"] |= {"encoder_cache": CACHED, "sticky": {"seconds": 10}}
+    config["routing"] |= {"encoder_cache": CACHED, "estimates_cache": CACHED, "sticky": {"seconds": 10}}
     config["judges"] = {"list": [{"kind": "regex", "settings": {"pattern": "word"}}]}
     config["timing"]["idle"] = 5
     gateway = GatewayProcess(tmp_path, config)

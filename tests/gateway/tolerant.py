@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.upstreams import ControlledUpstream, completion
+from gateway.upstreams import ControlledUpstream, chunks, completion, other_answer
 
 
 class TolerantUpstream(ControlledUpstream):
@@ -25,11 +25,14 @@ class TolerantUpstream(ControlledUpstream):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 length = head.partition("content-length: ")[2].partition("\r\n")[0]
                 body = await reader.readexactly(int(length))
-                streamed = self._checked(body).get("stream") is True
-                if not streamed:
+                streamed, path = self._checked(body).get("stream") is True, head.split(" ")[1]
+                if not path.endswith("/chat/completions"):
+                    kind = "text/event-stream" if streamed else "application/json"
+                    self._plain(writer, other_answer({"model": "instant", "path": path}, streamed), 200, kind=kind)
+                elif not streamed:
                     self._plain(writer, completion("instant"), 200)
-                    continue
-                await self._stream({"model": "instant"}, writer, "instant")
+                else:
+                    await self._stream({"model": "instant"}, writer, "instant", chunks("instant", False))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:

@@ -17,6 +17,14 @@ from fedrouter.store.store import Store
 WORKERS = 16
 BEHAVIOURS = {"*": "instant", "atlas-max": "drip", "atlas-mini": "split", "ember-med": "slow"}
 MODELS = ("auto", "auto", "auto", "atlas-max", "atlas-mini", "ember-med")
+APIS = ("chat/completions",) * 4 + ("responses", "messages", "completions", "embeddings")
+ENDS = {
+    "chat/completions": b"data: [DONE]\n\n",
+    "completions": b"data: [DONE]\n\n",
+    "responses": b'"type": "response.completed"',
+    "messages": b'"type": "message_stop"',
+}
+"""What the last event of a whole stream has."""
 GONE = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
 
 
@@ -50,13 +58,9 @@ class Client:
             self._heard.broken_off += 1
 
     async def _ask(self) -> None:
-        streamed = self._draw.random() < 0.5
-        body: dict[str, Any] = {
-            "model": self._draw.choice(MODELS),
-            "messages": [{"role": "user", "content": f"What is {self._draw.randrange(200)} squared?"}],
-            "stream": streamed,
-        }
-        async with self._session.post("/v1/chat/completions", json=body) as response:
+        api = self._draw.choice(APIS)
+        streamed = self._draw.random() < 0.5 and api in ENDS
+        async with self._session.post(f"/v1/{api}", json=self._body(api, streamed)) as response:
             if response.status != 200:
                 self._heard.wrong.append(f"{response.status}: {await response.text()}")
                 return
@@ -66,12 +70,22 @@ class Client:
                     said += piece
             finally:
                 # A client may stop listening at [DONE]: what says so is complete, whatever becomes of the connection.
-                complete = said.endswith(b"data: [DONE]\n\n") if streamed else len(said) == response.content_length
+                last = said.rstrip(b"\n").rpartition(b"\n\n")[2] + b"\n\n"
+                complete = ENDS[api] in last if streamed else len(said) == response.content_length
                 if complete:
                     self._heard.answered[decision] = streamed
                     self._mine.append(decision)
             if not complete and b'"error"' not in said:
                 self._heard.wrong.append(f"an answer that ends without a word: {said[-80:]!r}")
+
+    def _body(self, api: str, streamed: bool) -> dict[str, Any]:
+        text = f"What is {self._draw.randrange(200)} squared?"
+        model = self._draw.choice(MODELS)
+        if api == "embeddings":
+            return {"model": "indigo-nano", "input": text}
+        field: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "max_tokens": 50}
+        field = {"responses": {"input": text}, "completions": {"prompt": text}}.get(api, field)
+        return {"model": model, "stream": streamed} | field
 
     async def _score(self, decision: str) -> None:
         body = {"decision_id": decision, "score": self._draw.choice((0.0, 0.25, 0.5, 1.0))}

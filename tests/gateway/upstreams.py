@@ -199,10 +199,15 @@ class ControlledUpstream:
         elif behavior == "no-usage":
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
         if not request["path"].endswith("/chat/completions"):
+            whole = other_answer(request, streamed)
+            if streamed and behavior in ("split", "drip", "lingers"):
+                events = [part + b"\n\n" for part in whole.split(b"\n\n")[:-1]]
+                return await self._stream(request, writer, behavior, events)
             kind = "text/event-stream" if streamed else "application/json"
-            return self._plain(writer, other_answer(request, streamed), 200, "x-request-id: up-1\r\n", kind)
+            return self._plain(writer, whole, 200, "x-request-id: up-1\r\n", kind)
         if streamed:
-            return await self._stream(request, writer, behavior)
+            with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
+            return await self._stream(request, writer, behavior, chunks(request["model"], with_usage))
         more = {"system_fingerprint": "fp_1", "unknown": {"kept": [1.0, 1e3]}}
         if request.get("tools"):
             message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
@@ -218,10 +223,8 @@ class ControlledUpstream:
         )
         return True
 
-    async def _stream(self, request, writer, behavior) -> bool:
+    async def _stream(self, request, writer, behavior, pieces) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
-        pieces = chunks(request["model"], with_usage)
         if behavior == "error-first":
             pieces = [b": waking up\n\n", b'data: {"error": {"message": "overloaded", "code": 529}}\n\n']
         elif behavior == "dies":

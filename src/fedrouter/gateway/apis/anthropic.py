@@ -34,7 +34,7 @@ def _answer(document: Body) -> tuple[str, int]:
 def _event(event: Body) -> Progress:
     kind, delta = event.get("type"), event.get("delta")
     if kind == "message_stop":
-        return Progress(finished=True)
+        return Progress(finished=True, last=True)
     if kind == "message_start":
         message = event.get("message")
         return Progress(usage=message.get("usage") if isinstance(message, dict) else None)

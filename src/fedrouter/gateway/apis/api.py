@@ -26,6 +26,8 @@ class Progress:
     """Whether the answer is complete with this event."""
     only_usage: bool = False
     """Whether the event has the usage and nothing else, which a client that did not ask must not see."""
+    last: bool = False
+    """Whether no further event comes: a client may stop listening here."""
 
 
 @dataclass(frozen=True)

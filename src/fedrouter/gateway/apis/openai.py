@@ -111,7 +111,8 @@ def _response_event(event: Body) -> Progress:
     kind, delta = event.get("type"), event.get("delta")
     if kind in _FINAL:
         response = event.get("response")
-        return Progress(usage=response.get("usage") if isinstance(response, dict) else None, finished=True)
+        usage = response.get("usage") if isinstance(response, dict) else None
+        return Progress(usage=usage, finished=True, last=True)
     if not isinstance(delta, str):
         return Progress()
     return Progress(delta) if kind == "response.output_text.delta" else Progress(length=len(delta))

@@ -48,8 +48,8 @@ class Visit:
             found = None
         if not isinstance(found, dict):
             raise HttpError(400, "The body is not a JSON object.", "invalid_json")
-        if unknown := sorted(set(found) - set(fields)):
-            raise HttpError(400, f"{unknown[0][:40]}: unknown field.", "invalid_value")
+        if not found.keys() <= set(fields):  # not named: whatever was sent may be part of a prompt
+            raise HttpError(400, f"Unknown field; expected {', '.join(fields) or 'none'}.", "invalid_value")
         return found
 
 

@@ -212,25 +212,31 @@ class _Exchange:
             if not self._interrupted.done():  # otherwise the model is not to blame
                 self._gateway.upstreams.stream_failed(found.model.name)
             last = context.api.error_event + b"data: " + _broken(status).body() + b"\n\n"
+        else:
+            last = await self._pass_on(response, last)
         await send({"type": "http.response.body", "body": last})
-        if status == "ok":
-            await _finish(response)
+
+    async def _pass_on(self, response: aiohttp.ClientResponse, last: bytes) -> bytes:
+        """Send the last event and what follows it, if anything; returns what is still to be sent.
+
+        The upstream should now end its stream, so that the connection can be reused; it is closed if that does not
+        happen.
+        """
+        try:
+            async with asyncio.timeout(END_TIMEOUT):
+                while not response.content.at_eof():
+                    await self._send({"type": "http.response.body", "body": last, "more_body": True})
+                    last = b""
+                    last = await response.content.readany()
+            response.release()
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            response.close()
+        return last
 
 
 def _asks(api: Api, model: Upstream) -> bool:
     """Whether the gateway asks for the usage of a stream."""
     return api.asks_for_usage and model.params.stream_usage
-
-
-async def _finish(response: aiohttp.ClientResponse) -> None:
-    """Read a stream to its end, so that its connection can be reused; close it if the end does not come."""
-    try:
-        async with asyncio.timeout(END_TIMEOUT):
-            while await response.content.readany():
-                pass
-        response.release()
-    except (TimeoutError, aiohttp.ClientError, OSError):
-        response.close()
 
 
 def _passed(found: UpstreamResponse) -> Headers:

@@ -52,8 +52,8 @@ def _read(raw: bytes) -> tuple[str, float]:
         raise HttpError(400, "The body is not JSON.", "invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "The body is not a JSON object.", "invalid_json")
-    if unknown := sorted(set(body) - {"decision_id", "score"}):
-        raise HttpError(400, f"{unknown[0][:40]}: unknown field; expected decision_id and score.", "invalid_value")
+    if not body.keys() <= {"decision_id", "score"}:  # not named: whatever was sent may be part of a prompt
+        raise HttpError(400, "Unknown field; expected decision_id and score.", "invalid_value")
     decision: Any = body.get("decision_id")
     score: Any = body.get("score")
     if not isinstance(decision, str) or not 0 < len(decision) <= MAX_ID or not _alphanumeric(decision):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -58,8 +59,13 @@ class StickySessions:
         """Remember that a model has answered in this conversation, some seconds ago."""
         self._models[session] = (model, time.monotonic() - ago)
         self._models.move_to_end(session)
-        if len(self._models) > MAX_SESSIONS:
+        while len(self._models) > MAX_SESSIONS or self._oldest_is_over():
             self._models.popitem(last=False)
+
+    def _oldest_is_over(self) -> bool:
+        """Whether nobody will ask for the conversation that is first in line; memory then follows the traffic."""
+        _, at = next(iter(self._models.values()), ("", math.inf))
+        return time.monotonic() - at > self._seconds
 
     async def look(self, store: Store, key: str, session: str) -> None:
         """Find out from the log who answered last in a conversation of a key, if another process may have."""

@@ -37,7 +37,7 @@ class UsageTracker:
         self.response_id: Any = None
         """What the Responses API calls this answer; later requests may refer to it."""
         self.done = False
-        """The event ``[DONE]`` was received."""
+        """The last event was received: ``[DONE]``, or the one with which the API ends its streams."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Process a chunk; returns the complete lines that may be sent now."""
@@ -97,6 +97,7 @@ class UsageTracker:
         if isinstance(found.usage, dict):  # Anthropic's comes in two parts
             self._usage = (self._usage or {}) | found.usage
         self.finished = self.finished or found.finished
+        self.done = self.done or found.last
         self._characters += len(found.text) + found.length
         if self._text is not None and found.text:
             self._text.append(found.text)

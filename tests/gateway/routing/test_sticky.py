@@ -1,0 +1,33 @@
+"""Conversations that stay with their model, for as long as they may."""
+
+import pytest
+
+from fedrouter.gateway.routing import sticky
+from fedrouter.gateway.routing.sticky import StickySessions
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time, which a test sets."""
+    now = [1000.0]
+    monkeypatch.setattr(sticky.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_conversation_that_is_over_takes_no_memory(clock):
+    sessions = StickySessions(10)
+    for number in range(100):
+        clock[0] += 1
+        sessions.served(f"session {number}", "a")
+        assert len(sessions) <= 11
+    assert sessions.model_of("session 99") == "a"
+    assert sessions.model_of("session 80") is None
+
+
+def test_a_conversation_that_goes_on_is_kept(clock):
+    sessions = StickySessions(10)
+    for number in range(100):
+        clock[0] += 1
+        sessions.served(f"session {number}", "a")
+        sessions.served("long", "b")
+    assert sessions.model_of("long") == "b"
