@@ -38,7 +38,7 @@ FEWEST = 5
 """Test queries that a group must have."""
 RIGHT_OR_WRONG = 0.5
 """Of a few answers that are all right, one more might have been wrong: the least sampling error, times their number."""
-BUDGETS, RESAMPLES = 50, 40
+BUDGETS, RESAMPLES = 50, 20
 
 
 @dataclass(frozen=True)
