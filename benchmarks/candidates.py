@@ -36,11 +36,21 @@ from fedrouter.routers.linear import LinearRouter
 from quality import DATA, SETS, reencoded
 from quality_page import FOLDER, interval
 
-SEEDS = (21, 22)
+SEEDS = (21,)
 WORLDS = (21, 22)
 FOLDS = (0, 1)
 AS_IT_IS = "**`auto` as it is**"
 Fit = Callable[[Moments], Posterior]
+CONCLUSION = """\
+**Kept**: a variance of deviations for each model. Where models are specialists, as in the simulated worlds, it helps;
+on the real sets it changes nothing. A free covariance between models contains it and does no better on the real sets,
+at a hundred times the computation. **Dropped**: the rest. Models have hundreds of rows each, so that a prior mean from
+the price moves hardly anything; weights chosen by the error of differences are noisier than those by the error of
+accuracy, which are hardly better than equal ones; joining two encoders adds less than its time.
+
+Estimators of different kinds from the same sums are within a few thousandths of each other on the real sets, so no
+combination of them is 0.005 above what there was. What is left is in the text and in the number of rows.
+"""
 
 
 @dataclass(frozen=True)
@@ -219,9 +229,9 @@ def main() -> None:
     lines = [
         "# Candidates for a better `auto`",
         "",
-        f"`aiq` on `static` without protection: splits {SEEDS} of four real sets, and the simulated worlds {WORLDS}.",
+        f"`aiq` on `static` without protection: split {SEEDS[0]} of four real sets, and the simulated worlds {WORLDS}.",
         "No other table uses them. Each row changes one thing in the blend that `auto` learns. Last column: this row",
-        "less `auto` as it is, paired over the splits of the real sets, with the 95% interval.",
+        "less `auto` as it is, paired over the real sets, with the 95% interval.",
         "",
         "    .venv/bin/python benchmarks/candidates.py",
         "",
@@ -233,7 +243,8 @@ def main() -> None:
         gaps = np.concatenate([np.subtract(areas[name], base[name]) for name in SETS])
         real = np.mean([areas[name] for name in SETS])
         lines.append(f"| {row} | {' | '.join(shown)} | {real:.4f} | {'' if row == AS_IT_IS else interval(gaps)} |")
-    (FOLDER / "candidates.md").write_text("\n".join(lines) + "\n")
+    lines += ["", CONCLUSION]
+    (FOLDER / "candidates.md").write_text("\n".join(lines))
     print("\n".join(lines))
 
 

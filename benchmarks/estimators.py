@@ -203,6 +203,8 @@ def main() -> None:
         "on one direction more. It gains on the large real sets and loses in a simulated world, where models are",
         "specialists of single tasks. Dropped.",
         "",
+        "Further candidates, one change at a time: [candidates.md](candidates.md).",
+        "",
     ]
     (FOLDER / "estimators.md").write_text("\n".join(lines))
 

@@ -30,7 +30,7 @@ from quality import DATA, SETS, reencoded
 from quality_page import FOLDER
 
 LEVELS = (0.5, 0.8, 0.95)
-SPLITS = (11, 12)
+SPLITS = (11,)
 WORLDS = (5, 6, 7)
 ALIKE = 40
 """Queries of a group whose mean accuracy is compared with the interval around its mean estimate."""
