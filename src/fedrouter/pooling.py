@@ -107,4 +107,8 @@ def fit(moments: Moments, borrowed: float = BORROWED) -> Posterior:
         after = np.array([shared, *own, intercept, noise])
         if np.abs(np.log(after / before)).max() < TOLERANCE:
             break
-    return Posterior(weights, covariance, noise)
+    # A model's own variance is itself estimated, from as many deviations as its rows determine: its weights are as
+    # uncertain as Student's t with that many degrees of freedom.
+    determined = (1 - pull[:, eye, eye])[:, 1:].sum(axis=1)
+    freedom = np.maximum(determined + borrowed, 3.0)
+    return Posterior(weights, covariance * (1 + 2 / (freedom - 2))[:, None, None], noise)
