@@ -169,3 +169,14 @@ def fill_with_scored_traffic(site) -> None:
             for query, model in enumerate(models)
         ]
     )
+
+
+@pytest.mark.slow
+def test_the_page_of_a_disabled_key_goes_back_to_signing_in(page, site):
+    identity, token = site.gateway.store.create_key("leaving", admin=True)
+    sign_in(page, site.url, token)
+    page.get_by_text("Live", exact=True).wait_for()
+    site.gateway.store.disable_key(identity)
+    site.gateway.chat("The stream ends before this is shown.")
+    page.get_by_label("API key").wait_for()
+    page.wrong[:] = [said for said in page.wrong if "401" not in said]  # browsers report every failed request

@@ -76,9 +76,8 @@ def _drift(gateway: Gateway) -> list[dict[str, str]]:
         found.append(
             _alarm(
                 "bad",
-                f"{about['model']} got worse at {about['region']}",
-                f"{about['before']:.2f} → {about['after']:.2f} since {began:%A, %B} {began.day}, from "
-                f"{about['answers']:,} scored answers.",
+                f"{about['model']} got worse at {about['region']} on {began:%A, %B} {began.day}",
+                f"Mean score {about['before']:.2f} → {about['after']:.2f}, {about['answers']:,} scored answers since.",
                 "Look at it under Drift. Learn again, so that the router knows it.",
             )
         )

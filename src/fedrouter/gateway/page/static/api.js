@@ -44,11 +44,22 @@ export const query = (options) => {
 
 // Live events; `hear` is called with the newest decisions. Returns a function that ends the stream.
 export function listen(hear, status) {
-  const source = new EventSource("/page/api/events");
-  source.addEventListener("decisions", (event) => hear(JSON.parse(event.data)));
-  source.addEventListener("open", () => status(true));
-  source.addEventListener("error", () => status(false));
-  return () => source.close();
+  let source, timer;
+  const open = () => {
+    source = new EventSource("/page/api/events");
+    source.addEventListener("decisions", (event) => hear(JSON.parse(event.data)));
+    source.addEventListener("open", () => status(true));
+    source.addEventListener("error", () => {
+      status(false);
+      if (source.readyState === EventSource.CLOSED) timer = setTimeout(again, 5000); // refused: no browser tries again
+    });
+  };
+  const again = () => get("session").then((who) => (who ? open() : window.dispatchEvent(new Event("signed-out"))), open);
+  open();
+  return () => {
+    clearTimeout(timer);
+    source.close();
+  };
 }
 
 // One streamed chat completion: `onText` gets the text so far. Resolves to the response headers.

@@ -3,14 +3,22 @@ import { html, useEffect, useRef } from "/page/vendor/preact-htm.js";
 
 const HUES = ["#3f6fe0", "#e0803f", "#2f9e77", "#b45bd0", "#d1495b", "#8a8f2a", "#2c9fb5", "#a0673a", "#7a6fe0", "#5f9e2f", "#c2539a", "#6b7a8f"];
 
-export const color = (models, name) => HUES[Math.max(0, models.indexOf(name)) % HUES.length];
+// The same color for a model everywhere; a model that the config no longer has is gray.
+export function color(models, name) {
+  const place = models.indexOf(name);
+  if (place < 0) return "#8b93a3";
+  return HUES[place] ?? `hsl(${Math.round(place * 137.5) % 360} 45% 52%)`;
+}
+
+export const Model = ({ who, name }) => html`<span class="model" title=${name}><i class="dot" style=${{ background: color(who.models, name) }}></i>${name}</span>`;
 
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-export function axis(values, size, extra = {}) {
+export function axis(values, size, { label, ...extra } = {}) {
+  const named = label ? { label, labelSize: 18, labelGap: 0, labelFont: "11px system-ui" } : {};
   return {
     stroke: css("--muted"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui",
-    size, ...(values ? { values } : {}), ...extra,
+    size, ...(values ? { values } : {}), ...named, ...extra,
   };
 }
 

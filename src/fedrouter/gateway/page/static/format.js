@@ -26,5 +26,9 @@ export function when(seconds) {
   const at = new Date(seconds * 1000), now = new Date();
   return at.toDateString() === now.toDateString() ? CLOCK.format(at) : `${DAY.format(at)}, ${CLOCK.format(at).slice(0, 5)}`;
 }
-export const day = (seconds) => (known(seconds) ? DAY.format(new Date(seconds * 1000)) : DASH);
+// Days as the gateway counts them, in UTC, whatever the browser's time zone.
+const UTC_DAY = new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeZone: "UTC" });
+const WEEKDAY = new Intl.DateTimeFormat("en-US", { weekday: "long", month: "long", day: "numeric", timeZone: "UTC" });
+export const utcDay = (seconds) => (known(seconds) ? UTC_DAY.format(new Date(seconds * 1000)) : DASH);
+export const weekday = (seconds) => (known(seconds) ? WEEKDAY.format(new Date(seconds * 1000)) : DASH);
 export const moment = (seconds) => (known(seconds) ? FULL.format(new Date(seconds * 1000)) : DASH);

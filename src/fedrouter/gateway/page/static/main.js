@@ -65,6 +65,7 @@ function Shell({ who, onOut }) {
   const view = views.find((each) => each.name === name) ?? views[0];
   useEffect(() => {
     document.title = `${view.title} · fedrouter`;
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     document.querySelector("main h1")?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, [view]);

@@ -1,7 +1,7 @@
 // Decisions: a live list with filters, and one decision opened with its ranking, attempts, tokens and scores.
 import { html, useEffect, useState } from "/page/vendor/preact-htm.js";
 import { get, post, query } from "/page/api.js";
-import { color } from "/page/chart.js";
+import { Model, color } from "/page/chart.js";
 import { count, fixed, moment, ms, percent, usd, when } from "/page/format.js";
 import { Bar, Card, Choice, Dialog, Empty, Failure, Head, Waiting, useData, useThrottled } from "/page/widgets.js";
 
@@ -41,13 +41,13 @@ export function Decisions({ who, news, id }) {
         <thead><tr><th>Time</th><th>Model</th><th>Reason</th><th>Prompt or task</th><th class="hide-small">Key</th><th class="n">Cost</th><th class="n hide-small">Latency</th><th class="n">Score</th><th>Status</th></tr></thead>
         <tbody>${rows.map((row) => html`<tr key=${row.id} class="open" onClick=${() => open(row.id)}>
           <td class=${fresh.has(row.id) ? "fresh" : ""}><button class="link" onClick=${() => open(row.id)}>${when(row.time)}</button></td>
-          <td><i class="dot" style=${{ background: color(who.models, row.served ?? row.chosen) }}></i>${row.served ?? row.chosen}</td>
+          <td><${Model} who=${who} name=${row.served ?? row.chosen} /></td>
           <td>${row.reason}</td><td class="prompt">${row.text ?? row.task ?? html`<span class="muted">not kept</span>`}</td>
           <td class="hide-small">${row.key_name ?? row.key}</td><td class="n">${usd(row.cost)}</td><td class="n hide-small">${ms(row.latency_ms)}</td>
           <td class="n">${row.score === null ? "–" : fixed(row.score, 2)}</td>
           <td>${row.status === "ok" ? html`<span class="badge good">ok</span>` : html`<span class="badge bad">${row.status}</span>`}</td>
         </tr>`)}</tbody></table></div>
-      ${next && html`<p><button onClick=${more}>Show older</button></p>`}`}<//>
+      ${next && html`<p class="row spaced"><button onClick=${more}>Show older</button></p>`}`}<//>
     ${id && html`<${Opened} key=${id} id=${id} who=${who} onClose=${() => { location.hash = "#/decisions"; }} />`}`;
 }
 
@@ -79,8 +79,8 @@ function Opened({ id, who, onClose }) {
 export function Ranking({ rows, who, chosen }) {
   const most = Math.max(...rows.map((row) => row.cost ?? 0)) || 1;
   const sorted = [...rows].sort((a, b) => (b.utility ?? -Infinity) - (a.utility ?? -Infinity));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Ranking of models"><table class="ranking"><thead><tr><th>Model</th><th>Predicted accuracy</th><th></th><th>Predicted cost</th><th></th><th class="n" title="accuracy − λ · cost">Utility</th></tr></thead>
-    <tbody>${sorted.map((row) => html`<tr key=${row.model}><td>${row.model} ${row.model === chosen ? html`<span class="badge good">chosen</span>` : ""}</td>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Ranking of models"><table class="ranking"><thead><tr><th>Model</th><th class="n" title="± one standard error">Predicted accuracy</th><th></th><th class="n">Predicted cost</th><th></th><th class="n" title="accuracy − λ · cost">Utility</th></tr></thead>
+    <tbody>${sorted.map((row) => html`<tr key=${row.model}><td><${Model} who=${who} name=${row.model} /> ${row.model === chosen ? html`<span class="badge good">chosen</span>` : ""}</td>
       <td class="n">${percent(row.accuracy, 1)}${row.error ? html`<small class="muted"> ± ${percent(row.error, 1)}</small>` : ""}</td><td><${Bar} value=${row.accuracy} error=${row.error} fill=${color(who.models, row.model)} /></td>
       <td class="n">${usd(row.cost)}</td><td><${Bar} value=${row.cost} most=${most} fill="var(--muted)" /></td>
       <td class="n">${fixed(row.utility, 3)}</td></tr>`)}</tbody></table></div>`;

@@ -12,13 +12,13 @@ export function Frontier({ who, theme }) {
   useEffect(() => { if (found && dial === null) setDial(Number(found.here.dial.toFixed(1))); }, [found]);
   if (!found || dial === null) return html`<${Head} title="Frontier" /><${Failure} error=${failed} />${!failed && html`<${Waiting} />`}`;
   const point = found.points[Math.round(dial * 10)];
-  const moved = Math.abs(dial - found.here.dial) >= 0.05;
+  const moved = dial !== Number(found.here.dial.toFixed(1));
   const change = (promise) => promise.then(() => { setError(null); again(); }, (problem) => setError(problem.message));
   return html`<${Head} title="Frontier" about=${found.from_traffic
       ? `What the router expects of the latest ${count(found.requests)} requests at every setting of the dial.`
       : "What the router expects of typical prompts. With 20 requests, yours are shown instead."} />
     <div class="grid">
-      <${Card} title="Accuracy against cost per request" className="two"><${Plot} found=${found} point=${point} who=${who} theme=${theme} />
+      <${Card} title="Accuracy against cost per request" className="two"><${Plot} found=${found} point=${point} moved=${moved} who=${who} theme=${theme} />
         <p class="muted small">Band: the router's own 95% interval. Gray line: the best that tossing a coin between two models reaches; above it, routing pays.
           ${found.observed && ` Cross: ${count(found.observed.requests)} scored requests as they happened, with 95% intervals.`}</p><//>
       <${Card} title="The dial" about="0 takes the cheapest model, 10 the best one, whatever it costs." className="third">
@@ -50,7 +50,7 @@ export function Shares({ shares, who }) {
     <${Legend} models=${names} all=${who.models} values=${Object.fromEntries(names.map((name) => [name, percent(shares[name])]))} />`;
 }
 
-function Plot({ found, point, who, theme }) {
+function Plot({ found, point, moved, who, theme }) {
   const curve = useMemo(() => [...found.points].sort((a, b) => a.cost - b.cost), [found]);
   const data = useMemo(() => [
     curve.map((each) => each.cost), curve.map((each) => each.accuracy),
@@ -65,20 +65,20 @@ function Plot({ found, point, who, theme }) {
       scales: { x: { time: false, distr: 3, range: () => [low, high] }, y: { range: () => [bottom, top] } },
       cursor: { show: false },
       axes: [
-        axis((u, values) => values.map((value) => (value === null || !/^1(\.0+)?e/.test(value.toExponential(3)) ? "" : usd(value))), 34, { space: 40 }),
-        axis((u, values) => values.map((value) => percent(value)), 44),
+        axis((u, values) => values.map((value) => (value === null || !/^1(\.0+)?e/.test(value.toExponential(3)) ? "" : usd(value))), 34, { space: 40, label: "expected cost of a request, logarithmic" }),
+        axis((u, values) => values.map((value) => percent(value)), 44, { label: "expected accuracy" }),
       ],
       series: [{}, { stroke: css("--accent"), width: 2.5, points: { show: false } }, { points: { show: false }, width: 0 }, { points: { show: false }, width: 0 }],
       bands: [{ series: [2, 3], fill: `${css("--accent").slice(0, 7)}22` }],
-      hooks: { draw: [(u) => marks(u, found, point, who)] },
+      hooks: { draw: [(u) => marks(u, found, point, moved, who)] },
     };
-  }, [found, point, theme]);
+  }, [found, point, moved, theme]);
   const label = `At dial ${point.dial.toFixed(1)} the router expects ${percent(point.accuracy, 1)} accuracy at ${usd(point.cost)} per request. `
     + found.singles.map((each) => `${each.model} alone: ${percent(each.accuracy, 1)} at ${usd(each.cost)}`).join("; ");
   return html`<${Chart} options=${options} data=${data} height=${400} label=${label} />`;
 }
 
-function marks(u, found, point, who) {
+function marks(u, found, point, moved, who) {
   const { ctx } = u, ratio = devicePixelRatio, x = (value) => u.valToPos(value, "x", true), y = (value) => u.valToPos(value, "y", true);
   ctx.save();
   ctx.beginPath();
@@ -132,9 +132,10 @@ function marks(u, found, point, who) {
     ctx.fillStyle = css("--text");
     ctx.textAlign = "center";
     ctx.font = `600 ${12 * ratio}px system-ui`;
-    ctx.fillText(text, x(each.cost), y(each.accuracy) - 13 * ratio);
+    const half = ctx.measureText(text).width / 2, most = u.bbox.left + u.bbox.width - half;
+    ctx.fillText(text, Math.min(most, Math.max(u.bbox.left + half, x(each.cost))), y(each.accuracy) - 13 * ratio);
   };
-  if (Math.abs(point.dial - found.here.dial) >= 0.05) dot(point, css("--warn"), `dial ${point.dial.toFixed(1)}`);
+  if (moved) dot(point, css("--warn"), `dial ${point.dial.toFixed(1)}`);
   dot(found.here, css("--accent"), "you are here");
   ctx.restore();
 }

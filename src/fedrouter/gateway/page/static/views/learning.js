@@ -1,7 +1,7 @@
 // Learning: what the log has that the router has not, candidates with their off-policy estimates, and calibration.
 import { html, useEffect, useMemo, useState } from "/page/vendor/preact-htm.js";
 import { post } from "/page/api.js";
-import { Chart, axis, color, css } from "/page/chart.js";
+import { Chart, Model, axis, color, css } from "/page/chart.js";
 import { count, fixed, moment, percent, usd } from "/page/format.js";
 import { Card, Empty, Failure, Head, Tile, Waiting, useData } from "/page/widgets.js";
 
@@ -25,11 +25,11 @@ export function Learning({ who, theme }) {
     <div class="tiles">
       <${Tile} label="In service" value=${found.family === "prior" ? "guesses" : `version ${found.version}`} note=${`${found.family}, since ${moment(found.since)}`} />
       <${Tile} label="Scored since then" value=${count(found.scored)} note=${found.automatic ? `learns by itself every ${count(found.every)}` : "learns when you ask; learning: on makes it automatic"} />
-      <${Tile} label="Explored" value=${percent(found.exploration.share, 1)} note=${`of ${count(found.exploration.requests)} requests; the config allows ${percent(found.exploration.most)}`} hint="Requests whose model was drawn, so that every model keeps being measured." />
+      <${Tile} label="Explored" value=${percent(found.exploration.share, 1)} note=${`of ${count(found.exploration.requests)} requests; ${found.exploration.most ? `the config allows ${percent(found.exploration.most)}` : "off in the config now"}`} hint="Requests whose model was drawn, so that every model keeps being measured." />
       <${Tile} label="Cost of exploration" value=${percent(found.exploration.cost_share, 1)} note=${`of the cost; ${count(found.exploration.drawn)} drawn and scored requests to judge on`} />
     </div>
     <${Card} title="Candidates" about="Off-policy estimates (doubly robust) with 95% intervals: what each router would have reached on the same requests.">
-      ${found.attempts.length === 0 ? html`<${Empty} title="Nothing was learned here yet"><p>It takes at least 50 scored requests whose model was drawn by exploration.</p><//>` : html`
+      ${found.attempts.length === 0 ? html`<${Empty} title="Nothing was learned here yet"><p>It takes at least 50 scored requests whose model was drawn by exploration; there are ${count(found.exploration.drawn)}.</p><//>` : html`
       <div class="scroll" tabindex="0" role="region" aria-label="Candidates"><table><thead><tr><th>When</th><th>Accuracy: in service</th><th>candidate</th><th>Cost: in service</th><th>candidate</th><th>Verdict</th><th></th></tr></thead>
         <tbody>${found.attempts.map((each) => html`<tr key=${each.at}><td>${moment(each.at)}</td>
           ${each.trial ? html`<td>${interval(each.trial.present.accuracy, (value) => percent(value, 1))}</td><td>${interval(each.trial.candidate.accuracy, (value) => percent(value, 1))}</td>
@@ -38,19 +38,19 @@ export function Learning({ who, theme }) {
           <td>${each.in_service ? html`<span class="badge good">in service</span>` : each.digest && html`<button onClick=${() => act(post("use", { digest: each.digest }))}>Use</button>`}</td></tr>`)}</tbody></table></div>`}<//>
     <${Card} title="Calibration" about="Predicted against observed, over the latest scored requests. Points on the diagonal are right on average.">
       ${found.calibration.length === 0 ? html`<${Empty} title="No scored request yet"><p>Scores come from <code>POST /v1/feedback</code>, judges, or the buttons beside an answer.</p><//>`
-        : html`<div class="grid"><div class="half"><${Calibration} rows=${found.calibration} who=${who} theme=${theme} /></div><div class="half"><${Table} rows=${found.calibration} who=${who} /></div></div>`}<//>`;
+        : html`<div class="grid"><div class="third"><${Calibration} rows=${found.calibration} who=${who} theme=${theme} /></div><div class="two"><${Table} rows=${found.calibration} who=${who} /></div></div>`}<//>`;
 }
 
 function Table({ rows, who }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Calibration by model"><table><thead><tr><th>Model</th><th class="n">Scored</th><th class="n">Accuracy predicted</th><th class="n">observed</th><th class="n">Cost predicted</th><th class="n">observed</th></tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${row.model}><td><i class="dot" style=${{ background: color(who.models, row.model) }}></i>${row.model}</td><td class="n">${count(row.requests)}</td>
+    <tbody>${rows.map((row) => html`<tr key=${row.model}><td><${Model} who=${who} name=${row.model} /></td><td class="n">${count(row.requests)}</td>
       <td class="n">${fixed(row.predicted, 2)}</td><td class="n">${fixed(row.observed, 2)}</td><td class="n">${usd(row.predicted_cost)}</td><td class="n">${usd(row.cost)}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Calibration({ rows, who, theme }) {
   const options = useMemo(() => ({
     scales: { x: { time: false, range: () => [0, 1] }, y: { range: () => [0, 1] } }, cursor: { show: false },
-    axes: [axis((u, values) => values.map((value) => percent(value)), 34), axis((u, values) => values.map((value) => percent(value)), 44)],
+    axes: [axis((u, values) => values.map((value) => percent(value)), 34, { label: "predicted accuracy" }), axis((u, values) => values.map((value) => percent(value)), 44, { label: "observed accuracy" })],
     series: [{}, { stroke: css("--muted"), width: 1, dash: [5, 4], points: { show: false } }],
     hooks: { draw: [(u) => {
       const { ctx } = u, ratio = devicePixelRatio;

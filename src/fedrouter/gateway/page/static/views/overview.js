@@ -16,9 +16,9 @@ export function Overview({ who, news, theme }) {
         <button key=${value} aria-pressed=${hours === value} onClick=${() => setHours(value)}>${shown}</button>`)}</div>
     <//>
     <${Failure} error=${error} />
-    ${found.alarms.map((alarm) => html`<div key=${alarm.title} class=${`alarm ${alarm.level}`} role="status"><span aria-hidden="true">${alarm.level === "bad" ? "⛔" : "⚠"}</span>
+    ${found.alarms.map((alarm) => html`<div key=${alarm.title} class=${`alarm ${alarm.level}`} role="status"><span aria-hidden="true">!</span>
       <div><strong>${alarm.title}</strong><p>${alarm.what} <span class="muted">${alarm.do}</span></p></div></div>`)}
-    <${Tiles} found=${found} />
+    <${Tiles} found=${found} period=${WINDOWS.find(([value]) => value === found.hours)?.[1]} />
     <${Card}><${Router} router=${found.router} /><//>
     ${found.requests === 0
       ? html`<${Card}><${Empty} title="No requests in this period"><p>Send one to <code>${location.origin}/v1/chat/completions</code> with <code>"model": "auto"</code>, or try the <a href="#/playground">playground</a>.</p><//><//>`
@@ -28,14 +28,14 @@ export function Overview({ who, news, theme }) {
         </div>`}`;
 }
 
-function Tiles({ found }) {
+function Tiles({ found, period }) {
   const { saved, spend, quality, overhead } = found;
   const budgets = spend.budgets.reduce((sum, each) => sum + each.budget, 0);
   return html`<div class="tiles">
-    <${Tile} label=${`Saved against ${saved.baseline}`} tone=${saved.usd > 0 ? "good" : saved.usd < 0 ? "bad" : ""} value=${usd(saved.usd)}
-      note=${saved.share === null ? "no routed request yet" : `${percent(saved.share)} of its price, on ${count(saved.requests)} routed requests`}
+    <${Tile} label=${`Saved against ${saved.baseline}, ${period}`} tone=${saved.usd > 0 ? "good" : saved.usd < 0 ? "bad" : ""} value=${usd(saved.usd)}
+      note=${saved.share === null ? "no routed request in this period" : `${percent(saved.share)} of its price, on ${count(saved.requests)} routed requests`}
       hint="What the baseline model would have cost for the same tokens, less what was spent. Requests that named their model are left out." />
-    <${Tile} label="Spent" value=${usd(spend.usd)}
+    <${Tile} label=${`Spent, ${period}`} value=${usd(spend.usd)}
       note=${html`today ${usd(spend.today)}, about ${usd(spend.forecast)} by 00:00 UTC${budgets ? `; budgets ${usd(budgets)} a day` : "; no budget set"}`} />
     <${Tile} label="Quality from feedback" value=${quality.mean === null ? "–" : percent(quality.mean, 1)}
       note=${quality.mean === null ? "no score yet: POST /v1/feedback, or a judge" : `95%: ${percent(quality.low, 1)} to ${percent(quality.high, 1)}, ${count(quality.scored)} scored`}
@@ -59,6 +59,7 @@ function Router({ router }) {
 
 function Series({ who, found, what, title, shown, theme }) {
   const { times, models, step } = found.series;
+  const length = { 60: "minute", 3600: "hour", 10800: "3 hours", 43200: "12 hours" }[step];
   const sum = (name) => models[name][what].reduce((a, b) => a + b, 0);
   const names = Object.keys(models).sort((a, b) => sum(a) - sum(b)).filter((name) => sum(name) > 0);
   const known = names.join("\n");
@@ -71,7 +72,7 @@ function Series({ who, found, what, title, shown, theme }) {
     bands: [],
   }), [known, step, theme]);
   const totals = Object.fromEntries(names.map((name) => [name, shown(sum(name))]));
-  return html`<${Card} title=${title} className="half">
+  return html`<${Card} title=${html`${title} <span class="muted small">per ${length}</span>`} className="half">
     <${Chart} options=${options} data=${data} height=${210} label=${`${title}: ${names.map((name) => `${name} ${totals[name]}`).reverse().join(", ")}`} />
     <${Legend} models=${[...names].reverse()} all=${who.models} values=${totals} />
   <//>`;
