@@ -49,8 +49,21 @@ def test_a_log_of_single_answers_is_calibrated_on_predictions(case):
     only[:, 0] = True
     single = Grid(grid.pool, np.where(only, grid.accuracy, np.nan), np.where(only, grid.cost, np.nan))
     found = calibrate(estimates, single, max_cost=1e-3)
-    assert found.basis == "predicted"
+    assert (found.basis, found.queries) == ("predicted", 500)
     assert found.cost <= 1e-3
+
+
+def test_a_few_queries_of_a_log_that_were_asked_twice_do_not_decide_for_all(case):
+    estimates, grid = case
+    known = np.zeros(grid.accuracy.shape, bool)
+    known[:, 0] = True
+    known[:5, 1] = True
+    log = Grid(grid.pool, np.where(known, grid.accuracy, np.nan), np.where(known, grid.cost, np.nan))
+    found = calibrate(estimates, log, max_cost=1e-3)
+    assert (found.basis, found.queries) == ("predicted", 500)
+    known[:100, 1] = True
+    log = Grid(grid.pool, np.where(known, grid.accuracy, np.nan), np.where(known, grid.cost, np.nan))
+    assert calibrate(estimates, log, min_accuracy=0.0).queries == 100
 
 
 @pytest.mark.parametrize(

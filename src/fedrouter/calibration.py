@@ -11,6 +11,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Floats, Grid
 from fedrouter.frontier import TRADEOFFS, Frontier, sweep
+from fedrouter.frontier.verdict import LEAST_QUERIES
 
 REFINEMENTS = 3
 
@@ -20,7 +21,7 @@ class Calibration:
     """The λ that was found, and its mean accuracy, cost and model shares on the same data.
 
     ``basis`` is "observed" if the numbers come from known answers, "predicted" if the data has too few of them (a log
-    of single answers) and the router's own estimates are used instead.
+    of single answers) and the router's own estimates are used instead. ``queries`` is how many queries they are of.
     """
 
     tradeoff: float
@@ -28,6 +29,7 @@ class Calibration:
     cost: float
     shares: dict[str, float]
     basis: Literal["observed", "predicted"]
+    queries: int
 
 
 def calibrate(
@@ -46,8 +48,10 @@ def calibrate(
     if sum(target is not None for target in (max_cost, min_accuracy, share)) != 1:
         raise BadInput("give exactly one target: a maximum cost, a minimum accuracy, or a model's share")
     basis: Literal["observed", "predicted"] = "observed"
-    if not ((truth.known & estimates.usable).sum(axis=1) >= min(2, len(truth.pool))).any():
+    queries = comparable(estimates, truth)
+    if not queries:
         basis, truth = "predicted", Grid(estimates.pool, estimates.accuracy, estimates.cost)
+        queries = len(truth)
     if max_cost is not None:
         _require(max_cost > 0, "max_cost", "US dollars above 0", max_cost)
     if min_accuracy is not None:
@@ -81,7 +85,18 @@ def calibrate(
     curve = sweep(estimates, truth, tradeoffs)
     index = best(curve)
     shares = {name: float(part) for name, part in zip(curve.pool.names, curve.shares[index], strict=True)}
-    return Calibration(float(tradeoffs[index]), float(curve.accuracy[index]), float(curve.cost[index]), shares, basis)
+    return Calibration(
+        float(tradeoffs[index]), float(curve.accuracy[index]), float(curve.cost[index]), shares, basis, queries
+    )
+
+
+def comparable(estimates: Estimates, truth: Grid) -> int:
+    """Of how many queries several models' answers are known; 0 if these are too few to stand for the others.
+
+    In a log of single answers, a query that happened to be asked twice would otherwise decide for all.
+    """
+    known = int(((truth.known & estimates.usable).sum(axis=1) >= min(2, len(truth.pool))).sum())
+    return known if known >= min(LEAST_QUERIES, len(truth) / 2) else 0
 
 
 def _require(holds: bool, name: str, expected: str, got: float) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 
 CHUNKS = 5
+ANY_ORIGIN = "access-control-allow-origin: *\r\n"  # as vLLM and Ollama can be told to send
 
 
 def completion(model="m", text="Four.", usage=(10, 5), **more) -> bytes:
@@ -180,6 +181,8 @@ class ControlledUpstream:
             return self._plain(writer, b'{"error": {"message": "bad upstream key"}}', 401)
         elif behavior == "redirect":
             return self._plain(writer, b"", 302, f"location: http://127.0.0.1:{self.port}/elsewhere\r\n")
+        elif behavior == "status":  # an answer with another status than 200
+            return self._plain(writer, completion(model), int(model.split("/")[1]))
         elif behavior == "refuses":
             return self._plain(writer, b'{"error": {"message": "temperature too high", "code": "bad"}}', 400)
         elif behavior == "too-long":
@@ -198,6 +201,11 @@ class ControlledUpstream:
             return self._plain(writer, completion(model, usage=(10, request["max_tokens"] * request["n"])), 200)
         elif behavior == "no-usage":
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
+        elif behavior == "never-ends":  # all of an answer of Anthropic's API except for its end
+            begun, _, _ = other_answer(request, True).partition(b"event: message_delta")
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(begun) + 99}\r\n\r\n"
+            writer.write(head.encode() + begun)
+            await asyncio.sleep(60)
         if not request["path"].endswith("/chat/completions"):
             whole = other_answer(request, streamed)
             if streamed and behavior in ("split", "drip", "lingers"):
@@ -215,7 +223,9 @@ class ControlledUpstream:
         elif (request.get("response_format") or {}).get("type") == "json_schema":
             message = {"role": "assistant", "content": '{"answer": 4}'}
             more["choices"] = [{"index": 0, "message": message, "finish_reason": "stop"}]
-        return self._plain(writer, completion(model, **more), 200, "x-request-id: up-1\r\nset-cookie: a=b\r\n")
+        return self._plain(
+            writer, completion(model, **more), 200, "x-request-id: up-1\r\nset-cookie: a=b\r\n" + ANY_ORIGIN
+        )
 
     def _plain(self, writer, body, status, more="", kind="application/json") -> bool:
         writer.write(

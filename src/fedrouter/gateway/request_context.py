@@ -103,9 +103,12 @@ class RequestContext:
         self.reserved = cost_to_reserve(model, self.prompt, predicted, self.config.server.reserve_tokens)
         return self.budget is None or await self.budget.reserve(self.reserved)
 
-    def lose(self) -> None:
-        """The attempt failed after it was sent: it may have been charged, so what was reserved for it counts."""
-        self.lost += self.reserved
+    def lose(self, at_least: float = 0.0) -> None:
+        """The attempt failed after it was sent: it may have been charged, so what was reserved for it counts.
+
+        ``at_least`` is what the part of its answer that came has cost, in US dollars.
+        """
+        self.lost += max(self.reserved, at_least)
         self.reserved = 0.0
         if self.budget is not None:
             self.budget.lose()

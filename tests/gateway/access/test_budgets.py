@@ -10,6 +10,8 @@ import pytest
 
 from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.access.pricing import Usage
+from fedrouter.gateway.apis.anthropic import MESSAGES
+from fedrouter.gateway.apis.openai import COMPLETIONS, RESPONSES
 from fedrouter.gateway.routing.prompt import read_prompt
 from fedrouter.store.store import Store
 from gateway.running import PATIENT, SQL, config_for, eventually
@@ -181,6 +183,87 @@ def test_a_stream_that_a_client_leaves_is_charged_what_was_reserved(start, bundl
     record = gateway.store.get(decision)
     assert record.status == "client_gone"
     assert record.cost >= 500 * output_price(gateway, "atlas-max")
+
+
+def test_a_stream_without_max_tokens_that_a_client_leaves_late_is_charged_what_came(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "flood"}))
+    body = {"model": "atlas-max", "stream": True, "messages": [{"role": "user", "content": SQL}]}
+    received = 0
+    with gateway.http.stream("POST", "/v1/chat/completions", json=body) as response:
+        for piece in response.iter_bytes():
+            received += len(piece)
+            if received > 1_000_000:
+                break
+        decision = response.headers["x-fedrouter-decision-id"]
+    assert eventually(lambda: gateway.store.get(decision) is not None)
+    assert gateway.store.get(decision).cost >= 200_000 * output_price(gateway, "atlas-max")  # 1,000 were reserved
+
+
+def test_usage_at_the_start_of_a_stream_is_not_all_that_one_who_leaves_is_charged(start, bundle, upstream, tmp_path):
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "never-ends"}, timing=PATIENT)
+    speaks = [model.replace(params=model.params.replace(api=("messages",))) for model in config.models]
+    gateway = start(config.replace(models=tuple(speaks)))
+    body = {"model": "atlas-max", "stream": True, "max_tokens": 5000, "messages": [{"role": "user", "content": SQL}]}
+    with gateway.http.stream("POST", "/v1/messages", json=body) as response:
+        next(response.iter_bytes())
+        decision = response.headers["x-fedrouter-decision-id"]
+    assert eventually(lambda: gateway.store.get(decision) is not None)
+    assert gateway.store.get(decision).cost >= 5000 * output_price(gateway, "atlas-max")
+
+
+@pytest.mark.parametrize(
+    ("sent", "reserved"),
+    [
+        ({"max_tokens": 70_000.0}, 70_000),
+        ({"max_tokens": "70000"}, 70_000),
+        ({"max_tokens": 1e400}, None),
+        ({"max_tokens": -5}, None),
+        ({"max_tokens": True}, None),
+        ({"max_completion_tokens": 1, "max_tokens": 70_000}, 70_000),
+    ],
+)
+def test_every_spelling_of_a_limit_that_an_upstream_may_accept_is_reserved(sent, reserved):
+    assert read_prompt({"messages": [{"role": "user", "content": SQL}], **sent}).max_output == reserved
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        ({"prompt": ["a"] * 50, "n": 2}, 100),
+        ({"prompt": "a", "best_of": 20}, 20),
+        ({"prompt": "a", "n": "20"}, 20),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": [[1, 2, 3], [4]]}, 2),
+    ],
+)
+def test_a_completion_of_many_prompts_reserves_an_answer_for_each(sent, answers):
+    assert read_prompt(COMPLETIONS.as_chat(sent)).choices == answers
+
+
+LONG = "word " * 40_000
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": LONG}]}]}),
+        (
+            MESSAGES,
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"text": LONG}]}]}]},
+        ),
+        (MESSAGES, {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"x": LONG}}]}]}),
+        (RESPONSES, {"input": [{"type": "function_call_output", "output": LONG}]}),
+        (RESPONSES, {"input": [{"type": "function_call", "arguments": LONG}]}),
+    ],
+)
+def test_calls_of_tools_and_their_results_are_input(api, body):
+    assert read_prompt(api.as_chat(body)).input_tokens >= 50_000
+
+
+def test_an_image_in_a_tool_s_result_needs_a_model_that_sees():
+    result = {"type": "tool_result", "content": [{"type": "image", "source": {"data": "x" * 1_000_000}}]}
+    prompt = read_prompt(MESSAGES.as_chat({"messages": [{"role": "user", "content": [result]}]}))
+    assert (prompt.needs, prompt.input_tokens < 10_000) == ({"vision"}, True)
 
 
 def test_answers_files_audio_and_reasoning_are_counted():

@@ -52,6 +52,14 @@ def test_a_failure_is_said_plainly_and_logged(failing, upstream, way, status, lo
     assert record.attempts == asked == upstream.asked[way]
 
 
+def test_an_answer_with_another_status_than_200_is_a_failure(start, bundle, upstream, tmp_path):
+    ways = {"atlas-mini": "status/101", "atlas-max": "status/206"}
+    gateway = start(config_for(tmp_path, bundle, upstream.url, ways))
+    for model in ways:
+        response = gateway.chat(SQL, model=model)
+        assert (response.status_code, gateway.record(response).status) == (502, "upstream_error")
+
+
 def test_a_long_retry_after_is_passed_on_and_the_model_rests(failing, upstream):
     name = failing.of["busy/30"]
     failing.chat(SQL, model=name)

@@ -45,6 +45,21 @@ def test_one_process_holds_a_lease_until_it_gives_it_back_or_it_lapses(store):
     assert store.take_lease("upkeep", "one", 60)
 
 
+def test_a_clock_that_was_wrong_for_a_while_keeps_nobody_waiting(store, monkeypatch):
+    key, _ = store.create_key("k", daily_budget=1.0)
+    right = time.time()
+    monkeypatch.setattr(time, "time", lambda: right + 400 * 86_400)  # a year ahead
+    assert store.take_rate(key, 60, 60).requests == 60
+    assert store.take_lease("upkeep", "killed", 60)
+    assert store.hold(key, "killed", 1.0, 0.0, 0.9, 0.0, 90).amount == 0.9
+    monkeypatch.setattr(time, "time", lambda: right)
+    assert store.take_rate(key, 60, 1).requests == 0  # nothing twice
+    assert store.take_lease("upkeep", "another", 60)
+    assert store.hold(key, "another", 1.0, 0.0, 0.0, 0.5, 90).amount >= 0.5
+    monkeypatch.setattr(time, "time", lambda: right + 60)
+    assert store.take_rate(key, 60, 60).requests == 60
+
+
 def test_the_last_answer_of_a_conversation_is_the_newest_that_came(store, made):
     store.append(
         [

@@ -49,7 +49,7 @@ def calibrate(
         voice.warn(warning)
     voice.say(
         f"λ = [bold]{found.tradeoff:.6g}[/]: mean accuracy {found.accuracy:.3f}, cost {found.cost:.6g} USD per query "
-        f"({found.basis} on {dataset.evaluations.queries:,} queries)"
+        f"({found.basis} on {found.queries:,} queries)"
     )
     served = sorted(((part, name) for name, part in found.shares.items() if part > 0), reverse=True)
     voice.table(["model", "share"], [[name, f"{part:.1%}"] for part, name in served])

@@ -51,11 +51,12 @@ def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Datase
 
 def verdict_on(saved: Bundle, dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
     """Whether the saved router is worth having on this data, as part of the JSON output, and what to warn about."""
+    from fedrouter.calibration import comparable
     from fedrouter.frontier import judge
 
     evaluations = dataset.evaluations.over(saved.router.pool)
     truth, estimates = evaluations.grid(), saved.router.estimate(evaluations.embeddings)
-    if not ((truth.known & estimates.usable).sum(axis=1) >= 2).any():
+    if len(truth.pool) < 2 or not comparable(estimates, truth):
         return {"verdict": NO_VERDICT, "verdicts": {}}, []
     verdict = judge(estimates, truth)
     trained = saved.manifest["data_digest"] == dataset.digest

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.apis.api import Api, Body, Progress, invalid
-from fedrouter.gateway.routing.prompt import length_of
+from fedrouter.gateway.routing.prompt import length_of, whole_number
 
 TRACE = {"traceparent": None, "tracestate": None}
 """Headers of a distributed trace, which every API passes on."""
@@ -48,8 +48,12 @@ def _chat_event(event: Body) -> Progress:
 
 
 def _prompt(body: Body) -> Body:
-    """A completion's prompt: a text, or a list of texts, or tokens."""
-    return dict(body) | {"messages": [{"role": "user", "content": _joined("prompt", body.get("prompt"))}]}
+    """A completion's prompt: a text, tokens, or a list of either, each of which gets ``n`` answers."""
+    prompts = body.get("prompt")
+    each = len(prompts) if isinstance(prompts, list) and not isinstance(next(iter(prompts), None), int) else 1
+    answers = max(whole_number(body.get("n")) or 1, whole_number(body.get("best_of")) or 1)
+    messages = [{"role": "user", "content": _joined("prompt", prompts)}]
+    return dict(body) | {"messages": messages, "n": answers * each}
 
 
 def _input(body: Body) -> Body:

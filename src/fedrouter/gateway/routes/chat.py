@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from fedrouter.gateway.access.pricing import Usage
+from fedrouter.gateway.access.pricing import Usage, cost_of
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.openai import CHAT, RESPONSES
 from fedrouter.gateway.apis.registry import APIS
@@ -35,6 +35,9 @@ DROPPED_HEADERS = frozenset(
     }
 )
 """Headers of an upstream that concern only its connection to the gateway."""
+DROPPED_PREFIXES = ("x-fedrouter-", "access-control-")
+"""And those that only this gateway may set: the first may come from another gateway behind it, and by the second an
+upstream would decide which web pages read its answers."""
 MAX_JUDGED = 1 << 18
 """Bytes of a request up to which its answer is judged; larger ones would take too much memory in the queue."""
 END_TIMEOUT = 1.0
@@ -203,8 +206,9 @@ class _Exchange:
         text = tracker.text if status == "ok" else None
         await self._remember(tracker.response_id, found.model)
         usage = tracker.usage(context.prompt)
-        if status != "ok" and usage.estimated:
-            context.lose()
+        if status != "ok" and (usage.estimated or not tracker.complete):
+            # Usage that came before the end, as in Anthropic's first event, does not have the whole answer.
+            context.lose(cost_of(tracker.least_usage(context.prompt), found.model))
             usage = replace(usage, partial=True)
         await self._commit(status, found.model, usage, found.attempts, text)
         if status != "ok":
@@ -240,11 +244,11 @@ def _asks(api: Api, model: Upstream) -> bool:
 
 
 def _passed(found: UpstreamResponse) -> Headers:
-    """The upstream's headers that the client gets; `x-fedrouter-*` may come from another gateway behind this one."""
+    """The upstream's headers that the client gets."""
     return [
         (lowered.encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in found.headers.items()
-        if (lowered := name.lower()) not in DROPPED_HEADERS and not lowered.startswith("x-fedrouter-")
+        if (lowered := name.lower()) not in DROPPED_HEADERS and not lowered.startswith(DROPPED_PREFIXES)
     ]
 
 

@@ -15,6 +15,7 @@ A router should judge the question, not the scaffolding around it. The rules, in
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ FILE_CHARACTERS_PER_TOKEN = 50
 AUDIO_CHARACTERS_PER_TOKEN = 2_000
 """The same for compressed audio."""
 MESSAGE_TOKENS = 4
+MAX_DIGITS, MAX_WHOLE = 32, 1e15
+"""Characters of a number that is sent as text, and the size up to which one with a fraction is read."""
 CONVERSATION_START = 20_000
 """Characters of a message that identify its conversation."""
 
@@ -102,9 +105,10 @@ def read_prompt(body: Mapping[str, Any]) -> Prompt:
     text, tokens, answered = "", 0, False
     for message in reversed(messages):
         content, role = message.get("content"), message.get("role")
-        tokens += MESSAGE_TOKENS + _tokens(content, needs)
+        # In the Responses API, calls of tools and their results are items of their own.
+        tokens += MESSAGE_TOKENS + _tokens(message.get("output") if content is None else content, needs)
         answered = answered or role == "assistant"
-        if calls := message.get("tool_calls"):
+        if calls := message.get("tool_calls") or message.get("arguments"):
             tokens += length_of(calls) // CHARACTERS_PER_TOKEN
         if not text and role == "user":
             text = human_text(content)
@@ -115,7 +119,7 @@ def read_prompt(body: Mapping[str, Any]) -> Prompt:
     wanted = body.get("response_format")
     if isinstance(wanted, dict) and wanted.get("type") in ("json_object", "json_schema"):
         needs.add("json")
-    choices = _positive(body.get("n")) or 1
+    choices = whole_number(body.get("n")) or 1
     return Prompt(text, tokens, _max_output(body), frozenset(needs), _conversation(messages), answered, choices)
 
 
@@ -185,8 +189,9 @@ def _tokens(content: Any, needs: set[str]) -> int:
     """Estimated tokens of a message content; abilities it requires of a model are added to ``needs``."""
     if isinstance(content, str):
         return len(content) // CHARACTERS_PER_TOKEN
-    count = 0
-    for part in content if isinstance(content, list) else ():
+    count, parts = 0, content if isinstance(content, list) else []
+    results = [part for part in parts if isinstance(part, dict) and part.get("type") == "tool_result"]
+    for part in [*parts, *(inside for result in results for inside in _parts(result.get("content")))]:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in ("image_url", "input_image", "image"):
             needs.add("vision")
@@ -197,9 +202,18 @@ def _tokens(content: Any, needs: set[str]) -> int:
         elif kind in ("file", "input_file", "document"):
             needs.add("files")
             count += 1 + length_of(part) // FILE_CHARACTERS_PER_TOKEN
-        elif isinstance(part, dict) and isinstance(text := part.get("text"), str):
+        elif kind == "tool_use":
+            count += length_of(part.get("input")) // CHARACTERS_PER_TOKEN
+        elif isinstance(part, dict) and isinstance(text := part.get("text") or part.get("thinking"), str):
             count += len(text) // CHARACTERS_PER_TOKEN
     return count
+
+
+def _parts(content: Any) -> list[Any]:
+    """The content of a tool's result as parts."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else []
 
 
 def length_of(value: Any) -> int:
@@ -220,13 +234,20 @@ def length_of(value: Any) -> int:
 
 
 def _max_output(body: Mapping[str, Any]) -> int | None:
-    for name in ("max_completion_tokens", "max_tokens"):
-        if value := _positive(body.get(name)):
-            return value
-    return None
+    """The limit of output tokens; of two, the larger one, because an upstream may read only that."""
+    limits = [whole_number(body.get(name)) for name in ("max_completion_tokens", "max_tokens")]
+    return max((limit for limit in limits if limit is not None), default=None)
 
 
-def _positive(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
+    """A whole number above 0, also one that lenient upstreams read as such: ``1e3``, ``"1000"``."""
+    if isinstance(value, str) and len(value) <= MAX_DIGITS:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, float) and 0 < value < math.inf:
+        value = math.ceil(min(value, MAX_WHOLE))
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

@@ -80,6 +80,11 @@ class UsageTracker:
         """Tokens as reported by the upstream, or estimated from the length of the answer."""
         return self._api.usage(self._usage) or Usage.estimate(prompt, self._characters)
 
+    def least_usage(self, prompt: Prompt) -> Usage:
+        """Tokens of an answer that broke off: what was reported so far, or estimated if that is more."""
+        reported, estimated = self.usage(prompt), Usage.estimate(prompt, self._characters)
+        return reported if reported.output_tokens >= estimated.output_tokens else estimated
+
     def _event(self, data: bytes) -> bool:
         """Process an event; returns whether it has the usage and nothing else."""
         if data == b"[DONE]":

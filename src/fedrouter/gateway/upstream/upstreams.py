@@ -269,6 +269,8 @@ class Upstreams:
                     raise _AttemptFailed(
                         502, "upstream_error", f"status {status}: check api_base, api_key and model", False
                     )
+                if status < 300 and status != 200:  # not an answer, and a client would take it for one
+                    raise _AttemptFailed(502, "upstream_error", f"status {status}", False, paid=status > 200)
                 kind = response.headers.get("content-type", "")
                 if streamed and status == 200 and kind.startswith("text/event-stream"):
                     first = await _first_event(response)

@@ -17,6 +17,8 @@ SPARE = 0.05
 """Share of a budget that is held beyond what is wanted, so that not every request has to ask the store;"""
 SPARE_UNTIL = 0.2
 """not given in the last part of a budget, so that no gateway starves another."""
+MAX_SKEW = 600.0
+"""Seconds by which clocks of machines may differ; a hold that lasts longer is from a clock that was wrong."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def hold(
     # PostgreSQL: gateways take turns for each key. SQLite has one writer anyway and ignores this.
     connection.execute(select(KEYS.c.id).where(KEYS.c.id == key).with_for_update())
     h = HOLDS.c
-    connection.execute(delete(HOLDS).where((h.until < now) | ((h.key == key) & (h.holder == holder))))
+    lapsed = (h.until < now) | (h.until > until + MAX_SKEW)
+    connection.execute(delete(HOLDS).where(lapsed | ((h.key == key) & (h.holder == holder))))
     others = connection.execute(select(func.sum(h.amount)).where(h.key == key)).scalar()
     limit = max(0.0, budget - spent(connection, key, since) - float(others or 0))
     spare = SPARE * budget if wanted and limit - reserved - wanted > SPARE_UNTIL * budget else 0.0

@@ -12,13 +12,15 @@ from fedrouter.store.tables import LEASES
 TAKE = text("""
     INSERT INTO leases (name, holder, until) VALUES (:name, :holder, :until)
     ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-    WHERE leases.holder = excluded.holder OR leases.until < :now
+    WHERE leases.holder = excluded.holder OR leases.until < :now OR leases.until > :latest
     RETURNING name""")
+MAX_SKEW = 600.0
+"""Seconds by which clocks of machines may differ; a lease that lasts longer is from a clock that was wrong."""
 
 
 def take(connection: Connection, name: str, holder: str, now: float, until: float) -> bool:
     """Take or renew a lease; False if another process holds it."""
-    values = {"name": name, "holder": holder, "now": now, "until": until}
+    values = {"name": name, "holder": holder, "now": now, "until": until, "latest": until + MAX_SKEW}
     return connection.execute(TAKE, values).one_or_none() is not None
 
 

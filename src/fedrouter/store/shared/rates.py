@@ -10,6 +10,10 @@ from sqlalchemy import Connection, select, update
 from fedrouter.store.dialects import upsert
 from fedrouter.store.tables import RATES
 
+MAX_SKEW = 60.0
+"""Seconds by which clocks of machines may differ. A time further ahead is from a clock that was wrong: without this
+limit, a key would be refused until that time has come."""
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -28,6 +32,7 @@ def take(connection: Connection, key: str, rate: int, wanted: int, now: float) -
     tokens = min(float(rate), found.tokens + max(0.0, now - found.at) * rate / 60)
     taken = min(wanted, math.floor(tokens))
     # Clocks of machines differ: a bucket is never refilled twice for the same seconds.
-    values = {"tokens": tokens - taken, "at": max(now, found.at)}
+    at = now if found.at > now + MAX_SKEW else max(now, found.at)
+    values = {"tokens": tokens - taken, "at": at}
     connection.execute(update(RATES).where(r.key == key).values(**values))
     return Taken(taken, 0.0 if taken else (1 - tokens) * 60 / rate)
