@@ -182,3 +182,22 @@ def test_without_room_for_its_file_rows_wait_in_memory(store, base, made, caplog
     assert len(spool) == 1
     spool.drop(1)
     spool.close()
+
+
+def test_rows_wait_while_the_store_s_file_is_gone_and_no_empty_one_takes_its_place(store, base, made):
+    away = base.with_suffix(".away")
+
+    async def main():
+        writer = SpooledWriter(store, Spool.open(base, LIMIT))
+        await writer.put(made(0))
+        base.rename(away)
+        await writer.put(made(1))
+        assert (writer.degraded, writer.spooled, base.exists()) == (True, 1, False)
+        away.rename(base)
+        while writer.degraded:
+            await asyncio.sleep(0.02)
+        await writer.close()
+
+    asyncio.run(main())
+    with sqlite3.connect(base) as other:
+        assert other.execute("SELECT count(*) FROM decisions").fetchone() == (2,)

@@ -71,6 +71,16 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
         # SQLite gives its -wal and -shm files the mode of this one.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     engine = create_engine(url.set(query={}), hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
+    opened = _identity(path)
+
+    def require_file() -> None:
+        """:class:`StoreFailed` if the file is gone: SQLite would go on writing to what no other process can open."""
+        if _identity(path) != opened:
+            raise StoreFailed(f"store: {where}: the file was removed or replaced; put it back, or restart")
+
+    @event.listens_for(engine, "do_connect")
+    def connect(*_: Any) -> None:
+        require_file()  # SQLite would create an empty one
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
@@ -81,11 +91,21 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
+        require_file()
         # A writing transaction takes the lock first: one that reads and then writes could fail halfway.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file is at a path; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _to_wal(connection: Any) -> None:
