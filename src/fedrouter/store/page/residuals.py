@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, Connection, cast, delete, func, insert, select
+from sqlalchemy import BigInteger, Connection, cast, delete, func, select
 
+from fedrouter.store.dialects import upsert
 from fedrouter.store.shared.settings import put_setting
 from fedrouter.store.shared.settings import setting as get_setting
 from fedrouter.store.tables import DECISIONS, RESIDUALS
@@ -33,11 +34,20 @@ def unread(connection: Connection) -> tuple[list[int], float]:
 
 
 def put_day(connection: Connection, day: int, rows: Sequence[Row]) -> None:
-    """Replace the sums of a day."""
+    """Replace the sums of a day, unless they have more answers: then rows of that day were deleted since.
+
+    Several processes may do so at once, with the same sums.
+    """
+    kept = connection.execute(select(func.sum(RESIDUALS.c.answers)).where(RESIDUALS.c.day == day)).scalar() or 0
+    if sum(row[3] for row in rows) < kept:
+        return
     connection.execute(delete(RESIDUALS).where(RESIDUALS.c.day == day))
     names = [column.name for column in RESIDUALS.columns]
     if rows:
-        connection.execute(insert(RESIDUALS), [dict(zip(names, row, strict=True)) for row in rows])
+        insert = upsert(connection, RESIDUALS)
+        replaced = {name: insert.excluded[name] for name in names[3:]}
+        insert = insert.on_conflict_do_update(index_elements=names[:3], set_=replaced)
+        connection.execute(insert, [dict(zip(names, row, strict=True)) for row in rows])
 
 
 def put_read(connection: Connection, until: float) -> None:
