@@ -127,6 +127,7 @@ def test_an_administrator_does_not_disable_the_key_that_is_signed_in(site):
         ("feedback", {"decision_id": "a", "score": 2}),
         ("feedback", {"decision_id": "a", "score": True}),
         ("feedback", {"decision_id": "", "score": 1}),
+        ("feedback", {"decision_id": "a\0", "score": 1}),
         ("estimate", {"messages": []}),
         ("use", {"digest": 7}),
     ],
@@ -137,7 +138,7 @@ def test_bad_input_is_refused_with_a_reason(site, path, body):
     assert response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("query", ["before=x", "least_cost=-1", "least_cost=nan"])
+@pytest.mark.parametrize("query", ["before=x", "least_cost=-1", "least_cost=nan", "model=%00", "before=1-%00"])
 def test_bad_filters_are_refused(site, query):
     assert site.visitor().get(f"decisions?{query}").status_code == 400
 

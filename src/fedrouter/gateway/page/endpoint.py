@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from fedrouter.store.records import Key
 API = "/page/api/"
 Access = Literal["anyone", "key", "admin"]
 BODY_LIMIT = 1 << 16
+NUMBER = re.compile("[0-9]{1,18}")
+"""A number in a path; other digits of Unicode, and very many of them, are none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,11 @@ class Visit:
 
     @property
     def query(self) -> Mapping[str, str]:
-        return dict(parse_qsl(self.request.query.decode("latin-1")))
+        """The parameters; :class:`HttpError` 400 if one has a NUL character, which PostgreSQL cannot compare."""
+        found = dict(parse_qsl(self.request.query.decode("latin-1")))
+        if wrong := next((name for name, value in found.items() if "\0" in value), None):
+            raise HttpError(400, f"{wrong[:40]}: expected text without NUL characters.", "invalid_value")
+        return found
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         """A number of the query within limits; :class:`HttpError` 400 if it is another."""
@@ -84,7 +91,7 @@ def checked(value: Any, name: str, low: float, high: float) -> float:
 
 def text(value: Any, name: str, most: int) -> str:
     """Text of at least one and at most so many characters; :class:`HttpError` 400 if it is something else."""
-    if not isinstance(value, str) or not 0 < len(value.strip()) <= most:
+    if not isinstance(value, str) or not 0 < len(value.strip()) <= most or "\0" in value:
         raise HttpError(400, f"{name}: expected text of at most {most} characters.", "invalid_value", param=name)
     return value.strip()
 

@@ -89,6 +89,8 @@ def test_with_the_key_everything_can_be_read_and_nothing_changed(url):
     assert visitor.get("message/1").json()["arrays"] is not None
     assert visitor.get("message/999").status_code == 404
     assert visitor.get("message/x").status_code == 404
+    for number in ("%C2%B2", "9" * 5000):
+        assert visitor.get(f"message/{number}").status_code == 404
     assert visitor.post("federation").status_code == 405
     visitor.http.request("DELETE", "session")
     assert visitor.get("federation").status_code == 401

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedrouter.errors import FedrouterError, MissingExtra
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
-from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
+from fedrouter.gateway.page.endpoint import NUMBER, PageEndpoint, Visit, reply
 from fedrouter.gateway.routing.bundles import ServedBundle
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def question(gateway: Gateway, visit: Visit, send: Send) -> None:
 async def _entry(gateway: Gateway, visit: Visit, send: Send, kind: str) -> None:
     """One message or question of a client's journal, whole."""
     path = state_directory(gateway)
-    if path is None or not visit.id.isdigit():
+    if path is None or not NUMBER.fullmatch(visit.id):
         raise HttpError(404, "No such message.", "not_found")
 
     def read() -> dict[str, Any]:

@@ -19,7 +19,7 @@ import uvicorn
 from fedrouter.deployment.state.directories import ClientDirectory, CoordinatorDirectory, open_directory
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.http import JSON, AsgiMessage, HttpError, HttpRequest, Receive, Send, send_error, send_response
-from fedrouter.gateway.page.endpoint import API
+from fedrouter.gateway.page.endpoint import API, NUMBER
 from fedrouter.gateway.page.federation.client import journal_entry
 from fedrouter.gateway.page.federation.view import view_of
 from fedrouter.gateway.page.files import send_file
@@ -77,7 +77,11 @@ class FederationPage:
             raise HttpError(405, "This page changes nothing.", "method_not_allowed")
         if path == "federation":
             found = await asyncio.to_thread(view_of, self._directory)
-        elif kind in ("message", "question") and number.isdigit() and isinstance(self._directory, ClientDirectory):
+        elif (
+            kind in ("message", "question")
+            and NUMBER.fullmatch(number)
+            and isinstance(self._directory, ClientDirectory)
+        ):
             found = await asyncio.to_thread(journal_entry, self._directory, kind, int(number))
         else:
             raise HttpError(404, "No such path.", "not_found")
