@@ -108,6 +108,19 @@ def test_a_plain_key_s_numbers_count_its_own_requests_only(site, secret):
     assert [row["text"] for row in listed] == ["One of my own."]
 
 
+def test_a_key_sees_only_the_models_that_it_may_use(site):
+    _, token = site.gateway.store.create_key("limited", models=["atlas-*"])
+    visitor = site.visitor(token)
+    found = visitor.post("estimate", {"messages": [{"role": "user", "content": "Which one?"}]}).json()
+    seen = [
+        visitor.get("session").json()["models"],
+        [model["name"] for model in visitor.get("models").json()["models"]],
+        [row["model"] for row in found["estimates"]],
+        [choice["model"] for choice in found["dials"]],
+    ]
+    assert all(names and all(name.startswith("atlas-") for name in names) for names in seen)
+
+
 def test_an_administrator_does_not_disable_the_key_that_is_signed_in(site):
     visitor = site.visitor()
     own = visitor.get("session").json()["id"]

@@ -109,11 +109,20 @@ def test_keys_are_created_edited_and_disabled(admin, site):
     form = admin.get_by_role("dialog")
     form.get_by_label("Name").fill("made in a browser")
     form.get_by_label("Daily budget").fill("5")
+    form.get_by_label("Models").fill("atlas-*, indigo-nano")
+    form.get_by_label("Requests choose by").select_option("quality")
+    form.get_by_label("set to").fill("0.9")
     form.get_by_role("button", name="Create").click()
     token = admin.get_by_text("fr-").inner_text()
     made = site.gateway.store.key_of(token)
     assert (made.name, made.daily_budget, made.admin) == ("made in a browser", 5.0, False)
+    assert (made.models, made.quality, made.dial, made.max_cost) == (("atlas-*", "indigo-nano"), 0.9, None, None)
     admin.get_by_role("button", name="Edit made in a browser").click()
+    assert form.get_by_label("Models").input_value() == "atlas-*, indigo-nano"
+    assert (form.get_by_label("Requests choose by").input_value(), form.get_by_label("set to").input_value()) == (
+        "quality",
+        "0.9",
+    )
     form.get_by_label("Expires").fill("2020-01-01")
     form.get_by_role("button", name="Save").click()
     admin.get_by_text("expired").wait_for()

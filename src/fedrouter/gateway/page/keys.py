@@ -47,11 +47,13 @@ async def disable(gateway: Gateway, visit: Visit, send: Send) -> None:
 
 
 async def models(gateway: Gateway, visit: Visit, send: Send) -> None:
-    """Prices, limits and health of every model; addresses only for an administrator."""
+    """Prices, limits and health of every model that the key may use; addresses only for an administrator."""
     serving = gateway.bundles.current
     unknown = serving.unknown if serving else []
     rows = []
     for model in gateway.config.models:
+        if not visit.key.allows(model.name):
+            continue
         breaker = gateway.upstreams.breakers[model.name]
         rows.append(
             {

@@ -16,6 +16,7 @@ from fedrouter.gateway.routes.chat import chat_as
 from fedrouter.gateway.routing.decision import finite
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.gateway.routing.served import Served
+from fedrouter.store.records import Key
 
 
 async def estimate(gateway: Gateway, visit: Visit, send: Send) -> None:
@@ -34,7 +35,7 @@ async def estimate(gateway: Gateway, visit: Visit, send: Send) -> None:
         }
         serving, embedding = decision.serving, decision.embedding
         if serving is not None and embedding is not None:
-            found |= _estimates(gateway, serving, embedding, decision.tradeoff)
+            found |= _estimates(gateway, visit.key, serving, embedding, decision.tradeoff)
     await reply(send, found)
 
 
@@ -44,7 +45,8 @@ async def chat(gateway: Gateway, visit: Visit, send: Send) -> None:
     await chat_as(gateway, visit.request, visit.key, time.perf_counter(), send)
 
 
-def _estimates(gateway: Gateway, serving: Served, embedding: Any, tradeoff: float) -> dict[str, Any]:
+def _estimates(gateway: Gateway, key: Key, serving: Served, embedding: Any, tradeoff: float) -> dict[str, Any]:
+    """Of the models that the key may use."""
     found, names = serving.estimate(embedding), gateway.decider.names
     columns = {
         "accuracy": found.accuracy,
@@ -55,11 +57,12 @@ def _estimates(gateway: Gateway, serving: Served, embedding: Any, tradeoff: floa
     rows = [
         {"model": name} | {what: finite(values[index]) for what, values in columns.items()}
         for index, name in enumerate(names)
+        if key.allows(name)
     ]
-    everyone = np.ones(len(names), np.bool_)
+    allowed = np.array([key.allows(name) for name in names])
     dials = []
     for dial in range(11):
-        ranking = found.ranking(everyone, serving.points.of_dial(dial))
+        ranking = found.ranking(allowed, serving.points.of_dial(dial))
         dials.append({"dial": dial, "model": names[ranking.indices[0]] if ranking.any_known else None})
     return {"estimates": rows, "dials": dials}
 

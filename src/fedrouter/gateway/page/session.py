@@ -71,7 +71,7 @@ async def who(gateway: Gateway, visit: Visit, send: Send) -> None:
             "id": key.id,
             "name": key.name,
             "admin": key.admin,
-            "models": list(gateway.decider.names),
+            "models": [name for name in gateway.decider.names if key.allows(name)],
             "baseline": gateway.config.baseline_model,
             "keep_prompts": gateway.config.keep_prompts,
         },

@@ -5,6 +5,8 @@ import { Model } from "/page/chart.js";
 import { count, usd, utcDay } from "/page/format.js";
 import { Card, Dialog, Failure, Head, Waiting, useData } from "/page/widgets.js";
 
+const DEFAULTS = [["dial", "dial, 0 to 10"], ["quality", "quality, 0 to 1"], ["tradeoff", "λ"]];
+
 export function Keys({ who, news }) {
   return html`<${Head} title="Keys and models" about=${who.admin ? "Who may send requests and spend what; which models may answer." : "The models that may answer, and what they charge."} />
     ${who.admin && html`<${KeyList} news=${news} />`}<${Models} who=${who} />`;
@@ -39,17 +41,25 @@ function Form({ entry, onDone, onClose }) {
   function submit(event) {
     event.preventDefault();
     const given = new FormData(event.target), number = (name) => (given.get(name) === "" ? null : Number(given.get(name)));
+    const names = given.get("models").split(",").map((name) => name.trim()).filter(Boolean);
     const expires = given.get("expires") ? Date.parse(`${given.get("expires")}T00:00:00Z`) / 1000 : null;
-    const body = { name: given.get("name"), daily_budget: number("daily_budget"), rate_per_minute: number("rate_per_minute"), expires };
+    const body = { name: given.get("name"), daily_budget: number("daily_budget"), rate_per_minute: number("rate_per_minute"), expires,
+      models: names.length ? names : null, max_cost: number("max_cost"), tradeoff: null, dial: null, quality: null };
+    if (number("default") !== null) body[given.get("by")] = number("default");
     const sent = entry.id ? put(`keys/${entry.id}`, body) : post("keys", { ...body, admin: given.get("admin") === "on" });
     sent.then(onDone, (problem) => setError(problem.message));
   }
+  const by = DEFAULTS.map(([name]) => name).find((name) => typeof entry[name] === "number") ?? "dial";
   const until = entry.expires ? new Date(entry.expires * 1000).toISOString().slice(0, 10) : "";
   return html`<${Dialog} title=${entry.id ? `Edit ${entry.name}` : "Create a key"} onClose=${onClose}><form onSubmit=${submit}>
     <div class="row"><label class="field"><span>Name</span><input name="name" required maxlength="80" value=${entry.name ?? ""} /></label>
       <label class="field"><span>Daily budget (USD; empty: none)</span><input name="daily_budget" type="number" min="0" step="any" value=${entry.daily_budget ?? ""} /></label>
       <label class="field"><span>Requests per minute (empty: no limit)</span><input name="rate_per_minute" type="number" min="1" step="1" value=${entry.rate_per_minute ?? ""} /></label>
       <label class="field"><span>Expires (UTC; empty: never)</span><input name="expires" type="date" value=${until} /></label>
+      <label class="field"><span>Models (such as gpt-*, with commas; empty: all)</span><input name="models" value=${entry.models?.join(", ") ?? ""} /></label></div>
+    <div class="row"><label class="field"><span>Requests choose by</span><select name="by">${DEFAULTS.map(([name, shown]) => html`<option value=${name} selected=${name === by}>${shown}</option>`)}</select></label>
+      <label class="field"><span>set to (empty: as in the config)</span><input name="default" type="number" min="0" step="any" value=${entry[by] ?? ""} /></label>
+      <label class="field"><span>Most that a request may cost (USD; empty: no limit)</span><input name="max_cost" type="number" min="0" step="any" value=${entry.max_cost ?? ""} /></label>
       ${!entry.id && html`<label><input name="admin" type="checkbox" /> Admin: sees and changes everything</label>`}</div>
     <${Failure} error=${error} /><p><br /><button class="primary">${entry.id ? "Save" : "Create"}</button></p></form><//>`;
 }
