@@ -98,3 +98,11 @@ def test_a_long_log_is_summed_in_transactions_between_which_others_write(store, 
     assert len(passes) > 3
     with store.reading() as connection:
         assert summed_until(connection) == 100
+
+
+def test_hours_without_requests_cost_nothing(store):
+    store.append([record(10.0), record(99_990 * HOUR)])
+    assert sum_hours(store, 100_000 * HOUR + 60) < 100
+    with store.reading() as connection:
+        assert summed_until(connection) == 100_000
+        assert sum(bucket.requests for bucket in activity(connection, 0.0, HOUR, None)) == 2

@@ -59,5 +59,8 @@ def _some(connection: Connection, now: float) -> tuple[int, bool]:
         for group in (func.coalesce(DECISIONS.c.key, ""), literal(EVERYBODY)):
             found = sums(connection.dialect.name, HOUR, within, None, group)
             connection.execute(insert(HOURS).from_select(columns, found))
+    # Hours without a request are passed over: a log may begin long before its second request.
+    later = connection.execute(select(func.min(DECISIONS.c.time)).where(DECISIONS.c.time >= last * HOUR)).scalar()
+    last = present if later is None else max(last, min(present, int(later // HOUR)))
     put_setting(connection, SUMMED, f"{last} {newest}")
     return len(wanted), last < present
