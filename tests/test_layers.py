@@ -85,6 +85,8 @@ ORDERS = {
         ("theory",),
         ("figures",),
         ("registry",),
+        ("units",),
+        ("workers",),
         ("runner",),
     ),
     "federation": (

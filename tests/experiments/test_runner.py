@@ -12,28 +12,18 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
-from conftest import drawn_evaluations
 from experiments.small_world import small_world
+from experiments.tables import write_table
 from fedrouter.errors import BadInput
-from fedrouter.experiments import runner
+from fedrouter.experiments import units
 from fedrouter.experiments.paper_protocols import PROXROUTER, ROUTERBENCH
 from fedrouter.experiments.provenance import code_of
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.run_manifest import RunManifest
-from fedrouter.experiments.runner import (
-    RunSettings,
-    Unit,
-    complete,
-    joined,
-    reproduce,
-    run_unit,
-    units_of,
-    write_whole,
-)
+from fedrouter.experiments.runner import complete, joined, reproduce, units_of
+from fedrouter.experiments.units import RunSettings, Unit, run_unit, write_whole
 
 NAMES = ["global", "heterogeneity"]
 UNITS = 6
@@ -63,19 +53,6 @@ def whole(tmp_path_factory, table):
     told, errors = process.communicate(timeout=120)
     assert told.split() == ["0", str(UNITS)], errors
     return contents(folder / "out")
-
-
-def write_table(path, broken=False, queries=300):
-    """Embeddings of two encoders; in a broken table row 5 of the second is too short."""
-    evaluations = drawn_evaluations(queries, models=8, per_query=8)
-    grid, vectors = evaluations.grid(), [vector.tolist() for vector in evaluations.embeddings]
-    columns = {"prompt": [f"query {place}" for place in range(queries)], "eval_name": list(evaluations.task)}
-    for place, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
-    columns["all_mpnet_base_v2_embedding"] = vectors
-    columns["all_minilm_l6_v2_embedding"] = [*vectors[:4], vectors[4][:3], *vectors[5:]] if broken else vectors
-    pyarrow.parquet.write_table(pa.table(columns), path)
-    return path
 
 
 def start(tmp_path, table, out):
@@ -161,7 +138,7 @@ def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
 
 def test_an_unexpected_error_is_told_without_its_text(tmp_path, table):
     problem = run_unit(run_settings(tmp_path, table), Unit("no such measurement", "", 0))
-    assert problem.startswith("KeyError at runner.py, line ")
+    assert problem.startswith("KeyError at units.py, line ")
     assert "no such" not in problem
     assert not documents(tmp_path)
 
@@ -236,7 +213,7 @@ def test_a_document_that_something_else_made_is_not_reused(tmp_path, other, monk
     assert settings.document(unit) == {"seed": 0}
     assert replace(settings, **other).document(unit) is None
     assert settings.document(replace(unit, seed=1)) is None
-    monkeypatch.setattr(runner, "code_digest", lambda: "other code")
+    monkeypatch.setattr(units, "code_digest", lambda: "other code")
     assert settings.document(unit) is None
 
 
