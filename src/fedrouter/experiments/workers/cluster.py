@@ -29,7 +29,8 @@ def measure_on(
     watch(before, total, "")
     with _entered(backend, jobs):
         try:
-            for unit, problem in Parallel(return_as="generator_unordered", batch_size=1)(
+            at_once = backend == "ray"  # whose backend cannot hand over results one by one
+            for unit, problem in Parallel(return_as="list" if at_once else "generator_unordered", batch_size=1)(
                 delayed(_labeled)(settings, unit) for unit in units
             ):
                 left.remove(unit)
