@@ -61,15 +61,15 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
     if not url.database or url.database == ":memory:":
         raise BadInput(f"store: {where}: a log needs a file; {EXPECTED}")
     path = Path(url.database)
-    if not path.is_file():
-        if path.exists():
-            raise BadInput(f"store: {path}: not a file")
+    if not path.exists():
         if not create:
             raise BadInput(f"store: {path}: no such file; `fedrouter serve` creates one, --store names another")
         if not path.parent.is_dir():
             raise BadInput(f"store: {path.parent}: no such folder")
         # SQLite gives its -wal and -shm files the mode of this one.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    elif not path.is_file():  # looked at once it is there: another process may create it at the same time
+        raise BadInput(f"store: {path}: not a file")
     engine = create_engine(url.set(query={}), hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
     opened = _identity(path)
 

@@ -55,7 +55,7 @@ def clients(tmp_path):
 @pytest.mark.parametrize("family", ["kmeans", "linear", "auto"])
 def test_models_are_added_and_clients_join_under_secure_sums_and_all_members_vote(tmp_path, family):
     """Who joins has not derived the router, so it needs enough queries for the rules without masks."""
-    queries = 240 if family == "kmeans" else 600
+    queries = 600
     clients = Clients(tmp_path, queries)
     settings = {"candidates": ("query_blind", "linear")} if family == "auto" else {}
     clients.run("learned", Job(family=family, settings=settings), MEMBERS, models=3)

@@ -15,6 +15,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.validation import Checked, fault, most_bytes, odd_ones_out
 from fedrouter.federation.plausibility import COSTS, MOST_ROWS, SHAPE, SPREAD, TOO_MANY
 from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.residuals import ask_residuals, residuals_request
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
@@ -25,11 +26,13 @@ from fedrouter.pool import ModelPool
 from fedrouter.testing.poison import LossyFederation, forged, poisoned
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
+FIRST_DAY = 20_000
 SMALL = {"mlp": {"rounds": 2, "hidden": (16,)}, "mf": {"rounds": 2}}
 
 
 def client(seed, dimension=8):
-    return Client(f"client-{seed}", drawn_evaluations(queries=200, seed=seed, dimension=dimension), OPEN)
+    rows = drawn_evaluations(queries=200, seed=seed, dimension=dimension)
+    return Client(f"client-{seed}", replace(rows, time=FIRST_DAY * 86_400.0 + 60 * np.arange(len(rows))), OPEN)
 
 
 class Recorder(LocalFederation):
@@ -54,6 +57,7 @@ def seen():
         family = FAMILIES[name]
         router = family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
     ask_vote(federation, router)
+    ask_residuals(federation, residuals_request(router, FIRST_DAY, 3))
     return federation.seen
 
 

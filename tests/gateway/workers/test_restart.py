@@ -21,6 +21,12 @@ from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, missing
 pytestmark = pytest.mark.slow
 BETWEEN = 100
 """Answers between two events, so that each of them comes under load."""
+AS_SYSTEMD = f"""
+import os, sys
+os.dup2(int(sys.argv[1]), {FIRST})
+os.environ |= {{"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}}
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
 
 
 async def answered(heard: Heard, more: int) -> None:
@@ -79,9 +85,8 @@ def test_a_service_restarts_behind_the_socket_of_systemd(tmp_path, bundle, upstr
         handle = listening.fileno()
 
         def start() -> subprocess.Popen[bytes]:
-            command = f'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" "$@" {FIRST}<&{handle}'
             return subprocess.Popen(
-                ["sh", "-c", command, sys.executable, process.__file__, str(tmp_path / "gateway.yaml")],
+                [sys.executable, "-c", AS_SYSTEMD, str(handle), process.__file__, str(tmp_path / "gateway.yaml")],
                 stdout=out,
                 env=os.environ | {"UPSTREAM_KEY": "secret"},
                 pass_fds=[handle],

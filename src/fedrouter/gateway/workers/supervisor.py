@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -58,12 +57,11 @@ def supervise(server: ServerConfig, count: int, ready: Ready) -> None:
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedrouter").setLevel(logging.INFO)
-    folder = Path(tempfile.mkdtemp(prefix="fedrouter-workers-"))
-    try:
-        with inherited_socket() or listen(server) as listening:
-            asyncio.run(_Supervisor(listening, count, folder, server, sys.orig_argv).run(ready))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="fedrouter-workers-", ignore_cleanup_errors=True) as folder,
+        inherited_socket() or listen(server) as listening,
+    ):
+        asyncio.run(_Supervisor(listening, count, Path(folder), server, sys.orig_argv).run(ready))
 
 
 class _Supervisor:
