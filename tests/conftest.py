@@ -10,12 +10,18 @@ import pytest
 
 from fedrouter.data.simulator import simulated_world
 from fedrouter.evaluations import Grid
+from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.pool import ModelPool
 from fedrouter.testing.samples import drawn_evaluations
 
-__all__ = ["PROJECT", "drawn_evaluations", "full_grid"]
+__all__ = ["PROJECT", "drawn_evaluations", "family_params", "full_grid"]
 
 PROJECT = Path(__file__).parents[1]
+
+
+def family_params(*slow: str) -> list:
+    """Every family as a parameter of a test; these are left to `make test-all`."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in FAMILIES]
 
 
 def full_grid(queries=200, models=4, seed=0) -> Grid:

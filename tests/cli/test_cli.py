@@ -198,6 +198,7 @@ def test_route_ranks_every_model_by_the_rule(simulated):
                 assert entry["utility"] == pytest.approx(entry["accuracy"] - tradeoff * entry["cost"])
 
 
+@pytest.mark.slow
 def test_auto_is_the_default_and_the_paper_has_two_families(table, tmp_path):
     default = answer("simulate", "--data", table, "--clients", 2, "--out", tmp_path / "default")
     assert list(default["results"]["federated"]) == ["auto"]

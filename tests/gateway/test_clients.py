@@ -9,7 +9,7 @@ import subprocess
 import openai
 import pytest
 
-from gateway.running import NAMES, SQL, config_for
+from gateway.running import NAMES, PATIENT, SQL, config_for
 
 ASK = [{"role": "user", "content": SQL}]
 WEATHER = {
@@ -80,7 +80,9 @@ def test_the_sdk_lists_models(sdk):
     assert names == ["auto", "router-kmeans-100", *NAMES]
 
 
-def test_the_sdk_asks_in_parallel(gateway):
+def test_the_sdk_asks_in_parallel(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, timing=PATIENT))
+
     async def ask_all():
         async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=gateway.key, max_retries=0) as client:
             return await asyncio.gather(

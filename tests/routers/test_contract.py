@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 
+from conftest import family_params
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.routers.kmeans import KMeansRouter
@@ -19,7 +20,7 @@ from fedrouter.testing.families import (
 
 
 @pytest.mark.parametrize("check", FAMILY_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", family_params("mf"))
 def test_contract(name, check):
     check(FAMILIES[name])
 

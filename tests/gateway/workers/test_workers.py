@@ -136,7 +136,7 @@ def test_feedback_reaches_the_decision_of_any_worker(gateway, store):
         body = {"decision_id": decision, "score": 0.5}
         assert httpx.post(f"{gateway.url}/v1/feedback", json=body, headers=headers).json()["outcome"] == "stored"
     assert [store.get(decision).score for decision in decisions] == [0.5] * 8
-    assert eventually(lambda: counted(gateway, "fedrouter_scores_total") == 8)
+    assert eventually(lambda: counted(gateway, "fedrouter_scores_total") == 8, 60)
 
 
 def test_a_new_bundle_comes_into_service_at_all_workers(gateway, store, tmp_path):
