@@ -28,6 +28,8 @@ from fedrouter.experiments.figures import (
 from fedrouter.experiments.paper_protocols import PROXROUTER, Protocol
 from fedrouter.experiments.registry import EXPERIMENTS, MEASUREMENTS, chosen
 
+pytestmark = pytest.mark.slow  # every experiment once
+
 GLOBAL = {
     "global-mlp",
     "global-kmeans",

@@ -8,6 +8,8 @@ import pytest
 from experiments.small_world import check_what_it_says, measured, small_world
 from fedrouter.experiments.figures.personalization import EXPERIMENT, own, worse_than_both
 
+pytestmark = pytest.mark.slow  # every experiment once
+
 NAMES = {
     "personalization-federated-below-local-mlp",
     "personalization-kmeans-robust",

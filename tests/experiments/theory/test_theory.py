@@ -13,6 +13,8 @@ from fedrouter.experiments.experiment import World
 from fedrouter.experiments.theory.claims import CLAIMS, of, slope
 from fedrouter.experiments.theory.measurement import EXPERIMENT, PARTS, SHARES
 
+pytestmark = pytest.mark.slow  # every experiment once
+
 
 @pytest.fixture(scope="module")
 def runs():

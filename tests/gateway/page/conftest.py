@@ -12,6 +12,13 @@ from gateway.page.visitor import Visitor
 from gateway.running import Running, config_for
 
 
+def pytest_collection_modifyitems(items):
+    """Tests in a browser are slow ones: `make test-browser` and `make test-all` run them."""
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @dataclass
 class Site:
     """A gateway whose first key is the administrator's, and a plain key beside it."""
