@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import dataclass
 
@@ -76,6 +77,17 @@ def eventually(look, seconds=8.0):
     while not look() and time.monotonic() < end:
         time.sleep(0.05)
     return look()
+
+
+def at_once(calls):
+    """Responses of requests that are sent at the same time."""
+    found = []
+    threads = [threading.Thread(target=lambda call=call: found.append(call())) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
 
 
 def events(response) -> list[dict]:

@@ -14,7 +14,7 @@ from fedrouter.gateway.apis.anthropic import MESSAGES
 from fedrouter.gateway.apis.openai import COMPLETIONS, RESPONSES
 from fedrouter.gateway.routing.prompt import read_prompt
 from fedrouter.store.store import Store
-from gateway.running import PATIENT, SQL, config_for, eventually
+from gateway.running import PATIENT, SQL, at_once, config_for, eventually
 
 
 def with_key(token):
@@ -23,17 +23,6 @@ def with_key(token):
 
 def output_price(gateway, name):
     return next(model.output_price for model in gateway.config.models if model.name == name) / 1e6
-
-
-def at_once(calls):
-    """Responses of requests that are sent at the same time."""
-    found = []
-    threads = [threading.Thread(target=lambda call=call: found.append(call())) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 def test_a_budget_holds_under_parallel_requests_and_ends_with_cheap_models(

@@ -23,6 +23,19 @@ def test_sign_in_shows_the_overview_and_sign_out_hides_it(page, site):
     page.get_by_label("API key").wait_for()
 
 
+def test_a_view_chosen_while_the_first_one_is_drawn_is_shown(admin, site):
+    admin.add_init_script(
+        """new MutationObserver((_, watching) => {
+            if (!document.querySelector("main#content h1")) return;
+            watching.disconnect();
+            location.hash = "#/frontier";
+        }).observe(document, { childList: true, subtree: true });"""
+    )
+    admin.goto(f"{site.url}/#/overview")
+    admin.reload()
+    admin.get_by_role("heading", name="Frontier", exact=True).wait_for(timeout=20_000)
+
+
 def test_a_wrong_key_is_refused_with_a_reason(page, site):
     page.goto(site.url)
     page.get_by_label("API key").fill("fr-wrong")

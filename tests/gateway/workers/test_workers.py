@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,7 +18,7 @@ from fedrouter.gateway.demo import demo_bundle
 from fedrouter.store.store import Store
 from fedrouter.store.tables import LEASES
 from gateway.process import GatewayProcess, settings
-from gateway.running import eventually
+from gateway.running import at_once, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -51,16 +50,6 @@ def ask(gateway, content, token=None, client=httpx, path="/v1/chat/completions",
     body = {"model": "auto", ("input" if path.endswith("responses") else "messages"): messages} | more
     headers = {"authorization": f"Bearer {token or gateway.key}"}
     return client.post(f"{gateway.url}{path}", json=body, headers=headers, timeout=60)
-
-
-def at_once(calls):
-    found = []
-    threads = [threading.Thread(target=lambda call=call: found.append(call())) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
 
 
 def metrics(gateway):

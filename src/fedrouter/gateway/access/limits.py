@@ -82,9 +82,7 @@ class SharedRateLimiter:
                 share.wait = taken.wait
             if not share.left:
                 wait = math.ceil(max(0.0, share.wait))
-                raise _too_many(
-                    f"This key is limited to {rate} requests per minute.", "rate_limit_exceeded", max(1, wait)
-                )
+                raise _over(rate, max(1, wait))
             share.left -= 1
 
 

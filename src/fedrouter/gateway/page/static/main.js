@@ -22,6 +22,7 @@ function useRoute() {
   useEffect(() => {
     const changed = () => set(read());
     addEventListener("hashchange", changed);
+    changed(); // effects run after the first drawing, and the view may have been changed in between
     return () => removeEventListener("hashchange", changed);
   }, []);
   return route;
