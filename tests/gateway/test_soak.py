@@ -71,9 +71,7 @@ class Soak:
         self.seen[kind] += 1
         try:
             if kind == "bent":
-                await send(
-                    self._gateway.url, b"POST /v1/feedback HTTP/1.1\r\ncontent-length: 99999\r\n\r\n{", hang_up=True
-                )
+                await send(self._gateway.url, BENT, hang_up=True)
             elif kind == "read":
                 async with session.get(self._draw.choice(("/v1/models", "/health/ready", "/metrics"))) as response:
                     self._check(kind, response.status, await response.read())
@@ -154,12 +152,14 @@ def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream
         print(f"\n{SECONDS:.0f} s: {dict(sorted(soak.seen.items()))}")
         print(f"samples: {[round(megabytes, 1) for megabytes in soak.megabytes[:: max(1, len(soak.megabytes) // 12)]]}")
         print(f"memory: {early:.1f} MB in the second quarter, {late:.1f} MB in the last")
+        print(f"before: {before} sockets, {tasks:.0f} tasks; at the end: {sockets(gateway.pid)} sockets")
         assert not soak.wrong, soak.wrong[:5]
         assert late - early < MOST_GROWTH * early
         assert eventually(lambda: gauge(gateway, "fedrouter_in_progress") == 0, 30)
         assert eventually(lambda: gauge(gateway, "fedrouter_tasks") <= tasks, 30)
         # What is kept open for the next request: at most one connection for each that was called at once.
         assert eventually(lambda: sockets(gateway.pid) <= before + 2 * PER_SECOND, 90)
+        print(f"later: {sockets(gateway.pid)} sockets, {gauge(gateway, 'fedrouter_tasks'):.0f} tasks")
         assert " ERROR " not in gateway.printed()
     finally:
         gateway.stop()
