@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import zlib
 from collections import Counter
 
 CHUNKS = 5
@@ -201,6 +202,8 @@ class ControlledUpstream:
             return self._plain(writer, completion(model, usage=(10, request["max_tokens"] * request["n"])), 200)
         elif behavior == "no-usage":
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
+        elif behavior == "packed":  # although it was asked not to; packed/ENCODING/SIZE, broken off if SIZE is cut
+            return self._packed(request, writer, *model.split("/")[1:])
         elif behavior == "never-ends":  # all of an answer of Anthropic's API except for its end
             begun, _, _ = other_answer(request, True).partition(b"event: message_delta")
             head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(begun) + 99}\r\n\r\n"
@@ -232,6 +235,16 @@ class ControlledUpstream:
             f"HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
         )
         return True
+
+    def _packed(self, request, writer, encoding, size="") -> bool:
+        """Answer compressed, each event as soon as it is there."""
+        streamed, text = bool(request.get("stream")), "x" * int(size) if size.isdigit() else "Four."
+        parts = chunks(request["model"], True) if streamed else [completion(request["model"], text)]
+        pack = zlib.compressobj(wbits=zlib.MAX_WBITS | (16 if encoding == "gzip" else 0))
+        packed = b"".join(pack.compress(part) + pack.flush(zlib.Z_SYNC_FLUSH) for part in parts) + pack.flush()
+        kind = "text/event-stream" if streamed else "application/json"
+        body = packed[:-40] if size == "cut" else packed
+        return self._plain(writer, body, 200, f"content-encoding: {encoding}\r\n", kind)
 
     async def _stream(self, request, writer, behavior, pieces) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")

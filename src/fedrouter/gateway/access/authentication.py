@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
+from typing import TypeVar
 
 from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.store.engine import StoreFailed
@@ -17,8 +18,12 @@ FRESH = 5.0
 STALE = 600.0
 """Seconds for which a key that is known is accepted while the store does not answer."""
 MAX_CACHED = 4096
+"""Keys, and as many unknown tokens."""
+UNKNOWN = "This key is unknown or disabled."
 OPEN = Key(id="open", name="no authentication", created=0.0, admin=True)
 """The key of every request when authentication is off."""
+
+Entry = TypeVar("Entry")
 
 
 class Authenticator:
@@ -26,7 +31,9 @@ class Authenticator:
 
     def __init__(self, store: Store, auth: bool) -> None:
         self._store, self._auth = store, auth
-        self._known: OrderedDict[bytes, tuple[Key | None, float]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[Key, float]] = OrderedDict()
+        self._unknown: OrderedDict[bytes, float] = OrderedDict()
+        """Tokens without a key, apart from the keys: whoever invents tokens pushes out no key."""
 
     async def authenticate(self, request: HttpRequest) -> Key:
         """The key of a request; :class:`HttpError` 401 or 403 if it has none."""
@@ -44,23 +51,33 @@ class Authenticator:
             raise _refused("Send your key as 'Authorization: Bearer KEY'; `fedrouter key create` makes one.")
         # The cache is keyed by the token's hash, so that lookup times reveal nothing about keys.
         digest = hashlib.sha256(given).digest()
-        found = self._known.get(digest)
-        if found is None or found[1] < time.monotonic():
-            token = given[7:].decode("latin-1").strip()
-            try:
-                key = await asyncio.to_thread(self._store.key_of, token)
-            except StoreFailed:
-                if found is None or found[0] is None or found[1] + STALE < time.monotonic():
-                    raise
-                return found[0]
-            found = (key, time.monotonic() + FRESH)
-            self._known[digest] = found
-            self._known.move_to_end(digest)
-            if len(self._known) > MAX_CACHED:
-                self._known.popitem(last=False)
-        if found[0] is None:
-            raise _refused("This key is unknown or disabled.")
-        return found[0]
+        found, now = self._known.get(digest), time.monotonic()
+        if found is not None and found[1] >= now:
+            return found[0]
+        if self._unknown.get(digest, 0.0) >= now:
+            raise _refused(UNKNOWN)
+        token = given[7:].decode("latin-1").strip()
+        try:
+            key = await asyncio.to_thread(self._store.key_of, token)
+        except StoreFailed:
+            if found is None or found[1] + STALE < time.monotonic():
+                raise
+            return found[0]
+        until = time.monotonic() + FRESH
+        if key is None:
+            self._known.pop(digest, None)
+            _put(self._unknown, digest, until)
+            raise _refused(UNKNOWN)
+        _put(self._known, digest, (key, until))
+        return key
+
+
+def _put(cache: OrderedDict[bytes, Entry], digest: bytes, entry: Entry) -> None:
+    """Add an entry as the newest one; the oldest makes room."""
+    cache[digest] = entry
+    cache.move_to_end(digest)
+    if len(cache) > MAX_CACHED:
+        cache.popitem(last=False)
 
 
 def _refused(message: str) -> HttpError:

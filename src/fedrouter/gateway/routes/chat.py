@@ -21,6 +21,7 @@ from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, shutting_down
 from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, request_schema
+from fedrouter.gateway.upstream.encoding import Content
 from fedrouter.gateway.upstream.splice import SplicedBody
 from fedrouter.gateway.upstream.stream import UsageTracker
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
@@ -30,7 +31,7 @@ from fedrouter.store.records import STATUSES, Key
 DROPPED_HEADERS = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade"),
-        *("transfer-encoding", "content-length", "set-cookie", "server", "date", "alt-svc"),
+        *("transfer-encoding", "content-length", "content-encoding", "set-cookie", "server", "date", "alt-svc"),
         "strict-transport-security",
     }
 )
@@ -119,11 +120,11 @@ class _Exchange:
         finally:
             calling.cancel()
         context.upstream_seconds = time.perf_counter() - called
-        if found.response is None:
+        if found.response is None or found.content is None:
             await self._complete(found)
         else:
             try:
-                await self._stream(found, found.response)
+                await self._stream(found, found.response, found.content)
             finally:
                 found.release()
 
@@ -174,7 +175,7 @@ class _Exchange:
             await self._commit("refused", served, None, found.attempts)
         await send_response(self._send, found.status, found.body, _passed(found) + self._context.headers(served))
 
-    async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse) -> None:
+    async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse, content: Content) -> None:
         """Pass on events as they arrive. After the first one there are no retries: a failure becomes an error event."""
         context, send, timing = self._context, self._send, self._context.config.timing
         hide_usage = _asks(context.api, found.model) and not self._wants_usage
@@ -193,7 +194,7 @@ class _Exchange:
                 if ready:
                     await send({"type": "http.response.body", "body": ready, "more_body": True})
                 async with asyncio.timeout(min(timing.idle, began + timing.stream - time.perf_counter())):
-                    chunk = await response.content.readany()
+                    chunk = await content.readany()
             last = ready + tracker.rest() if tracker.done else tracker.rest()
             status = "ok" if tracker.complete else "upstream_error"
         except TimeoutError:
@@ -217,10 +218,10 @@ class _Exchange:
                 self._gateway.upstreams.stream_failed(found.model.name)
             last = context.api.error_event + b"data: " + _broken(status).body() + b"\n\n"
         else:
-            last = await self._pass_on(response, last)
+            last = await self._pass_on(response, content, last)
         await send({"type": "http.response.body", "body": last})
 
-    async def _pass_on(self, response: aiohttp.ClientResponse, last: bytes) -> bytes:
+    async def _pass_on(self, response: aiohttp.ClientResponse, content: Content, last: bytes) -> bytes:
         """Send the last event and what follows it, if anything; returns what is still to be sent.
 
         The upstream should now end its stream, so that the connection can be reused; it is closed if that does not
@@ -228,10 +229,10 @@ class _Exchange:
         """
         try:
             async with asyncio.timeout(END_TIMEOUT):
-                while not response.content.at_eof():
+                while not content.at_eof():
                     await self._send({"type": "http.response.body", "body": last, "more_body": True})
                     last = b""
-                    last = await response.content.readany()
+                    last = await content.readany()
             response.release()
         except (TimeoutError, aiohttp.ClientError, OSError):
             response.close()

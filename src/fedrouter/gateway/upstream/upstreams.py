@@ -23,6 +23,7 @@ from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
 from fedrouter.gateway.upstream.deployments import Deployment, Deployments
+from fedrouter.gateway.upstream.encoding import Content, UnknownEncoding, content_of
 from fedrouter.gateway.upstream.refusals import (
     MAX_READ,
     REFUSING,
@@ -53,7 +54,8 @@ EVENT_PREFIXES = (b"data:", b":", b"event:", b"id:", b"retry:", b"\n", b"\r")
 class UpstreamResponse:
     """A response of an upstream: complete in ``body``, or a stream of which ``body`` is the first chunk.
 
-    ``document`` is the JSON of a complete answer with status 200; ``response`` is open for the rest of a stream.
+    ``document`` is the JSON of a complete answer with status 200; ``response`` is open for the rest of a stream, which
+    is read from ``content``.
     ``refusal`` is why this model refuses what another one may answer, and ``failed`` that its stream begins with an
     error.
     """
@@ -64,6 +66,7 @@ class UpstreamResponse:
     body: bytes
     document: Any = None
     response: aiohttp.ClientResponse | None = None
+    content: Content | None = None
     attempts: int = 1
     refusal: Refusal | None = None
     failed: bool = False
@@ -271,9 +274,9 @@ class Upstreams:
                     )
                 if status < 300 and status != 200:  # not an answer, and a client would take it for one
                     raise _AttemptFailed(502, "upstream_error", f"status {status}", False, paid=status > 200)
-                kind = response.headers.get("content-type", "")
+                content, kind = content_of(response), response.headers.get("content-type", "")
                 if streamed and status == 200 and kind.startswith("text/event-stream"):
-                    first = await _first_event(response)
+                    first = await _first_event(content)
                     if not first.startswith(EVENT_PREFIXES):
                         raise _AttemptFailed(502, "upstream_error", "not a stream of events", True)
                     error = error_in(first_data(first))
@@ -284,11 +287,12 @@ class Upstreams:
                         begun.headers,
                         first,
                         response=begun,
+                        content=content,
                         refusal=None if error is None else refusal_in(error),
                         failed=error is not None,
                         release=deployment.end,
                     )
-                body = await self._read(response)
+                body = await self._read(response, content)
                 document = _document(body, api) if status == 200 else None
                 if status == 200 and document is None:
                     raise _AttemptFailed(
@@ -300,6 +304,9 @@ class Upstreams:
             raise _AttemptFailed(502, "upstream_error", type(error).__name__, True) from None
         except TimeoutError:
             raise _AttemptFailed(504, "timeout", f"no answer within {seconds:.0f} s", False, paid=True) from None
+        except UnknownEncoding:
+            what = "an unknown content-encoding, though none was asked for"
+            raise _AttemptFailed(502, "upstream_error", what, False, paid=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _AttemptFailed(502, "upstream_error", type(error).__name__, True, paid=True) from None
         finally:
@@ -308,11 +315,11 @@ class Upstreams:
             if not streaming:
                 deployment.end()
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        if (response.content_length or self._limit + 1) <= self._limit:
+    async def _read(self, response: aiohttp.ClientResponse, content: Content) -> bytes:
+        if content is response.content and (response.content_length or self._limit + 1) <= self._limit:
             return await response.read()
         parts, size = [], 0
-        async for part in response.content.iter_any():
+        while part := await content.readany():
             size += len(part)
             if size > self._limit:
                 response.close()
@@ -323,11 +330,11 @@ class Upstreams:
         return b"".join(parts)
 
 
-async def _first_event(response: aiohttp.ClientResponse) -> bytes:
+async def _first_event(content: Content) -> bytes:
     """A stream up to its first event with data, which comments may precede."""
-    begun = await response.content.readany()
+    begun = await content.readany()
     while begun.startswith(EVENT_PREFIXES) and first_data(begun) is None and len(begun) < MAX_READ:
-        more = await response.content.readany()
+        more = await content.readany()
         if not more:
             break
         begun += more

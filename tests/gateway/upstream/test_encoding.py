@@ -1,0 +1,82 @@
+"""Upstreams that compress their answers although they were asked not to."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+
+import aiohttp
+import pytest
+
+from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.upstream.encoding import PIECE, Unpacked
+from gateway.running import NAMES, PATIENT, config_for, events
+from gateway.upstreams import CHUNKS, completion
+
+WAYS = ("packed/gzip", "packed/deflate", "packed/br", "packed/gzip/cut", "packed/gzip/3000000")
+
+
+class Pieces:
+    """A body that comes in pieces of some size."""
+
+    def __init__(self, body: bytes, size: int) -> None:
+        self._left = [body[start : start + size] for start in range(0, len(body), size)]
+
+    async def readany(self) -> bytes:
+        return self._left.pop(0) if self._left else b""
+
+    def at_eof(self) -> bool:
+        return not self._left
+
+
+async def unpacked(body, size) -> list[bytes]:
+    content, found = Unpacked(Pieces(body, size)), []
+    while piece := await content.readany():
+        found.append(piece)
+    assert content.at_eof()
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_what_was_compressed_comes_out_in_small_pieces(size):
+    said = bytes(range(256)) * 4 + b"x" * 500_000
+    for body in (gzip.compress(said), zlib.compress(said), gzip.compress(said[:900]) + gzip.compress(said[900:])):
+        found = asyncio.run(unpacked(body, size))
+        assert b"".join(found) == said
+        assert max(map(len, found)) <= PIECE
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b"word" * 99)[:-9], b"not compressed", gzip.compress(b"a") + b"rubbish"])
+def test_a_body_that_is_broken_is_an_error(body):
+    with pytest.raises(aiohttp.ClientPayloadError):
+        asyncio.run(unpacked(body, 10))
+
+
+@pytest.fixture(scope="module")
+def gateway(start, bundle, upstream, tmp_path_factory):
+    behaviors = dict(zip(NAMES, WAYS, strict=False))
+    server, timing = ServerConfig(port=0, answer_limit_mb=1), PATIENT.replace(retries=0)
+    folder = tmp_path_factory.mktemp("packed")
+    found = start(config_for(folder, bundle, upstream.url, behaviors, server=server, timing=timing))
+    found.of = {way: name for name, way in behaviors.items()}
+    return found
+
+
+@pytest.mark.parametrize("way", ["packed/gzip", "packed/deflate"])
+def test_a_compressed_answer_is_passed_on_unpacked_and_priced_by_its_usage(gateway, way):
+    plain = gateway.chat(model=gateway.of[way])
+    assert (plain.status_code, plain.content) == (200, completion(way))
+    streamed = gateway.chat(model=gateway.of[way], stream=True)
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    assert len(events(streamed)) == CHUNKS + 2  # the usage was not asked for
+    for response in (plain, streamed):
+        assert "content-encoding" not in response.headers
+        record = gateway.record(response)
+        assert (record.status, record.input_tokens, record.output_tokens, record.estimated) == ("ok", 10, 5, False)
+
+
+@pytest.mark.parametrize("way", ["packed/br", "packed/gzip/cut", "packed/gzip/3000000"])
+def test_one_that_cannot_be_unpacked_or_is_too_large_is_a_failure(gateway, way):
+    response = gateway.chat(model=gateway.of[way])
+    assert (response.status_code, gateway.record(response).status) == (502, "upstream_error")
