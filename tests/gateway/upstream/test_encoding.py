@@ -47,7 +47,7 @@ def test_what_was_compressed_comes_out_in_small_pieces(size):
         assert max(map(len, found)) <= PIECE
 
 
-@pytest.mark.parametrize("body", [gzip.compress(b"word" * 99)[:-9], b"not compressed", gzip.compress(b"a") + b"rubbish"])
+@pytest.mark.parametrize("body", [gzip.compress(b"word" * 99)[:-9], b"not packed", gzip.compress(b"a") + b"rubbish"])
 def test_a_body_that_is_broken_is_an_error(body):
     with pytest.raises(aiohttp.ClientPayloadError):
         asyncio.run(unpacked(body, 10))
