@@ -187,6 +187,11 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(tree: ast.AST, deferred: bool = True) -> set[str]:
     """Full names of the modules that code imports, but for type checking; inside functions only if ``deferred``."""
     found = set()
@@ -207,7 +212,7 @@ def imported(tree: ast.AST, deferred: bool = True) -> set[str]:
 @cache
 def imports(module: str, deferred: bool = True) -> frozenset[str]:
     """The package's own modules that a module imports."""
-    found = imported(ast.parse(modules()[module].read_text()), deferred)
+    found = imported(parsed(modules()[module]), deferred)
     return frozenset((found & modules().keys()) - {module})
 
 
@@ -271,7 +276,7 @@ def test_nothing_imports_a_private_name_of_another_module():
     wrong = []
     folders = (PACKAGE, PROJECT / "benchmarks", PROJECT / "scripts", PROJECT / "examples", PROJECT / "tests")
     for path in (path for folder in folders for path in folder.rglob("*.py")):
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         ours = set()  # names that stand for modules of the package
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedrouter"):
@@ -295,9 +300,9 @@ def test_only_the_command_line_prints():
     printing = {
         module
         for module, path in modules().items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in ("print", "sys.stdout.write", "typer.echo", "Console")
+        and ast.unparse(node.func) in PRINTING
     }
     assert not {module for module in printing if not module.startswith("fedrouter.cli.")}
 
@@ -306,7 +311,7 @@ def test_only_one_room_imports_flower():
     importing = {
         module
         for module, path in modules().items()
-        if any(name.split(".")[0] == "flwr" for name in imported(ast.parse(path.read_text())))
+        if any(name.split(".")[0] == "flwr" for name in imported(parsed(path)))
     }
     assert not {module for module in importing if not module.startswith("fedrouter.engines.flower.")}
 
@@ -328,7 +333,7 @@ def test_only_verbs_and_the_client_see_private_rows():
 def mentions(module: str, names: set[str]) -> bool:
     return any(
         (node.id if isinstance(node, ast.Name) else node.attr) in names
-        for node in ast.walk(ast.parse(modules()[module].read_text()))
+        for node in ast.walk(parsed(modules()[module]))
         if isinstance(node, ast.Name | ast.Attribute)
     )
 
@@ -357,5 +362,5 @@ def test_importing_the_package_imports_nothing_heavy():
 
 
 def test_every_module_says_why_it_exists():
-    silent = [path.name for path in PACKAGE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [path.name for path in PACKAGE.rglob("*.py") if not ast.get_docstring(parsed(path))]
     assert not silent
