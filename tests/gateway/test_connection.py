@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
 import socket
 import time
 from urllib.parse import urlsplit
@@ -94,23 +96,85 @@ def test_a_half_open_connection_is_closed(gateway, begun):
 def test_a_body_that_does_not_come_is_not_waited_for(gateway):
     with connected(gateway) as connection:
         connection.sendall(post(gateway, "/v1/feedback", 100) + b"{")
-        assert heard(connection).startswith(b"HTTP/1.1 408 ")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the gateway has closed a connection without a word."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def dripped(connection: socket.socket, piece: bytes) -> bytes:
+    """What the gateway says to a client that sends this piece again and again, faster than its timeout."""
+    connection.setblocking(False)
+    for _ in range(200):  # 20 s
+        if select.select([connection], [], [], 0.1)[0]:
+            return connection.recv(1 << 16)
+        connection.sendall(piece)
+    return b"still open"
+
+
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for(gateway):
+    with connected(gateway) as connection:
+        connection.sendall(b"GET /v1/models HTTP/1.1\r\nx: ")
+        assert dripped(connection, b"y").startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("path", ["/v1/feedback", "/page/api/session"])  # nobody needs a key for the second one
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(gateway, path):
+    with connected(gateway) as connection:
+        connection.sendall(post(gateway, path, 60_000).replace(b"host: x", b"x-page-request: 1"))
+        assert dripped(connection, b" ").startswith(b"HTTP/1.1 408 ")
+
+
+LIVE = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def test_half_open_and_idle_connections_make_room_for_others(start, bundle, upstream, tmp_path):
+    server = LIMITS.replace(connections=3, request_timeout=30)
+    gateway = start(config_for(tmp_path, bundle, upstream.url, server=server))
+    with contextlib.ExitStack() as connections:
+
+        def connect() -> socket.socket:
+            return connections.enter_context(connected(gateway))
+
+        def lives(connection: socket.socket) -> bool:
+            connection.sendall(LIVE)
+            return connection.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+        idle = connect()
+        assert lives(idle)
+        half_open = [connect() for _ in range(2)]
+        for connection in half_open:
+            connection.sendall(LIVE[:20])
+        for _ in range(5):
+            assert asyncio.run(send(gateway.url, LIVE)).status == 200
+        assert ended(half_open[0])
+        assert lives(idle)  # it was kept: half-open ones go first
+        for _ in range(3):
+            assert lives(connect())
+        assert ended(idle)
 
 
 def test_connections_are_limited_and_free_again(start, bundle, upstream, tmp_path):
     server = LIMITS.replace(connections=3, request_timeout=30)
     gateway = start(config_for(tmp_path, bundle, upstream.url, server=server))
-    gateway.http.close()
     held = [connected(gateway) for _ in range(3)]
-    refused = asyncio.run(send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"))
-    assert (refused.status, refused.error()["code"]) == (503, "too_many_connections")
+    for connection in held:  # each has a request whose body does not come
+        connection.sendall(post(gateway, "/v1/feedback", 100) + b"{")
+
+    def answered(status: int) -> bool:
+        return asyncio.run(send(gateway.url, LIVE)).status == status
+
+    assert eventually(lambda: answered(503))
+    refused = asyncio.run(send(gateway.url, LIVE))
+    assert refused.error()["code"] == "too_many_connections"
     for connection in held:
         connection.close()
-
-    def free() -> bool:
-        return asyncio.run(send(gateway.url, b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")).status == 200
-
-    assert eventually(free)
+    assert eventually(lambda: answered(200))
 
 
 def test_a_client_that_stops_reading_does_not_hold_its_upstream(gateway, upstream):

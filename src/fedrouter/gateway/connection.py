@@ -23,8 +23,32 @@ class _HeadTooLarge(Exception):
     """Ends parsing."""
 
 
+class Waiting:
+    """Connections without a request, oldest first: they make room for a new one when there are too many.
+
+    Half-open ones go first; those that have had an answer and may send another request are rather kept.
+    """
+
+    def __init__(self) -> None:
+        self.half_open: dict[Connection, None] = {}
+        self.idle: dict[Connection, None] = {}
+
+    def forget(self, connection: Connection) -> None:
+        self.half_open.pop(connection, None)
+        self.idle.pop(connection, None)
+
+    def make_room(self) -> bool:
+        """Close one; False if every connection has a request."""
+        oldest = next(iter(self.half_open or self.idle), None)
+        if oldest is None:
+            return False
+        self.forget(oldest)
+        oldest.transport.abort()
+        return True
+
+
 class Connection(HttpToolsProtocol):
-    """One connection; ``limits`` are the server's.
+    """One connection; ``limits`` are the server's, and ``waiting`` are all of its connections without a request.
 
     At a shutdown an idle connection is closed. Its client may be sending a request at this very moment, which would get
     no answer; ``lingering`` ones therefore wait for it a little longer, if another process takes over the socket.
@@ -33,8 +57,9 @@ class Connection(HttpToolsProtocol):
     not take what was written.
     """
 
-    def __init__(self, limits: ServerConfig, lingering: bool, *args: Any, **more: Any) -> None:
+    def __init__(self, limits: ServerConfig, lingering: bool, waiting: Waiting, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._without_request = waiting
         self._limits, self._lingering, self._leaving = limits, lingering, False
         self._waiting: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
@@ -45,7 +70,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.connections:
+        if len(self.connections) > self._limits.connections and not self._without_request.make_room():
             self._refuse(HttpError(503, "Too many connections.", "too_many_connections", "server_error"))
         else:
             self._wait_for_head()
@@ -53,6 +78,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = _cancelled(self._waiting)
         self._writing = _cancelled(self._writing)
+        self._without_request.forget(self)
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -75,11 +101,13 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
+        self._without_request.idle.pop(self, None)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._waiting = _cancelled(self._waiting)
+        self._without_request.half_open.pop(self, None)
         if self._head_over_limit():
             raise _HeadTooLarge  # the parser wraps it, and `send_400_response` is called
         super().on_headers_complete()
@@ -101,6 +129,8 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.timeout_keep_alive_task is not None:
+            self._without_request.idle[self] = None
         self._close_in_time()
         if self._leaving and not self.transport.is_closing():
             self.loop.call_later(LINGER, self._close_if_idle)
@@ -134,6 +164,7 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_head(self) -> None:
         if self._waiting is None:
+            self._without_request.half_open[self] = None
             self._waiting = self.loop.call_later(self._limits.request_timeout, self._head_is_late)
 
     def _head_is_late(self) -> None:
@@ -165,6 +196,7 @@ class Connection(HttpToolsProtocol):
         """Answer and close without a handler; what still comes is discarded, so that the client can read the answer."""
         self._refused = True
         self._waiting = _cancelled(self._waiting)
+        self._without_request.forget(self)
         if self.cycle is not None and not self.cycle.response_complete:  # its body is broken: nobody can answer it
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -196,4 +228,5 @@ def _too_large(limit: int) -> HttpError:
 
 def connections(limits: ServerConfig, lingering: bool = False) -> Callable[..., Connection]:
     """A factory of connections with these limits, for uvicorn."""
-    return lambda *args, **more: Connection(limits, lingering, *args, **more)
+    waiting = Waiting()
+    return lambda *args, **more: Connection(limits, lingering, waiting, *args, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -18,6 +19,9 @@ CLOSE = (b"connection", b"close")
 DISCARDED_BYTES, DISCARDED_SECONDS = 16 << 20, 5.0
 """How much of a body, and for how long, is read and discarded after its request was refused: a client that is cut off
 while it sends would not see the error."""
+
+SLOWEST = 1024
+"""Bytes a second that a body must bring on average: one byte a second would hold its connection for ever."""
 
 
 class HttpError(Exception):
@@ -48,7 +52,8 @@ class ClientDisconnected(Exception):
 class HttpRequest:
     """One HTTP request: headers by lower-case name, and a body that can be read once.
 
-    ``timeout`` is the longest time in seconds between two pieces of the body.
+    ``timeout`` is the longest time in seconds between two pieces of the body, and for all of it except that
+    :data:`SLOWEST` gives a long one more.
     """
 
     __slots__ = ("_begun", "_receive", "_timeout", "complete", "headers", "method", "path", "query")
@@ -68,10 +73,10 @@ class HttpRequest:
         if announced.isdigit() and int(announced) > limit:
             raise _too_large(limit)
         parts: list[bytes] = []
-        size = 0
+        size, end = 0, time.monotonic() + self._timeout
         while not self.complete:
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(min(self._timeout, end + size / SLOWEST - time.monotonic())):
                     chunk = await self._piece()
             except TimeoutError:
                 raise HttpError(408, "The body did not arrive in time.", "request_timeout", headers=[CLOSE]) from None
