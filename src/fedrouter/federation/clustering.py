@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings
 from fedrouter.federation.lloyd import cluster_blocks
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterJob:
+    """What a client clusters: points ``(n, d)``, more than ``clusters`` of them distinct; and how."""
+
+    points: Embeddings
+    clusters: int
+    restarts: int
+    iterations: int
+    seed: int
+
+
+CLUSTERER: ContextVar[Callable[[ClusterJob], Embeddings] | None] = ContextVar("clusterer", default=None)
+"""Who clusters, if not :func:`cluster` itself: the batched engine collects the jobs of many clients."""
 
 
 def cluster(
@@ -29,6 +48,9 @@ def cluster(
     distinct = np.unique(points, axis=0)
     if len(distinct) <= clusters:
         return distinct
+    clusterer = CLUSTERER.get()
+    if clusterer and weights is None:
+        return clusterer(ClusterJob(points, clusters, restarts, iterations, seed))
     # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
     with threadpool_limits(limits=1):
         model = KMeans(clusters, n_init=restarts, max_iter=iterations, algorithm="lloyd", random_state=seed)

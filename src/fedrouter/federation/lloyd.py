@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,11 +62,25 @@ class _Run:
     ended: bool = False
     inertia: float = field(default=np.inf)
 
-    def same(self, other: _Run) -> bool:
-        """Whether both find the same clusters, whatever their order."""
-        k = len(self.centres)
-        pairs = np.bincount(self.labels.astype(np.int64) * k + other.labels, minlength=k * k).reshape(k, k) > 0
-        return bool((pairs.sum(axis=1) <= 1).all())
+
+def same_clusters(labels: npt.NDArray[Any], others: npt.NDArray[Any], k: int) -> bool:
+    """Whether two runs put the same points ``(n,)`` together, in whatever order their clusters are."""
+    pairs = np.bincount(labels.astype(np.int64) * k + others, minlength=k * k).reshape(k, k) > 0
+    return bool((pairs.sum(axis=1) <= 1).all())
+
+
+def drawn(points: int, clusters: int, restarts: int, seed: int) -> tuple[Integers, Floats]:
+    """What scikit-learn draws for k-means++: the first row ``(restarts,)``, and where in the sum of distances the
+    candidates for each next one lie, ``(restarts, k - 1, trials)`` in [0, 1).
+    """
+    random = np.random.RandomState(seed)
+    ones = np.ones(points, np.float32)
+    first = np.zeros(restarts, np.int64)
+    draws = np.zeros((restarts, clusters - 1, 2 + int(np.log(clusters))))
+    for restart in range(restarts):  # in the order in which one after the other would draw
+        first[restart] = random.choice(points, p=ones / ones.sum())
+        draws[restart] = random.uniform(size=draws[restart].shape)
+    return first, draws
 
 
 def cluster_blocks(points: StoredEmbeddings, clusters: int, restarts: int, iterations: int, seed: int) -> Embeddings:
@@ -81,7 +96,12 @@ def cluster_blocks(points: StoredEmbeddings, clusters: int, restarts: int, itera
     for _ in range(iterations):
         _step(centred, [run for run in runs if not run.ended])
     _measure(centred, runs)
-    best = reduce(lambda one, other: other if other.inertia < one.inertia and not other.same(one) else one, runs)
+
+    def better(one: _Run, other: _Run) -> _Run:
+        found = other.inertia < one.inertia and not same_clusters(other.labels, one.labels, clusters)
+        return other if found else one
+
+    best = reduce(better, runs)
     return np.asarray(best.centres + centred.mean, np.float32)
 
 
@@ -89,14 +109,10 @@ def _first_centres(points: _Centred, clusters: int, restarts: int, seed: int) ->
     """Rows ``(restarts, k)`` to start from: greedy k-means++, with the draws of scikit-learn."""
     from sklearn.metrics.pairwise import euclidean_distances
 
-    n, trials = len(points), 2 + int(np.log(clusters))
-    random = np.random.RandomState(seed)
+    n = len(points)
     ones = np.ones(n, np.float32)
     chosen = np.zeros((restarts, clusters), np.int64)
-    draws = np.zeros((restarts, clusters - 1, trials))
-    for restart in range(restarts):  # in the order in which one after the other would draw
-        chosen[restart, 0] = random.choice(n, p=ones / ones.sum())
-        draws[restart] = random.uniform(size=draws[restart].shape)
+    chosen[:, 0], draws = drawn(n, clusters, restarts, seed)
 
     def distances(to: Integers) -> Singles:
         """Squared, ``(restarts, trials, n)`` from the points of these rows ``(restarts, trials)``."""

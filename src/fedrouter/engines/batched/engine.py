@@ -1,38 +1,55 @@
-"""The batched engine: the in-process engine, with the training of many clients in one computation.
+"""The batched engine: the in-process engine, with the training or clustering of many clients in one computation.
 
 A client answers ``train`` exactly as on the local engine, up to where it would train: its privacy policy, its choice of
 rows and what it remembers are its own. There its job waits, in a thread, until all that train together have one. Only
-one thread runs at a time, in a fixed order.
+one thread runs at a time, in a fixed order. The same goes for ``cluster``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextvars import copy_context
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
+from fedrouter.engines.batched.clustering import cluster_together
 from fedrouter.engines.batched.training import train_together
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.summed import SummedFederation
 from fedrouter.federation.client import Client
+from fedrouter.federation.clustering import CLUSTERER
 from fedrouter.federation.device import training_device
-from fedrouter.federation.local_training import TRAINER, TrainingJob
+from fedrouter.federation.local_training import TRAINER
 from fedrouter.federation.message import Message, Request
-from fedrouter.routers.mlp import Weights
 
 TOGETHER = 64
 """Clients that train together on the CPU, where more of them are no faster; memory grows with them."""
 TOGETHER_ON_GPU = 1024
 
 
+@dataclass(frozen=True)
+class Computation:
+    """The part of a verb that is done for many clients at once.
+
+    ``hook`` is where a client hands over its job instead of doing it; ``together`` does a list of jobs.
+    """
+
+    hook: ContextVar[Any]
+    together: Callable[[Sequence[Any], str, str], Sequence[Any]]
+
+
+BATCHED = {"train": Computation(TRAINER, train_together), "cluster": Computation(CLUSTERER, cluster_together)}
+"""By verb; every other verb is answered as on the local engine."""
+
+
 class BatchedFederation(LocalFederation):
-    """Clients in this process that train together; every other verb is answered as on the local engine.
+    """Clients in this process that train and cluster together; every other verb is answered as on the local engine.
 
     Parameters
     ----------
-    device : where they train; None for the one in use (:func:`~fedrouter.federation.device.use_device`)
+    device : where they train and cluster; None for the one in use (:func:`~fedrouter.federation.device.use_device`)
     together : how many of them at once, at most
     precision : "float32", or "float64" to compare engines with each other
     """
@@ -52,18 +69,19 @@ class BatchedFederation(LocalFederation):
     def _answers(
         self, names: Sequence[str], verb: str, request: Request[Any], hidden: bool = False
     ) -> Iterator[tuple[str, Message]]:
-        if verb != "train":
+        computation = BATCHED.get(verb)
+        if computation is None:
             yield from super()._answers(names, verb, request, hidden)
             return
         for start in range(0, len(names), self._together):
             some = names[start : start + self._together]
-            seats = [_Seat(self._clients[name], request, hidden) for name in some]
+            seats = [_Seat(self._clients[name], verb, request, hidden, computation.hook) for name in some]
             try:
                 jobs = [seat.job() for seat in seats]
-                waiting = [job for job in jobs if job]
-                trained = iter(train_together(waiting, self._device, self._precision) if waiting else ())
+                waiting = [job.task for job in jobs if job]
+                done = iter(computation.together(waiting, self._device, self._precision) if waiting else ())
                 for name, seat, job in zip(some, seats, jobs, strict=True):
-                    yield name, seat.reply(next(trained) if job else None)
+                    yield name, seat.reply(_Result(next(done)) if job else None)
             finally:
                 for seat in seats:
                     seat.close()
@@ -74,39 +92,53 @@ class BatchedSummedFederation(BatchedFederation, SummedFederation):
 
 
 class _Closed(BaseException):
-    """Ends the answer of a client that is not trained; not an Exception, so that none is caught by mistake."""
+    """Ends the answer of a client whose job is not done; not an Exception, so that none is caught by mistake."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a client wants done."""
+
+    task: Any
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of it."""
+
+    value: Any
 
 
 class _Seat:
-    """A client that answers ``train`` in a thread of its own, which waits where it would train."""
+    """A client that answers a verb in a thread of its own, which waits where its job is to be done."""
 
-    def __init__(self, client: Client, request: Request[Any], hidden: bool) -> None:
-        self._said: SimpleQueue[TrainingJob | Message | BaseException] = SimpleQueue()
-        self._trained: SimpleQueue[tuple[Weights, float] | _Closed] = SimpleQueue()
+    def __init__(self, client: Client, verb: str, request: Request[Any], hidden: bool, hook: ContextVar[Any]) -> None:
+        self._said: SimpleQueue[_Job | Message | BaseException] = SimpleQueue()
+        self._done: SimpleQueue[_Result | _Closed] = SimpleQueue()
         self._reply: Message | None = None
 
         def answer() -> None:
-            TRAINER.set(self._train)
+            hook.set(self._hand_over)
             try:
-                self._said.put(client.answer("train", request, hidden=hidden))
+                self._said.put(client.answer(verb, request, hidden=hidden))
             except BaseException as error:
                 self._said.put(error)
 
         self._thread = threading.Thread(target=copy_context().run, args=(answer,), daemon=True)
 
-    def job(self) -> TrainingJob | None:
-        """What the client would train on; None if it answers without."""
+    def job(self) -> _Job | None:
+        """The client's job; None if it answers without."""
         self._thread.start()
         said = self._next()
-        if isinstance(said, TrainingJob):
+        if isinstance(said, _Job):
             return said
         self._reply = said
         return None
 
-    def reply(self, trained: tuple[Weights, float] | None) -> Message:
-        """The client's reply, once it has these weights and this loss."""
-        if trained is not None:
-            self._trained.put(trained)
+    def reply(self, result: _Result | None) -> Message:
+        """The client's reply, once it has this result."""
+        if result is not None:
+            self._done.put(result)
             said = self._next()
             assert isinstance(said, Message)
             self._reply = said
@@ -116,18 +148,18 @@ class _Seat:
     def close(self) -> None:
         """End the answer if it is still waiting."""
         if self._thread.is_alive():
-            self._trained.put(_Closed())
+            self._done.put(_Closed())
             self._thread.join()
 
-    def _next(self) -> TrainingJob | Message:
+    def _next(self) -> _Job | Message:
         said = self._said.get()
         if isinstance(said, BaseException):
             raise said
         return said
 
-    def _train(self, job: TrainingJob) -> tuple[Weights, float]:
-        self._said.put(job)
-        trained = self._trained.get()
-        if isinstance(trained, _Closed):
-            raise trained
-        return trained
+    def _hand_over(self, task: Any) -> Any:
+        self._said.put(_Job(task))
+        done = self._done.get()
+        if isinstance(done, _Closed):
+            raise done
+        return done.value
