@@ -301,8 +301,7 @@ def test_only_the_command_line_prints():
         module
         for module, path in modules().items()
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in PRINTING
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING
     }
     assert not {module for module in printing if not module.startswith("fedrouter.cli.")}
 

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.errors import BadInput
 
 app = typer.Typer(
@@ -93,14 +94,17 @@ def split(
         str | None, typer.Option("--encoder", help="Encoder of the embeddings; default: the one in the file.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same split.")] = 0,
+    device: DeviceOption = "cpu",
     as_json: Json = False,
 ) -> None:
     """Write the paper's split as files: a log and a test set for each client, and the union of the test sets."""
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
     from fedrouter.data.split import write_split
+    from fedrouter.federation.device import use_device
 
     voice = Voice(as_json)
+    use_device(device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(f"{out}: not empty; choose a new folder for --out")
     with bars() as shown:

@@ -1,4 +1,4 @@
-"""Options that `fedrouter simulate` and `fedrouter reproduce` share."""
+"""Options that several commands share: those of the paper's protocol, and the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FAMILY.SETTING=VALUE", help="Change a family's setting, repeatable."),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where networks are trained: cpu, cuda or auto.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="Where networks are trained and texts are encoded: cpu, cuda or auto.")
+]
 UNIFORM = "uniform"
 """The value of ``--model-alpha`` with which clients use all models alike."""
 

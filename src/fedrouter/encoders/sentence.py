@@ -20,7 +20,7 @@ from fedrouter.federation.device import training_device
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-BATCH = 32
+BATCH, BATCH_ON_GPU = 32, 256
 
 
 class SentenceEncoder:
@@ -44,17 +44,18 @@ class SentenceEncoder:
         # Texts of similar length share a batch, because padding costs time.
         order = sorted(range(len(fitted)), key=lambda index: len(fitted[index]))
         embeddings = np.zeros((len(fitted), self.identity().dimension), np.float32)
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
+        batch = BATCH if self.model.device.type == "cpu" else BATCH_ON_GPU
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
             embeddings[rows] = self.model.encode(
                 [fitted[row] for row in rows],
-                batch_size=BATCH,
+                batch_size=batch,
                 normalize_embeddings=True,
                 show_progress_bar=False,
                 convert_to_numpy=True,
             )
             if watch is not None:
-                watch(min(start + BATCH, len(order)), len(order))
+                watch(min(start + batch, len(order)), len(order))
         return embeddings
 
 

@@ -1,4 +1,4 @@
-"""The device on which this process trains networks: the CPU, or a GPU."""
+"""The device on which this process trains networks and encodes texts: the CPU, or a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _device = "cpu"
 
 
 def use_device(name: str) -> str:
-    """Train networks in this process on this device from now on; ``auto`` is a GPU if there is one. Gives its name."""
+    """Train networks and encode texts in this process on this device from now on; ``auto`` is a GPU if there is one.
+
+    Gives its name.
+    """
     global _device
     if name not in DEVICES:
         raise BadInput(f"--device: expected {', '.join(DEVICES[:-1])} or {DEVICES[-1]}, got {name!r}")
@@ -19,7 +22,7 @@ def use_device(name: str) -> str:
         try:
             import torch
         except ImportError:
-            raise MissingExtra("Training on a GPU", "train") from None
+            raise MissingExtra("--device cuda", "train") from None
         if not torch.cuda.is_available():
             raise BadInput("--device cuda: torch finds no CUDA device here; use --device cpu")
     _device = name

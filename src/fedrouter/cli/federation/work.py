@@ -14,6 +14,7 @@ import typer
 
 from fedrouter.cli.gateway.stores import plain, shown_time
 from fedrouter.cli.output import Json, Voice, print_line
+from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def client(
         int | None,
         typer.Option("--answers", min=1, help="Instead of --multiplier: number of answers the budget must last for."),
     ] = None,
+    device: DeviceOption = "cpu",
     as_json: Json = False,
 ) -> None:
     """Take part with this client's evaluations until Ctrl-C; reconnects automatically."""
@@ -113,10 +115,12 @@ def client(
     from fedrouter.deployment.delivery.pull import keep_pulling
     from fedrouter.deployment.state.directories import open_client
     from fedrouter.deployment.state.process_lock import require_free
+    from fedrouter.federation.device import use_device
     from fedrouter.federation.privacy.journal import Journal
     from fedrouter.files import append_to
 
     voice = Voice(as_json)
+    use_device(device)
     directory = open_client(path)
     config = _with_evaluations(directory.config(), log, store, encoder)
     config = replace(config, privacy=with_privacy(config.privacy, floor, secure_only, epsilon, multiplier))

@@ -10,6 +10,7 @@ import typer
 from fedrouter.cli.gateway.learn_first import learn_first
 from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, moment, open_store
 from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after
 from fedrouter.errors import BadInput
@@ -32,6 +33,7 @@ def learn(
     ] = False,
     since: Since = None,
     name: Annotated[str, typer.Option("--name", help="Name of the log among the router's clients.")] = "gateway",
+    device: DeviceOption = "cpu",
     seed: Seed = 0,
     test: Test = None,
     as_json: Json = False,
@@ -45,9 +47,11 @@ def learn(
     learned from is subtracted first.
     """
     from fedrouter.bundle import load, refuse_existing, save
+    from fedrouter.federation.device import use_device
     from fedrouter.learning.from_log import learn_from_log, personalize_from_log
 
     voice = Voice(as_json)
+    use_device(device)
     refuse_existing(out)
     if bundle is None:
         learn_first(voice, out, clients or [], router, (store, config), since, name, seed, personal or bool(test))

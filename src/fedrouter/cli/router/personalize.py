@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after, read_for
 from fedrouter.errors import BadInput
@@ -25,16 +26,19 @@ def personalize(
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's weights: by errors on the training rows themselves.")
     ] = False,
+    device: DeviceOption = "cpu",
     seed: Seed = 0,
     test: Test = None,
     as_json: Json = False,
 ) -> None:
     """Make a personal router from a federated one: per model, the half with the smaller error gets more weight."""
     from fedrouter.bundle import load, refuse_existing, save
+    from fedrouter.federation.device import use_device
     from fedrouter.federation.families import registry
     from fedrouter.personalization import personalize
 
     voice = Voice(as_json)
+    use_device(device)
     refuse_existing(out)
     saved = load(bundle)
     if saved.router.federated_router() is not saved.router:

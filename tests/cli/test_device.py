@@ -1,0 +1,27 @@
+"""Every command that trains or encodes takes --device, and says the same line where there is no GPU."""
+
+import pytest
+
+from cli.command import run
+from fedrouter.federation import device
+
+torch = pytest.importorskip("torch")
+
+COMMANDS = {
+    "simulate": ("simulate", "--data", "table.csv", "--out", "out"),
+    "reproduce": ("reproduce", "global", "--data", "table.csv", "--out", "out"),
+    "data split": ("data", "split", "--data", "table.csv", "--out", "out"),
+    "personalize": ("personalize", "bundle", "--data", "log.csv", "--out", "out"),
+    "learn": ("learn", "--client", "mine=log.csv", "--out", "out"),
+    "federation client": ("federation", "client", "state", "--log", "log.csv"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_gpu_that_is_absent_is_one_line_before_anything_is_read_or_written(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = run(*command, "--device", "cuda", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error --device cuda: torch finds no CUDA device here; use --device cpu\n"
+    assert not list(tmp_path.iterdir())
+    assert device.training_device() == "cpu"
