@@ -144,7 +144,7 @@ def main(path: str, workers: str | None = None) -> None:
         announce(Voice(True), url, key)
 
     if workers is not None and current_worker() is None:
-        supervise(read_config(path).server, int(workers), ready)
+        supervise(read_config(path).server, int(workers), ready, lambda: read_config(path))
         return
     count = int(workers or 1)
     embeddings = simulated_world().evaluations.embeddings
@@ -155,11 +155,14 @@ def main(path: str, workers: str | None = None) -> None:
             raise ValueError(texts)
         return embeddings[[zlib.crc32(text.encode()) % len(embeddings) for text in texts]]
 
+    async def reopened(before):
+        return await open_gateway(read_config(path), lambda identity: encode, before=before, workers=count)
+
     serve(
         config,
         ready,
         lambda: open_gateway(config, lambda identity: encode, workers=count),
-        reopened=lambda before: open_gateway(read_config(path), lambda identity: encode, before=before, workers=count),
+        reopened=reopened,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from fedrouter.gateway.http import (
     refuse,
     send_response,
 )
+from fedrouter.gateway.observe.errors import described
 from fedrouter.gateway.page.registry import page_handler
 from fedrouter.gateway.routes.cors import PREFLIGHT, cors_headers
 from fedrouter.gateway.routes.registry import handler
@@ -108,9 +108,7 @@ class App:
                 headers=[(b"retry-after", b"5")],
             )
         except Exception as error:
-            # The message may quote a prompt: log only the type of the error and where it was raised.
-            frames = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-            LOG.error("%s in %s", type(error).__name__, " > ".join(frames))
+            LOG.error("%s", described(error))
             found = HttpError(500, "The gateway failed.", "internal_error", "server_error")
         finally:
             gateway.serving -= 1

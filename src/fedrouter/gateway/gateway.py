@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.budgets import Budgets
 from fedrouter.gateway.access.limits import InProgress, RateLimiter, SharedRateLimiter
+from fedrouter.gateway.access.sign_ins import SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
@@ -31,6 +33,7 @@ from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upkeep.autopilot import Autopilot
+from fedrouter.gateway.upkeep.lasting import Work, lasting
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upkeep.retention import Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
@@ -70,21 +73,41 @@ class Gateway:
     telemetry: Telemetry | None
     drift: DriftWatch
     interruptions: Interruptions = field(default_factory=Interruptions)
+    sign_ins: SignIns = field(default_factory=SignIns)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     upkeep: list[asyncio.Task[None]] = field(default_factory=list)
     """Tasks that one process of all on the store runs: learning and retention."""
     serving: int = 0
     """Requests in progress."""
+    follows: bool = True
+    """Whether it serves the bundle that the store names."""
+    first_bundle: tuple[str, str] | None = None
+    """Digest and path of the config's bundle, if the store names none yet."""
     warm: bool = False
     warming: asyncio.Task[None] | None = None
 
     async def warm_up(self) -> None:
-        """Load the encoder by using it once; until then the default model serves."""
+        """Load the encoder by using it once; until then the default model serves.
+
+        Only a gateway that can serve makes its bundle that of the store, which others follow and later starts prefer.
+        """
         try:
             await self.embedder.first(WARM_UP)
         except EncoderFailed:
             raise FedrouterError("the encoder cannot be used; the log says why") from None
+        if self.first_bundle is not None:
+            await asyncio.to_thread(self.store.set_current, *self.first_bundle)
+        if self.follows:
+            self.run(lambda: self.bundles.follow(self.store))
         self.warm = True
+
+    def run(self, *works: Work) -> None:
+        """Run work beside requests, until the gateway is closed."""
+        self.tasks += [asyncio.create_task(lasting(work)) for work in works]
+
+    def run_upkeep(self, work: Work) -> None:
+        """Run work that one process of all on the store does."""
+        self.upkeep.append(asyncio.create_task(lasting(work)))
 
     async def until_warm(self) -> None:
         """Wait for :meth:`warm_up`; :class:`FedrouterError` if it failed."""
@@ -146,16 +169,32 @@ async def open_gateway(
     gateway ``before``, which this one replaces in the same process, goes on: conversations and metrics. ``workers``
     processes serve together: each has its part of what judges may cost.
     """
+    async with AsyncExitStack() as opened:  # closed again if the rest fails: a config that is wrong leaves nothing open
+        gateway = await _open_gateway(config, encoder_of, follow, before, workers, opened)
+        opened.pop_all()
+    return gateway
+
+
+async def _open_gateway(
+    config: Config,
+    encoder_of: EncoderOf | None,
+    follow: bool,
+    before: Gateway | None,
+    workers: int,
+    opened: AsyncExitStack,
+) -> Gateway:
     store = await asyncio.to_thread(Store.open, config.store)
+    opened.callback(store.close)
     bundles = Bundles(tuple(model.name for model in config.models), cached_queries=config.routing.estimates_cache)
     bundles.typical = partial(recent_queries, store)
     current = await asyncio.to_thread(store.current) if follow else None
+    first_bundle: tuple[str, str] | None = None
     if current is not None and current.path != PRIOR:
         bundles.swap(await asyncio.to_thread(bundles.prepare, current.path, current.digest))
     elif config.routing.bundle is not None:
         first = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
         if follow:
-            await asyncio.to_thread(store.set_current, first.digest, os.path.abspath(config.routing.bundle))
+            first_bundle = (first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
     identity = bundles.encoder
     if identity is None:
@@ -173,17 +212,17 @@ async def open_gateway(
         return AT_ONCE if encoder_of is None and bundles.encoder is not None and bundles.encoder.name == STATIC else 0
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once)
+    opened.callback(embedder.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
+    opened.push_async_callback(upstreams.close)
     sticky = StickySessions(config.routing.sticky.seconds, shared=workers > 1 or store.path is None)
-    in_progress = InProgress(config.server.in_progress_per_key)
-    if before is not None:
-        in_progress = before.in_progress
-        in_progress.most = config.server.in_progress_per_key
-        if before.config.routing.sticky == config.routing.sticky:
-            sticky = before.decider.sticky
+    in_progress = InProgress(config.server.in_progress_per_key, before.in_progress if before else None)
+    if before is not None and before.config.routing.sticky == config.routing.sticky:
+        sticky = before.decider.sticky
     if follow:
         await sticky.share(store)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
+    opened.push_async_callback(writer.close)
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
     metrics.gauges = lambda: gauges(
@@ -210,24 +249,24 @@ async def open_gateway(
         Telemetry.of(config.telemetry),
         DriftWatch(store, bundles),
     )
-    gateway.tasks.append(asyncio.create_task(gateway.budgets.renew()))
-    gateway.tasks.append(asyncio.create_task(writer.adopt()))
-    gateway.tasks.append(asyncio.create_task(gateway.drift.run()))
+    gateway.follows, gateway.first_bundle = follow, first_bundle
+    opened.pop_all()
+    opened.push_async_callback(gateway.close)
+    gateway.run(budgets.renew, writer.adopt, gateway.drift.run)
     if follow:
         await decider.default.read(store)
-        gateway.tasks.append(asyncio.create_task(decider.default.follow(store)))
-        gateway.tasks.append(asyncio.create_task(bundles.follow(store)))
-        gateway.upkeep.append(asyncio.create_task(gateway.leadership.run()))
+        gateway.run(lambda: decider.default.follow(store))
+        gateway.run_upkeep(gateway.leadership.run)
         if config.learns:
             autopilot = Autopilot(config, store, bundles, decider.default)
-            gateway.upkeep.append(asyncio.create_task(autopilot.run(gateway.leadership)))
+            gateway.run_upkeep(lambda: autopilot.run(gateway.leadership))
         if config.retention != RetentionConfig():
             retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
-            gateway.upkeep.append(asyncio.create_task(retention.run(gateway.leadership)))
+            gateway.run_upkeep(lambda: retention.run(gateway.leadership))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:
-        gateway.tasks.append(asyncio.create_task(gateway.judge_queue.run()))
+        gateway.run(gateway.judge_queue.run)
     return gateway
 
 

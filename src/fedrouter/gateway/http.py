@@ -56,13 +56,15 @@ class HttpRequest:
     :data:`SLOWEST` gives a long one more.
     """
 
-    __slots__ = ("_begun", "_receive", "_timeout", "complete", "headers", "method", "path", "query")
+    __slots__ = ("_begun", "_receive", "_timeout", "address", "complete", "headers", "method", "path", "query")
 
     def __init__(self, scope: MutableMapping[str, Any], receive: Receive, timeout: float = 30.0) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope["query_string"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.address: tuple[str, int] | None = scope.get("client")
+        """Host and port of the client, or of a proxy between it and the gateway."""
         self.complete = False
         """Whether the whole body was received, or the client disconnected."""
         self._receive, self._timeout, self._begun = receive, timeout, False

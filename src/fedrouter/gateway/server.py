@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from fedrouter.gateway.config import Config
 from fedrouter.gateway.connection import connections
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.http import CLOSE
+from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import WorkerMetrics
 from fedrouter.gateway.workers.listening import inherited_socket, url_of
 from fedrouter.gateway.workers.worker import current_worker
@@ -125,13 +126,14 @@ def serve(
         loop, key = asyncio.get_running_loop(), first[1] if first else None
         if owns_process and reopened is not None:
             again = partial(reload, reopened)
-            loop.add_signal_handler(signal.SIGHUP, lambda: running.add(loop.create_task(again())))
+            loop.add_signal_handler(signal.SIGHUP, lambda: begin(again()))
             if told:  # while it started: the config may have changed after it was read
-                running.add(loop.create_task(again()))
+                begin(again())
         if worker is None:
             ready(url_of(gateway.config.server.host, port), key)
             return
-        running.update(loop.create_task(each.run()) for each in measured)
+        for each in measured:
+            begin(each.run())
         worker.watch_supervisor(stop)  # nobody else would stop this process, or remove what the workers share
         worker.report(key)
 
@@ -149,18 +151,23 @@ def serve(
                 gateway = await reopened(before)
                 try:
                     await gateway.until_warm()
-                except FedrouterError:
+                except BaseException:
                     await gateway.close()
                     raise
-            except FedrouterError as error:
+            except Exception as error:
                 before.metrics.gauges = gauges
-                LOG.error("the config was not reloaded, the one before stays in use: %s", error)
+                not_reloaded(error)
                 return
             app.replace(gateway)
             now = gateway.config.server
             fixed = [name for name in FIXED if getattr(now, name) != getattr(config.server, name)]
             restart = f"; restart for a change of {', '.join(f'server.{name}' for name in fixed)}" if fixed else ""
             LOG.info("the config was reloaded%s", restart)
+
+    def begin(work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        running.add(task)
+        task.add_done_callback(running.discard)
 
     def leave() -> None:
         for gateway in app.gateways():

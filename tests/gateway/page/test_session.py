@@ -117,3 +117,15 @@ def test_without_authentication_there_is_no_page(start, bundle, upstream, tmp_pa
     running = start(config.replace(server=config.server.replace(auth=False)))
     assert httpx.get(running.url + "/").status_code == 403
     assert httpx.post(f"{running.url}/page/api/session", json={"key": "any"}, headers=MARK).status_code == 403
+
+
+def test_wrong_sign_ins_are_limited_and_sessions_go_on(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    with httpx.Client(base_url=gateway.url, headers=MARK) as visitor, httpx.Client(base_url=gateway.url) as stranger:
+        assert visitor.post("/page/api/session", json={"key": gateway.key}).status_code == 200
+        for number in range(200):  # more than the minute that passes meanwhile allows
+            refused = stranger.post("/page/api/session", json={"key": f"fr-{number}"}, headers=MARK)
+            if refused.status_code == 429:
+                break
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_sign_ins")
+        assert visitor.get("/page/api/overview").status_code == 200

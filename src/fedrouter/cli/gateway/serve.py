@@ -100,7 +100,7 @@ def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, 
 
     config = read()
     if workers is not None and current_worker() is None:
-        supervise(config.server, workers, lambda url, key: announce(voice, url, key))
+        supervise(config.server, workers, lambda url, key: announce(voice, url, key), read)
     else:
         run(config, lambda url, key: announce(voice, url, key), reopened=reopened)
 

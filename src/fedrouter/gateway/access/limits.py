@@ -98,11 +98,14 @@ class _Share:
 
 
 class InProgress:
-    """How many chat requests of each key are in progress; ``most`` is the limit."""
+    """How many chat requests of each key are in progress; ``most`` is the limit.
 
-    def __init__(self, most: int) -> None:
+    With ``before``, requests that were begun under another limit count, too.
+    """
+
+    def __init__(self, most: int, before: InProgress | None = None) -> None:
         self.most = most
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter() if before is None else before._counts
 
     @contextmanager
     def of(self, key: Key) -> Iterator[None]:

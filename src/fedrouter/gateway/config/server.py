@@ -27,10 +27,11 @@ class ServerConfig(Section):
         default=64.0, description="Largest head of a request (its line and headers), in KiB."
     )
     connections: Annotated[StrictInt, Field(ge=1)] = Field(
-        default=1000, description="Open connections of clients; further ones are answered with 503."
+        default=1000, description="Open connections of clients; further ones close those without a request, or get 503."
     )
     request_timeout: Positive = Field(
-        default=30.0, description="Seconds for the head of a request, and between two pieces of its body."
+        default=30.0,
+        description="Seconds for the head of a request, and for its body; a second more for each KiB.",
     )
     write_timeout: Positive = Field(
         default=60.0, description="Seconds after which a client that takes nothing of its answer is disconnected."

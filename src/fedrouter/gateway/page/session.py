@@ -42,10 +42,11 @@ def refuse_other_sites(request: HttpRequest) -> None:
 
 async def sign_in(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Begin a session with an API key."""
-    token = text((await visit.body("key")).get("key"), "key", 512)
-    key = await asyncio.to_thread(gateway.store.key_of, token)
-    if key is None:
-        raise HttpError(401, "This key is unknown, disabled or expired.", "invalid_api_key", "authentication_error")
+    with gateway.sign_ins.attempt(visit.request.address[0] if visit.request.address else ""):
+        token = text((await visit.body("key")).get("key"), "key", 512)
+        key = await asyncio.to_thread(gateway.store.key_of, token)
+        if key is None:
+            raise HttpError(401, "This key is unknown, disabled or expired.", "invalid_api_key", "authentication_error")
     found = await asyncio.to_thread(_begin, gateway, key)
     await send_response(send, 200, b"{}", [JSON, (b"set-cookie", _cookie(visit.request, found, SECONDS))])
 

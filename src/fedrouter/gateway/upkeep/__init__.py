@@ -1,1 +1,1 @@
-"""Work beside requests that one process of all on a store does: learning, and retention."""
+"""Work beside requests, and what one process of all on a store does: learning, and retention."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import keep_ended
 from fedrouter.gateway.workers.listening import inherited_socket, listen, url_of
 from fedrouter.gateway.workers.worker import Worker
@@ -49,11 +50,11 @@ class _Process:
             self.process.send_signal(number)
 
 
-def supervise(server: ServerConfig, count: int, ready: Ready) -> None:
+def supervise(server: ServerConfig, count: int, ready: Ready, read: Callable[[], object]) -> None:
     """Serve by this many processes until a signal ends them; each is started with this process's own command line.
 
-    SIGTERM and SIGINT stop all, SIGHUP makes all read their config again, and SIGUSR2 replaces them one after another
-    by new processes, with the config and the program as they are then.
+    SIGTERM and SIGINT stop all, SIGHUP makes all read their config again, unless ``read`` finds it wrong, and SIGUSR2
+    replaces them one after another by new processes, with the config and the program as they are then.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedrouter").setLevel(logging.INFO)
@@ -61,14 +62,20 @@ def supervise(server: ServerConfig, count: int, ready: Ready) -> None:
         tempfile.TemporaryDirectory(prefix="fedrouter-workers-", ignore_cleanup_errors=True) as folder,
         inherited_socket() or listen(server) as listening,
     ):
-        asyncio.run(_Supervisor(listening, count, Path(folder), server, sys.orig_argv).run(ready))
+        asyncio.run(_Supervisor(listening, count, Path(folder), server, sys.orig_argv, read).run(ready))
 
 
 class _Supervisor:
     def __init__(
-        self, listening: socket.socket, count: int, folder: Path, server: ServerConfig, command: Sequence[str]
+        self,
+        listening: socket.socket,
+        count: int,
+        folder: Path,
+        server: ServerConfig,
+        command: Sequence[str],
+        read: Callable[[], object],
     ) -> None:
-        self._listening, self._count, self._folder = listening, count, folder
+        self._listening, self._count, self._folder, self._read = listening, count, folder, read
         self._server, self._command = server, command
         self._serving: dict[int, _Process] = {}
         """The worker of each index that gets new connections; others are ending."""
@@ -83,7 +90,7 @@ class _Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
         loop.add_signal_handler(signal.SIGUSR2, lambda: self._begin(self._replace_all()))
         try:
             found = await self._until_stopped(asyncio.gather(*(self._start(index) for index in range(self._count))))
@@ -186,7 +193,12 @@ class _Supervisor:
         for task in self._tasks:
             task.cancel()
 
-    def _reload(self) -> None:
+    async def _reload(self) -> None:
+        try:
+            await asyncio.to_thread(self._read)
+        except Exception as error:  # said once, and no worker goes its own way
+            not_reloaded(error)
+            return
         for process in self._serving.values():
             process.tell(signal.SIGHUP)
 
