@@ -34,10 +34,12 @@ $(DOCS_READY): $(READY)
 demo: $(READY) ## ten clients learn a router together in the simulated world; report in out/demo
 	$(BIN)/fedrouter demo --out out/demo --overwrite
 
-test: lint ## what CI runs: style, types, fast tests
+test: lint ## what CI runs: style, types, fast tests, the page in a browser where one is found
+	@$(BIN)/python tests/gateway/page/browser.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: lint ## everything, with the slow tests: real data, load, processes
+	@$(BIN)/python tests/gateway/page/browser.py
 	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile
 
 test-browser: $(READY) ## the page in a real browser: Chromium of the system, or Playwright's own

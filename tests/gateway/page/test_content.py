@@ -2,122 +2,164 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gateway.page.conftest import Site
-from gateway.running import SQL, config_for
+from drift.logs import records
+from fedrouter.bundle import load
+from gateway.page.conftest import Site, page_config
+from gateway.page.windows import serious
+from gateway.running import SQL
 
-AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "<script>window.hacked=1</script>"
 VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "drift", "federation", "keys")
+PHONE = {"width": 375, "height": 740}
 
 
 @pytest.fixture(scope="module")
 def site(start, bundle, upstream, tmp_path_factory):
-    """A gateway with a model, a prompt, a task and a key whose names are HTML."""
-    folder = tmp_path_factory.mktemp("hostile")
-    config = config_for(folder, bundle, upstream.url, keep_prompts=True)
-    # Each routed decision has its embedding, however slow the machine.
-    patient = config.routing.replace(encoder_timeout=60)
-    config = config.replace(models=(*config.models, config.models[0].replace(name=HOSTILE)), routing=patient)
-    running = start(config.replace(learning=config.learning.replace(folder=str(folder / "bundles"))))
+    """A gateway with a model, a prompt, a task and a key whose names are HTML; a model got worse at that task."""
+    config = page_config(tmp_path_factory.mktemp("hostile"), bundle, upstream)
+    running = start(config.replace(models=(*config.models, config.models[0].replace(name=HOSTILE))))
+    log = records(load(bundle), fall_on=10)
+    running.store.append([replace(row, task=HOSTILE if row.task == log[0].task else row.task) for row in log])
     for text in (SQL, SCRIPT):
         answer = running.chat(text, model=HOSTILE, fedrouter={"task": HOSTILE})
         running.store.score(answer.headers["x-fedrouter-decision-id"], 1.0, f"feedback:{HOSTILE}")
     for _ in range(3):
         running.chat(SQL)
-    return Site(running, *running.store.create_key(HOSTILE))
+    found = Site(running, *running.store.create_key(HOSTILE))
+    yield found
+    found.close()
 
 
-def show(page, site, view: str) -> None:
+@pytest.fixture(scope="module")
+def alarm(site):
+    visitor = site.visitor()
+    assert visitor.post("drift/restart").status_code == 200
+    return visitor.get("drift").json()["alarms"][0]
+
+
+def show(page, view: str) -> None:
     """Open a view and wait until it has loaded."""
-    page.goto(f"{site.url}/#/{view}")
+    page.goto(f"/#/{view}")
+    page.locator(f"nav a[href='#/{view}'][aria-current]").wait_for()
     page.get_by_role("heading", level=1).wait_for()
-    for waiting in page.get_by_text("Loading …").all():
-        waiting.wait_for(state="detached")
+    page.get_by_text("Loading …").wait_for(state="detached")
 
 
-def test_hostile_text_is_shown_as_text(admin, site):
-    for view in VIEWS:
-        show(admin, site, view)
-        assert admin.evaluate("window.hacked") is None
-    admin.goto(f"{site.url}/#/decisions")
+@pytest.fixture(scope="module")
+def walk(windows, site, alarm):
+    """Every view, opened once: whether hostile text was run in it, and what axe finds by day and by night."""
+    found = {}
+    with windows.of(site.key) as page:
+        for view in VIEWS:
+            show(page, view)
+            if view == "decisions":
+                page.get_by_text(SQL).first.click()  # the newest was routed, so its embedding is there to replay
+                page.get_by_role("dialog").get_by_role("heading", name="Replay").wait_for()
+            hacked = page.evaluate("'hacked' in window || document.querySelectorAll('main img, main script').length")
+            day = serious(page)
+            page.emulate_media(color_scheme="dark")
+            found[view] = hacked, day, serious(page, "color-contrast")
+            page.emulate_media(color_scheme="light")
+    return found
+
+
+def test_axe_finds_nothing_serious_by_day_and_by_night(walk):
+    assert {view: found for view, (_, *found) in walk.items() if any(found)} == {}
+
+
+def test_hostile_text_is_shown_as_text(walk, admin):
+    assert not [view for view, (hacked, *_) in walk.items() if hacked]
+    show(admin, "decisions")
     admin.get_by_text(SCRIPT).first.click()
     dialog = admin.get_by_role("dialog")
     dialog.get_by_text(SCRIPT).wait_for()
     dialog.get_by_text(HOSTILE).first.wait_for()
-    admin.goto(f"{site.url}/#/keys")
-    admin.get_by_text(HOSTILE).first.wait_for()
-    assert admin.evaluate("window.hacked") is None
-    assert admin.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    for view in ("drift", "keys"):
+        show(admin, view)
+        admin.get_by_text(HOSTILE).filter(visible=True).first.wait_for()
+    assert not admin.evaluate("'hacked' in window || document.querySelectorAll('main img, main script').length")
 
 
-@pytest.mark.parametrize("page", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True)
-def test_axe_finds_nothing_serious(admin, site):
-    serious = {}
-    for view in VIEWS:
-        show(admin, site, view)
-        if view == "decisions":
-            admin.get_by_text(SQL).first.click()  # a routed one: what asked for a model by name may lack an embedding
-            admin.get_by_role("dialog").get_by_role("heading", name="Replay").wait_for()
-        admin.evaluate(AXE)
-        found = admin.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
-        for each in found:
-            if each["impact"] in ("serious", "critical"):
-                serious[view, each["id"]] = [node["html"][:120] for node in each["nodes"]]
-    assert not serious
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Auckland"])
+def test_an_alarm_names_model_region_and_day_in_every_time_zone(windows, site, alarm, zone):
+    began = datetime.fromtimestamp(alarm["began"], UTC)
+    title = f"{alarm['model']} got worse at {alarm['region']} on {began:%A, %B} {began.day}"
+    with windows.new(site.key, timezone_id=zone) as page:
+        show(page, "overview")
+        page.get_by_text(title).wait_for()
+        show(page, "drift")
+        page.get_by_text(title).wait_for()
+        page.get_by_text("got worse", exact=True).wait_for()
+
+
+def test_nothing_is_wider_than_a_phone(windows, site, alarm):
+    with windows.new(site.key, viewport=PHONE) as page:
+        for view in VIEWS:
+            show(page, view)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], view
 
 
 def test_everything_can_be_done_with_a_keyboard(page, site):
-    page.goto(site.url)
-    page.get_by_label("API key").wait_for()
-    page.keyboard.type(site.gateway.key)  # the field has the focus
+    page.goto("/")
+    page.locator("input:focus").wait_for()
+    page.keyboard.type(site.key)
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Overview").wait_for()
-    tab_to(page, "Decisions")
+    tab_to(page, "document.activeElement.innerText === 'Decisions'")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Decisions").wait_for()
     page.locator("table button").first.wait_for()
-    while not page.evaluate("document.activeElement.closest('td')"):
-        page.keyboard.press("Tab")
+    tab_to(page, "document.activeElement.closest('td')")
     page.keyboard.press("Enter")
     page.get_by_role("dialog").get_by_text("Chosen", exact=True).wait_for()
-    tab_to(page, "Partly")
+    tab_to(page, "document.activeElement.innerText === 'Partly'")
     page.keyboard.press("Space")
     page.get_by_role("button", name="Partly", pressed=True).wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
-    page.goto(f"{site.url}/#/frontier")
+    show(page, "frontier")
     dial = page.get_by_role("slider", name="Dial")
-    dial.wait_for()
     before = float(dial.input_value())
     dial.focus()
     page.keyboard.press("ArrowLeft")
     assert float(dial.input_value()) == pytest.approx(before - 0.1)
 
 
-def tab_to(page, text: str) -> None:
+def tab_to(page, found: str) -> None:
+    """Press Tab until the focus is where it should be."""
     for _ in range(60):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.innerText") == text:
+        if page.evaluate(f"Boolean({found})"):
             return
-    raise AssertionError(f"{text!r} cannot be reached with the Tab key")
+    raise AssertionError(f"the Tab key does not reach: {found}")
 
 
-def test_the_page_cannot_be_framed(page, site):
-    page.goto(f"{site.url}/page/icon.svg")
-    blocked = page.evaluate(
-        """async (url) => {
-            const frame = document.createElementNS("http://www.w3.org/1999/xhtml", "iframe");
-            frame.src = url;
-            document.documentElement.append(frame);
-            await new Promise((done) => { frame.onload = frame.onerror = done; setTimeout(done, 3000); });
-            try { return !frame.contentDocument?.getElementById("app"); } catch { return true; }
-        }""",
-        site.url,
-    )
-    assert blocked
-    page.wrong.clear()  # the browser says in the console that it refused
+@pytest.fixture
+def elsewhere(site, tmp_path):
+    """The address of another site, whose page frames ours."""
+    (tmp_path / "index.html").write_text(f'<link rel="icon" href="data:,"><iframe src="{site.url}"></iframe>')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_another_site_cannot_frame_the_page(page, windows, elsewhere):
+    windows.expected += [elsewhere, "frame-ancestors"]  # the browser says that it refused
+    page.goto(elsewhere)
+    assert [frame.url for frame in page.frames] == [elsewhere, "chrome-error://chromewebdata/"]

@@ -11,7 +11,7 @@ from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.demo import open_demo, placeholder
 from fedrouter.gateway.page.demo_traffic import REQUESTS
 from fedrouter.gateway.server import serve
-from gateway.page.conftest import Site, sign_in
+from gateway.page.conftest import Site
 from gateway.running import Running
 
 PICTURE = "FEDROUTER_SCREENSHOT"
@@ -38,9 +38,14 @@ def site(tmp_path_factory):
     assert ended.wait(60)
 
 
-@pytest.mark.parametrize("page", [{"viewport": {"width": 1280, "height": 620}}], indirect=True)
-def test_the_demo_opens_with_a_week_of_traffic(page, site, tmp_path):
-    sign_in(page, site.url, site.gateway.key)
+@pytest.fixture
+def page(windows, site):
+    with windows.new(site.key, viewport={"width": 1280, "height": 620}) as found:
+        yield found
+
+
+def test_the_demo_opens_with_a_week_of_traffic(page, tmp_path):
+    page.goto("/")
     page.get_by_role("button", name="7 days").click()
     page.wait_for_function(
         """(least) => [...document.querySelectorAll(".tile .note")].some((note) => {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from contextlib import ExitStack
 
 import httpx2 as httpx
@@ -13,23 +12,24 @@ from fedrouter.gateway.page.events import OF_ONE_KEY
 from gateway.running import config_for
 
 
-def first_event(visitor) -> list[dict]:
+def first_event(visitor, opened: threading.Event) -> list[dict]:
     with visitor.http.stream("GET", "events") as response:
         for line in response.iter_lines():
+            opened.set()
             if line.startswith("data: "):
                 return json.loads(line.removeprefix("data: "))
     return []
 
 
 def test_a_stream_has_the_decisions_of_its_own_key_only(site):
-    plain, found = site.visitor(site.plain), {}
-    listening = threading.Thread(target=lambda: found.update(rows=first_event(plain)))
+    plain, found, opened = site.visitor(site.plain), {}, threading.Event()
+    listening = threading.Thread(target=lambda: found.update(rows=first_event(plain, opened)))
     listening.start()
-    time.sleep(0.5)
+    assert opened.wait(60)
     site.gateway.chat("Of the administrator.")
     own = {"authorization": f"Bearer {site.plain}"}
     site.gateway.chat("Of the plain key.", headers=own)
-    listening.join(20)
+    listening.join(60)
     assert [(row["key"], row["text"]) for row in found["rows"]] == [(site.plain_id, "Of the plain key.")]
 
 

@@ -11,7 +11,7 @@ class Visitor:
     """A session of one key; every request carries the cookie and the page's header."""
 
     def __init__(self, url: str, key: str) -> None:
-        self.http = httpx.Client(base_url=f"{url}/page/api/", headers=MARK, timeout=20)
+        self.http = httpx.Client(base_url=f"{url}/page/api/", headers=MARK, timeout=60)
         self.signed_in = self.http.post("session", json={"key": key})
 
     def get(self, path: str, **more):

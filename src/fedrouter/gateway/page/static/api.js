@@ -44,19 +44,24 @@ export const query = (options) => {
 
 // Live events; `hear` is called with the newest decisions. Returns a function that ends the stream.
 export function listen(hear, status) {
-  let source, timer;
+  let source, timer, ended = false;
   const open = () => {
     source = new EventSource("/page/api/events");
     source.addEventListener("decisions", (event) => hear(JSON.parse(event.data)));
     source.addEventListener("open", () => status(true));
     source.addEventListener("error", () => {
       status(false);
-      if (source.readyState === EventSource.CLOSED) timer = setTimeout(again, 5000); // refused: no browser tries again
+      if (source.readyState === EventSource.CLOSED) refused(); // no browser tries again by itself
     });
   };
-  const again = () => get("session").then((who) => (who ? open() : window.dispatchEvent(new Event("signed-out"))), open);
+  const later = (act) => { if (!ended) timer = setTimeout(act, 5000); };
+  const refused = () => get("session").then(
+    (who) => (who ? later(open) : window.dispatchEvent(new Event("signed-out"))),
+    () => later(refused),
+  );
   open();
   return () => {
+    ended = true;
     clearTimeout(timer);
     source.close();
   };

@@ -32,7 +32,7 @@ export function Decisions({ who, news, id }) {
       ${who.admin && html`<${Choice} id="filter-key" label="Key" value=${filters.key} onChange=${set("key")} options=${[["", "any"], ...Object.entries(found?.keys ?? {})]} />`}
       <${Choice} id="filter-status" label="Status" value=${filters.status} onChange=${set("status")} options=${[["", "any"], ...STATUSES.map((name) => [name, name])]} />
       <${Choice} id="filter-scored" label="Score" value=${filters.scored} onChange=${set("scored")} options=${SCORED} />
-      <label class="field"><span>Cost, at least (USD)</span><input id="filter-cost" type="number" min="0" step="any" value=${filters.least_cost} onChange=${(event) => set("least_cost")(event.target.value)} /></label>
+      <label class="field"><span>Cost, at least (USD)</span><input id="filter-cost" type="number" min="0" step="any" value=${filters.least_cost} onInput=${(event) => set("least_cost")(event.target.value)} /></label>
       <button onClick=${() => setFilters(NONE)} disabled=${Object.values(filters).every((value) => value === "")}>Clear</button>
     </div><//>
     <${Failure} error=${error} />

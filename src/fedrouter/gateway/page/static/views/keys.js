@@ -51,15 +51,16 @@ function Form({ entry, onDone, onClose }) {
   }
   const by = DEFAULTS.map(([name]) => name).find((name) => typeof entry[name] === "number") ?? "dial";
   const until = entry.expires ? new Date(entry.expires * 1000).toISOString().slice(0, 10) : "";
+  // Defaults, not values: what somebody types must outlive the next drawing, which every live event causes.
   return html`<${Dialog} title=${entry.id ? `Edit ${entry.name}` : "Create a key"} onClose=${onClose}><form onSubmit=${submit}>
-    <div class="row"><label class="field"><span>Name</span><input name="name" required maxlength="80" value=${entry.name ?? ""} /></label>
-      <label class="field"><span>Daily budget (USD; empty: none)</span><input name="daily_budget" type="number" min="0" step="any" value=${entry.daily_budget ?? ""} /></label>
-      <label class="field"><span>Requests per minute (empty: no limit)</span><input name="rate_per_minute" type="number" min="1" step="1" value=${entry.rate_per_minute ?? ""} /></label>
-      <label class="field"><span>Expires (UTC; empty: never)</span><input name="expires" type="date" value=${until} /></label>
-      <label class="field"><span>Models (such as gpt-*, with commas; empty: all)</span><input name="models" value=${entry.models?.join(", ") ?? ""} /></label></div>
+    <div class="row"><label class="field"><span>Name</span><input name="name" required maxlength="80" defaultValue=${entry.name ?? ""} /></label>
+      <label class="field"><span>Daily budget (USD; empty: none)</span><input name="daily_budget" type="number" min="0" step="any" defaultValue=${entry.daily_budget ?? ""} /></label>
+      <label class="field"><span>Requests per minute (empty: no limit)</span><input name="rate_per_minute" type="number" min="1" step="1" defaultValue=${entry.rate_per_minute ?? ""} /></label>
+      <label class="field"><span>Expires (UTC; empty: never)</span><input name="expires" type="date" defaultValue=${until} /></label>
+      <label class="field"><span>Models (such as gpt-*, with commas; empty: all)</span><input name="models" defaultValue=${entry.models?.join(", ") ?? ""} /></label></div>
     <div class="row"><label class="field"><span>Requests choose by</span><select name="by">${DEFAULTS.map(([name, shown]) => html`<option value=${name} selected=${name === by}>${shown}</option>`)}</select></label>
-      <label class="field"><span>set to (empty: as in the config)</span><input name="default" type="number" min="0" step="any" value=${entry[by] ?? ""} /></label>
-      <label class="field"><span>Most that a request may cost (USD; empty: no limit)</span><input name="max_cost" type="number" min="0" step="any" value=${entry.max_cost ?? ""} /></label>
+      <label class="field"><span>set to (empty: as in the config)</span><input name="default" type="number" min="0" step="any" defaultValue=${entry[by] ?? ""} /></label>
+      <label class="field"><span>Most that a request may cost (USD; empty: no limit)</span><input name="max_cost" type="number" min="0" step="any" defaultValue=${entry.max_cost ?? ""} /></label>
       ${!entry.id && html`<label><input name="admin" type="checkbox" /> Admin: sees and changes everything</label>`}</div>
     <${Failure} error=${error} /><p><br /><button class="primary">${entry.id ? "Save" : "Create"}</button></p></form><//>`;
 }
