@@ -60,7 +60,7 @@ ORDERS = {
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "federated", "reference"), ("watch",)),
-    "embeddings": (("fingerprints",), ("stored",)),
+    "embeddings": (("fingerprints", "private_file"), ("stored",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
         ("ascii_words",),

@@ -1,13 +1,7 @@
-"""Embeddings larger than memory: rows in a private file, read a block at a time.
-
-The file has no name and no other process can open it: it is gone when the process ends, however that happens. It is in
-the folder for temporary files (``TMPDIR``), which should be on a disk.
-"""
+"""Embeddings larger than memory: rows in a :class:`~fedrouter.embeddings.private_file.PrivateFile`, read in blocks."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -15,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.embeddings.fingerprints import Fingerprints, fingerprints
+from fedrouter.embeddings.private_file import PrivateFile
 from fedrouter.errors import BadInput
 
 BLOCK_BYTES = 2**22
@@ -28,28 +23,6 @@ Rows = npt.NDArray[np.float32]
 Index = npt.NDArray[np.int64]
 
 
-class _PrivateFile:
-    """A file without a name, closed with the last object that reads it."""
-
-    def __init__(self) -> None:
-        with tempfile.TemporaryFile(prefix="fedrouter-") as file:
-            self._descriptor = os.dup(file.fileno())
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
-
-    def append(self, content: memoryview) -> None:
-        while len(content):  # a write may stop short, and so may a read
-            content = content[os.write(self._descriptor, content) :]
-
-    def read(self, into: memoryview, place: int) -> None:
-        while len(into):
-            count = os.preadv(self._descriptor, [into], place)
-            if not count:
-                raise OSError("the file of embeddings is shorter than what was written to it")
-            into, place = into[count:], place + count
-
-
 class StoredEmbeddings:
     """Embeddings ``(n, d)`` float32 in a file, in place of an array.
 
@@ -60,7 +33,7 @@ class StoredEmbeddings:
     ndim = 2
     dtype = np.dtype(np.float32)
 
-    def __init__(self, file: _PrivateFile, width: int, keys: Fingerprints, rows: Index | None = None) -> None:
+    def __init__(self, file: PrivateFile, width: int, keys: Fingerprints, rows: Index | None = None) -> None:
         self._file = file
         self._keys = keys
         self._rows = rows
@@ -70,8 +43,12 @@ class StoredEmbeddings:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> StoredEmbeddings:
-        chosen = np.arange(len(self))[rows] if not isinstance(rows, np.ndarray) or rows.dtype == np.bool_ else rows
-        if len(chosen) == len(self) and (not len(self) or (chosen[0] == 0 and (np.diff(chosen) == 1).all())):
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
+        chosen = rows if isinstance(rows, np.ndarray) else np.arange(len(self))[rows]
+        if len(chosen) == len(self) and (not len(self) or (chosen[0] == 0 and _consecutive(chosen))):
             return self  # an index of millions of rows is not small
         mine = chosen if self._rows is None else self._rows[chosen]
         return StoredEmbeddings(self._file, self.shape[1], self._keys, np.ascontiguousarray(mine, np.int64))
@@ -122,7 +99,7 @@ class EmbeddingsWriter:
     """Writes embeddings of one ``width`` to a file of their own; ``rows`` counts them."""
 
     def __init__(self) -> None:
-        self._file = _PrivateFile()
+        self._file = PrivateFile()
         self._keys: list[Fingerprints] = []
         self.width: int | None = None
         self.rows = 0
@@ -194,3 +171,9 @@ def blocks(embeddings: Rows | StoredEmbeddings) -> Iterator[tuple[slice, Rows]]:
             yield part, embeddings.read(part.start, part.stop)
         else:
             yield part, embeddings[part]
+
+
+def _consecutive(rows: Index) -> bool:
+    """Whether each is the one before plus 1; looked at in pieces, because the differences of millions are not small."""
+    step = BLOCK_BYTES // 8
+    return all((np.diff(rows[start : start + step + 1]) == 1).all() for start in range(0, len(rows), step))

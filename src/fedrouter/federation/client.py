@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import numpy as np
-
 from fedrouter.errors import BadInput, BadMessage, FedrouterError, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
@@ -18,7 +16,7 @@ from fedrouter.federation.dp.repeats import released_again
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Reply, Request
 from fedrouter.federation.privacy.cohorts import Cohorts
-from fedrouter.federation.privacy.disclosure import DisclosureControl, evaluation_keys
+from fedrouter.federation.privacy.disclosure import DisclosureControl, rows_digest
 from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
@@ -128,8 +126,9 @@ class Client:
             self.accountant = PrivacyAccountant(name, privacy.differential_privacy, self._memory)
         elif control := self._control():
             self._evaluations = control.admitted(evaluations)
-        rows = np.sort(evaluation_keys(self._evaluations)).tobytes()
-        self._cohorts = Cohorts(name, self._memory, rows, privacy.least_cohort, privacy.cohort_gap)
+        self._cohorts = Cohorts(
+            name, self._memory, rows_digest(self._evaluations), privacy.least_cohort, privacy.cohort_gap
+        )
 
     def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
         """The reply to a verb; with ``hidden``, secure aggregation masks it before it leaves.

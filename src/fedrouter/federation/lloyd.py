@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.embeddings.private_file import PrivateFile
 from fedrouter.embeddings.stored import StoredEmbeddings, blocks
 from fedrouter.evaluations import Embeddings, Floats, Integers
 
@@ -85,8 +86,8 @@ def drawn(points: int, clusters: int, restarts: int, seed: int) -> tuple[Integer
 
 def cluster_blocks(points: StoredEmbeddings, clusters: int, restarts: int, iterations: int, seed: int) -> Embeddings:
     """Centres ``(k, d)`` of the best of some restarts; the distinct points if there are no more than ``clusters``."""
-    _, first = np.unique(points.fingerprints, return_index=True)
-    if len(first) <= clusters:
+    if len(np.unique(points.fingerprints)) <= clusters:
+        _, first = np.unique(points.fingerprints, return_index=True)
         return np.unique(points[first].read(), axis=0)
     centred = _Centred.of(points)
     runs = [
@@ -114,27 +115,39 @@ def _first_centres(points: _Centred, clusters: int, restarts: int, seed: int) ->
     chosen = np.zeros((restarts, clusters), np.int64)
     chosen[:, 0], draws = drawn(n, clusters, restarts, seed)
 
-    def distances(to: Integers) -> Singles:
-        """Squared, ``(restarts, trials, n)`` from the points of these rows ``(restarts, trials)``."""
-        found = np.empty((to.size, n), np.float32)
-        candidates = points.at(to.ravel())
-        for part, rows in points.blocks():
-            found[:, part] = euclidean_distances(candidates, rows, squared=True)
-        return found.reshape(*to.shape, n)
+    # Distances from all candidates are larger than what else a row has in memory, so those of a pass are in a file.
+    measured = PrivateFile()
 
-    closest = distances(chosen[:, :1])[:, 0]
+    def measure(to: Integers) -> None:
+        """Squared distances of all points from those of these rows ``(m,)``."""
+        candidates = points.at(to)
+        for part, rows in points.blocks():
+            found = np.ascontiguousarray(euclidean_distances(candidates, rows, squared=True), np.float32)
+            for place, each in enumerate(found):
+                measured.write(each.data.cast("B"), 4 * (place * n + part.start))
+
+    def distances(first: int, count: int) -> Singles:
+        """Those of the last pass, ``(count, n)``."""
+        found = np.empty((count, n), np.float32)
+        measured.read(found.data.cast("B"), 4 * first * n)
+        return found
+
+    measure(chosen[:, 0])
+    closest = distances(0, restarts)
     potential = [one @ ones for one in closest]
     for place in range(1, clusters):
         bounds = [draw[place - 1] * most for draw, most in zip(draws, potential, strict=True)]
         candidates = np.stack([np.searchsorted(np.cumsum(c), b) for c, b in zip(closest, bounds, strict=True)])
         np.clip(candidates, None, n - 1, out=candidates)
-        nearer = distances(candidates)
-        np.minimum(nearer, closest[:, None], out=nearer)
-        for restart, each in enumerate(nearer):
-            potentials = (each @ ones[:, None])[:, 0]
+        measure(candidates.ravel())
+        for restart in range(restarts):
+            nearer = distances(restart * candidates.shape[1], candidates.shape[1])
+            np.minimum(nearer, closest[restart], out=nearer)
+            potentials = (nearer @ ones[:, None])[:, 0]
             best = int(np.argmin(potentials))
-            closest[restart], potential[restart] = each[best], potentials[best]
+            closest[restart], potential[restart] = nearer[best], potentials[best]
             chosen[restart, place] = candidates[restart, best]
+            del nearer  # before the next are read
     return chosen
 
 

@@ -11,18 +11,24 @@ import hashlib
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrouter.embeddings.fingerprints import fingerprints, joint_fingerprints
 from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.federation.privacy.key_ranges import (
+    AT_ONCE,
+    Keys,
+    Mask,
+    distinct,
+    distinct_pairs,
+    places,
+    repetitions,
+)
 from fedrouter.federation.privacy.leverage import SumsSoFar, heard_evenly
 from fedrouter.federation.privacy.memory import Arrays, Memory
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.routers.kmeans import nearest_centre
 
-Keys = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 MASKED_SAY = 0.5
 """The most say that one query of a client may have in what masks hide, of questions so narrow that small clients can
 meet this: predictions to be scored. Whatever they were learned from, they cannot be made to differ at one query."""
@@ -68,8 +74,7 @@ class DisclosureControl:
         Enough queries must remain with and without the fold, and in the fold alone.
         """
         keys, size = row_keys(rows), len(rows.pool)
-        outer = distinct(rows.model[~inside], keys[~inside], size)
-        inner = distinct(rows.model[inside], keys[inside], size)
+        outer, inner = (distinct(rows.model, keys, size, where) for where in (~inside, inside))
         return np.asarray((outer >= self.sizes.cell) & ((inner == 0) | (inner >= self.sizes.cell)))
 
     def may_send(
@@ -91,21 +96,22 @@ class DisclosureControl:
         """
         self.applied.add("cell" if kind == "sums" else "say")
         least = self.sizes.cell if least is None else least
-        pairs, index = np.unique(np.stack([keys, group.astype(np.uint64)]), axis=1, return_inverse=True)
-        held = np.zeros(pairs.shape[1], np.uint64)
-        np.add.at(held, index.ravel(), keys if content is None else content)
-        keys, group = pairs[0], pairs[1].astype(np.int64)
+        keys, group, held = distinct_pairs(keys, group, keys if content is None else content)
         allowed = np.bincount(group, minlength=size) >= least
-        before = list(self._memory.remembered(f"{kind}/"))
-        for earlier in before:
+        for earlier in self._memory.remembered(f"{kind}/"):
             allowed &= self._apart(keys, group, held, allowed, least, earlier)
         if jointly and self.sizes.say < 1:
-            allowed &= self._jointly(keys, group, held, allowed, before)
+            allowed &= self._jointly(keys, group, held, allowed, list(self._memory.remembered(f"{kind}/")))
         if kind != "sums" and not allowed.any():
             self._emptied_by_say(keys)
         sent = allowed[group]
-        now = {"keys": keys[sent], "group": group[sent], "content": held[sent]}
-        name = f"{kind}/{hashlib.sha256(b''.join(part.tobytes() for part in now.values())).hexdigest()}"
+        now = {"keys": keys, "group": group, "content": held}
+        if not sent.all():  # what millions of rows have is not copied for nothing
+            now = {name: values[sent] for name, values in now.items()}
+        digest = hashlib.sha256()
+        for part in now.values():
+            digest.update(part.data)
+        name = f"{kind}/{digest.hexdigest()}"
         if self._memory.recall(name) is None:
             self._memory.remember(name, now)
         return np.asarray(allowed)
@@ -117,12 +123,13 @@ class DisclosureControl:
             return allowed
         sizes = np.bincount(group, minlength=len(allowed))
         old_sizes = np.bincount(old_group)
-        order = np.argsort(old_keys)
-        index = order[np.minimum(np.searchsorted(old_keys, keys, sorter=order), len(old_keys) - 1)]
-        both = old_keys[index] == keys
         overlap, alike = (np.zeros((len(allowed), len(old_sizes)), np.int64) for _ in range(2))
-        for count, which in ((overlap, both), (alike, both & (earlier["content"][index] == held))):
-            np.add.at(count, (group[which], old_group[index[which]]), 1)
+        for start in range(0, len(keys), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            index = places(keys[part], old_keys)
+            both = index >= 0
+            for count, which in ((overlap, both), (alike, both & (earlier["content"][index] == held[part]))):
+                np.add.at(count, (group[part][which], old_group[index[which]]), 1)
         apart = sizes[:, None] + old_sizes[None] - overlap - alike
         near = ((apart > 0) & (apart < least) & (overlap > 0)).any(axis=1)
         # Earlier groups that lie wholly within a new one: the rest of the new one must be large enough, too.
@@ -170,7 +177,12 @@ class DisclosureControl:
         """
         own = evaluation_keys(rows)
         name = f"cells/{hashlib.sha256(centres.tobytes()).hexdigest()}/{fold}"
-        before = self._memory.recall(name) or {"keys": np.zeros(0, np.uint64), "centre": np.zeros(0, np.int64)}
+        before = self._memory.recall(name)
+        if before is None:
+            centre, _ = self._joined(rows, centre, centres)
+            keys, index = np.unique(own, return_index=True)
+            self._memory.remember(name, {"keys": keys, "centre": centre[index]})
+            return rows, centre
         stays = np.isin(own, before["keys"])
         centre = centre.copy()
         centre[stays] = before["centre"][np.searchsorted(before["keys"], own[stays])]
@@ -262,12 +274,6 @@ class DisclosureControl:
         return rows.queries >= self.sizes.cell
 
 
-def distinct(group: Integers, keys: Keys, size: int) -> Integers:
-    """How many different keys each of ``size`` groups has, ``(size,)``."""
-    pairs = np.unique(np.stack([group.astype(np.uint64), keys]), axis=1)
-    return np.bincount(pairs[0].astype(np.int64), minlength=size)
-
-
 def query_keys(embeddings: Embeddings) -> Keys:
     """A fingerprint ``(q,)`` of each embedding; equal embeddings have equal ones."""
     return embeddings.fingerprints if isinstance(embeddings, StoredEmbeddings) else fingerprints(embeddings)
@@ -280,18 +286,19 @@ def row_keys(rows: Evaluations) -> Keys:
     # An odd factor keeps the pair's fingerprint from depending on their sum alone.
     keys = query_keys(rows.embeddings)[rows.query]
     keys *= np.uint64(0x9E3779B97F4A7C15)
-    keys ^= models[rows.model]
+    for start in range(0, len(keys), AT_ONCE):
+        keys[start : start + AT_ONCE] ^= models[rows.model[start : start + AT_ONCE]]
     return keys
 
 
 def evaluation_keys(rows: Evaluations) -> Keys:
     """A fingerprint ``(n,)`` of each evaluation with its accuracy and cost; each repetition gets one of its own."""
     once = joint_fingerprints(row_keys(rows), rows.accuracy.view(np.uint64), rows.cost.view(np.uint64))
-    repetition = np.zeros(len(once), np.uint64)
-    order = np.argsort(once, kind="stable")
-    again = once[order[1:]] == once[order[:-1]]
-    if again.any():
-        _, start, times = np.unique(once[order], return_index=True, return_counts=True)
-        repetition[order] = np.arange(len(once)) - np.repeat(start, times)
-    del order
-    return joint_fingerprints(once, repetition)
+    return joint_fingerprints(once, repetitions(once))
+
+
+def rows_digest(rows: Evaluations) -> bytes:
+    """A SHA-256 digest of all evaluations, whatever their order."""
+    keys = evaluation_keys(rows)
+    keys.sort()
+    return hashlib.sha256(keys.data).digest()

@@ -13,12 +13,11 @@ from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.disclosure import (
     DisclosureControl,
-    Keys,
-    Mask,
     evaluation_keys,
     query_keys,
     row_keys,
 )
+from fedrouter.federation.privacy.key_ranges import Keys, Mask
 from fedrouter.federation.privacy.leverage import differ_together
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool
@@ -75,8 +74,10 @@ class PrivateRows:
 
     def queries(self, request: Request[Any]) -> Embeddings:
         """Embeddings of the queries outside the fold that have an evaluation."""
-        asked = np.unique(self._evaluations.query)
-        return self._evaluations.embeddings[asked[~self._inside(request)[asked]]]
+        wanted = np.zeros(self._evaluations.queries, np.bool_)
+        wanted[self._evaluations.query] = True
+        wanted &= ~self._inside(request)
+        return self._evaluations.embeddings[wanted]
 
     def of_models(self, request: Request[Any], models: tuple[str, ...], in_fold: bool = False) -> Evaluations:
         """Evaluations of these models outside the fold, or with ``in_fold`` inside it; indexed by the server's pool.
@@ -116,7 +117,7 @@ class PrivateRows:
             return rows, group
         allowed = self.control.may_send(row_keys(rows), group, size, evaluation_keys(rows), jointly=not self.relaxed)
         kept = np.flatnonzero(allowed[group])
-        return rows.take(kept), group[kept]
+        return rows.take(kept), group if len(kept) == len(group) else group[kept]
 
     def sendable_by_model(self, rows: Evaluations) -> Evaluations:
         """The rows of the models whose rows may be summed."""

@@ -63,12 +63,17 @@ class SecondMoment(Message):
 
 def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
-    keys, together = query_keys(queries), np.zeros(len(queries), np.int64)
+    keys = query_keys(queries)
     kept = client.rows.differing_together(keys, queries)
-    differing = queries[kept]
-    kept = kept[client.rows.heard(keys[kept], lambda: differing.astype(np.float64), together[kept])]
-    sent = client.rows.may_multiply(keys[kept], together[kept], 1, client.dimension, "second moments")
-    points = queries[kept[: len(kept) if sent[0] else 0]]
+    if len(kept) < len(keys):  # keys of millions of queries are not copied for nothing
+        queries, keys = queries[kept], keys[kept]
+    del kept
+    kept = client.rows.heard(keys, lambda: queries.astype(np.float64), np.zeros(len(keys), np.int64))
+    if len(kept) < len(keys):
+        queries, keys = queries[kept], keys[kept]
+    del kept
+    sent = client.rows.may_multiply(keys, np.zeros(len(keys), np.int64), 1, client.dimension, "second moments")
+    points = queries if sent[0] else queries[:0]
     if not len(points) and not client.rows.masked:
         return SecondMoment(0, ExactSums.zeros((0,)))
     total = ExactSums.zeros((client.dimension, client.dimension))

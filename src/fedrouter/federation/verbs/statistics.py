@@ -109,6 +109,7 @@ def answer(client: ClientView, request: StatisticsRequest) -> CellStatistics:
     if client.rows.control:
         rows, centre = client.rows.control.gathered(rows, centre, request.centres, request.fold)
     cell = centre * shape[1] + rows.model
+    del centre
     rows, cell = client.rows.sendable(rows, cell, shape[0] * shape[1])
     count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
     logs = log_cost(rows.cost)
