@@ -272,13 +272,11 @@ def with_trigrams() -> list[str]:
 def quality() -> list[str]:
     """`aiq` of `auto` by encoder, from what `benchmarks/quality.py --encoder` has left."""
     found = {path.stem.removeprefix("quality-"): json.loads(path.read_text()) for path in FOLDER.glob("quality-*.json")}
-    lines = ["| encoder | measured by | `aiq` of `auto`, default privacy |", "|---|---|---|"]
+    sets = list(next(iter(found.values()))["found"])
+    lines = [f"| encoder | {' | '.join(sets)} | mean |", f"|---|{'---|' * (len(sets) + 1)}"]
     for name, document in sorted(found.items()):
-        areas = {
-            data: np.mean([run["auto, default"]["aiq"] for run in runs]) for data, runs in document["found"].items()
-        }
-        shown = ", ".join(f"{data} {area:.4f}" for data, area in areas.items())
-        lines.append(f"| {name} | `{document['command']}` | {shown} |")
+        areas = [np.mean([run["auto, default"]["aiq"] for run in document["found"][data]]) for data in sets]
+        lines.append(f"| {name} | {' | '.join(f'{area:.4f}' for area in (*areas, np.mean(areas)))} |")
     return lines
 
 

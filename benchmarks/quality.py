@@ -2,8 +2,9 @@
 
 Writes docs/results/quality-ENCODER.json and, from those of all encoders, docs/results/quality.md and the first table of
 README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed. `--encoder`
-measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only` less.
-`--set` and `--first-seed` choose a part, which is only printed. `--processes 1` leaves a core free.
+measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only` less, and
+`--add` keeps the other rows that the file has. `--set` and `--first-seed` choose a part, which is only printed.
+`--processes 1` leaves a core free, `--device cuda` trains networks on a GPU.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.experiments.provenance import digest
+from fedrouter.federation.device import DEVICES, use_device
 from fedrouter.federation.families.auto import BLIND
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
@@ -71,13 +73,17 @@ BUDGETS = 20
 
 @dataclass(frozen=True)
 class Job:
-    """One data set, seed and encoder, and what to measure there: a family under a privacy, or the references."""
+    """One data set, seed and encoder, and what to measure there: a family under a privacy, or the references.
+
+    ``device`` is where networks are trained.
+    """
 
     data: str
     seed: int
     family: str
     privacy: str
     encoder: str
+    device: str = "cpu"
 
 
 def measured(job: Job) -> dict[str, Any]:
@@ -107,6 +113,7 @@ def reencoded(clients: Sequence[ClientData], other: Evaluations) -> list[ClientD
 def measure(job: Job) -> dict[str, dict[str, Any]]:
     """The measures of every router and baseline on the global test."""
     path = DATA / f"{job.data}.parquet"
+    use_device(job.device)
     # Splits are those of the files' embeddings, whatever the encoder.
     clients = reencoded(partition(read(path).evaluations, seed=job.seed), read(path, encoder=job.encoder).evaluations)
     train = Evaluations.concatenate([client.train for client in clients])
@@ -141,6 +148,16 @@ def measure(job: Job) -> dict[str, dict[str, Any]]:
     return {row: measures.to_json() for row, measures in found.items()}
 
 
+def added(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """A document with the rows of both; where both have one, that of ``now``."""
+    found = {
+        name: [{**old, **new} for old, new in zip(before["found"][name], runs, strict=True)]
+        for name, runs in now["found"].items()
+    }
+    commands = [*(each for each in before["commands"] if each not in now["commands"]), *now["commands"]]
+    return {**before, "commands": commands, "seconds": before["seconds"] + now["seconds"], "found": found}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -151,14 +168,16 @@ def main() -> None:
     parser.add_argument("--set", action="append", choices=SETS, help="repeatable, only printed; default: all")
     parser.add_argument("--first-seed", type=int, default=0, help="only printed unless it is 0")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="what trains networks; default: %(default)s")
+    parser.add_argument("--add", action="store_true", help="keep the rows of the file that are not measured now")
     options = parser.parse_args()
     sets, seeds = tuple(options.set or SETS), range(options.first_seed, options.first_seed + options.seeds)
     ways = [(family, privacy) for privacy in options.privacy or PRIVACIES for family in options.family or OURS]
     if not options.federated_only:
         ways += [(family, BY_ITSELF) for family in ALONE if family in (options.family or OURS)]
     jobs = [
-        Job(name, seed, family, privacy, options.encoder)
-        for family, privacy in (*ways, (REFERENCES, ""))
+        Job(name, seed, family, privacy, options.encoder, options.device)
+        for family, privacy in (*ways, *([] if options.add else [(REFERENCES, "")]))
         for seed in seeds
         for name in sets
     ]
@@ -168,13 +187,16 @@ def main() -> None:
     for job, result in results.items():
         found[job.data][job.seed - options.first_seed] |= result["found"]
     document = {
-        "command": " ".join(["python benchmarks/quality.py", *sys.argv[1:]]),
+        "commands": [" ".join(["python benchmarks/quality.py", *sys.argv[1:]])],
         "rounds": ROUNDS,
         "seconds": sum(result["seconds"] for result in results.values()),
         "found": found,
     }
     if sets == SETS and not options.first_seed:
-        (FOLDER / f"quality-{column_stem(options.encoder)}.json").write_text(json.dumps(document, indent=1) + "\n")
+        path = FOLDER / f"quality-{column_stem(options.encoder)}.json"
+        if options.add:
+            document = added(json.loads(path.read_text()), document)
+        path.write_text(json.dumps(document, indent=1) + "\n")
         print(write_pages())
         return
     for name, runs in found.items():

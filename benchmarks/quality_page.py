@@ -204,7 +204,7 @@ def page(documents: dict[str, dict[str, Any]]) -> str:
         "# Quality: every family on every data set",
         "",
         INTRODUCTION.format(seeds=seeds, rounds=document["rounds"]),
-        *(f"    {each['command']}" for each in (document, *others.values())),
+        *(f"    {command}" for each in (document, *others.values()) for command in each["commands"]),
         "",
         f"## With `{DEFAULT_ENCODER}`",
         "",
