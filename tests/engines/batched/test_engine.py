@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedrouter.engines.batched import training
 from fedrouter.engines.batched.engine import BatchedFederation, BatchedSummedFederation
+from fedrouter.engines.batched.layout import Layout
 from fedrouter.engines.batched.plan import HASHED, hashed_mask
 from fedrouter.engines.batched.training import train_together
 from fedrouter.engines.local import LocalFederation
@@ -116,6 +118,22 @@ def test_how_many_train_together_does_not_matter():
     apart = [train_together([job])[0] for job in jobs(request())]
     for (ours, _), (others, _) in zip(together, apart, strict=True):
         assert all(np.abs(ours[name] - others[name]).max() < TOLERANCE for name in ours)
+
+
+def test_neither_the_number_of_cores_nor_what_a_core_trained_before_changes_a_bit(monkeypatch):
+    monkeypatch.setattr(training, "STACK_BYTES", 2 * 4 * Layout.of(MLP).numbers)  # two clients are one computation
+    before, found = torch.get_num_threads(), []
+    try:
+        for cores in (1, 2, 3):
+            torch.set_num_threads(cores)
+            found.append(train_together(jobs(request())))
+            assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)
+    for others in found[1:]:
+        for (weights, loss), (same, same_loss) in zip(found[0], others, strict=True):
+            assert loss == same_loss
+            assert all(np.array_equal(weights[name], same[name]) for name in weights)
 
 
 def test_hashed_masks_keep_the_right_share_and_differ_between_clients_rows_and_units():

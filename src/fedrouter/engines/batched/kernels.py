@@ -31,15 +31,15 @@ class Kernels:
     @staticmethod
     @cache
     def on(device: str) -> Kernels:
-        def run(function: Callable[..., Any]) -> Callable[..., Any]:
-            if device == "cpu":
-                return function
-            import torch
+        if device == "cpu":
+            return Kernels(activate, deactivate, loss_of_rows, adamw_of_torch, hashed_mask, False)
+        import torch
 
+        def run(function: Callable[..., Any]) -> Callable[..., Any]:
             compiled: Callable[..., Any] = torch.compile(function)
             return compiled
 
-        return Kernels(run(activate), run(deactivate), run(loss_of_rows), run(adamw), run(hashed_mask), device != "cpu")
+        return Kernels(run(activate), run(deactivate), run(loss_of_rows), run(adamw), run(hashed_mask), True)
 
 
 def activate(
@@ -132,7 +132,8 @@ def adamw(
 ) -> None:
     """Clip each client's gradient ``(clients, numbers)`` to ``clip_norm`` and take its step, in place.
 
-    ``half`` is a copy of the parameters in half precision, which follows.
+    ``corrections`` ``(3,)`` are those of both moments, and the number of the step. ``half`` is a copy of the parameters
+    in half precision, which follows.
     """
     gradient = widened(gradient)
     length = (gradient * gradient).sum(dim=1, keepdim=True).sqrt()
@@ -147,3 +148,41 @@ def adamw(
         half.copy_(moved)
     first.copy_(moment)
     second.copy_(square)
+
+
+def adamw_of_torch(
+    parameter: torch.Tensor,
+    gradient: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    corrections: torch.Tensor,
+    half: torch.Tensor | None,
+    learning_rate: float,
+    weight_decay: float,
+    clip_norm: float,
+) -> None:
+    """:func:`adamw` in one pass over memory, which on a CPU is what it takes."""
+    import torch
+    from torch.optim.adamw import adamw as step
+
+    gradient = gradient.to(parameter.dtype)
+    length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+    gradient.mul_((clip_norm / (length + NORM_SLACK)).clamp(max=1))
+    step(
+        list(parameter.unbind()),
+        list(gradient.unbind()),
+        list(first.unbind()),
+        list(second.unbind()),
+        [],
+        [corrections[2] - 1 for _ in parameter],  # counted up first
+        fused=True,
+        amsgrad=False,
+        beta1=BETAS[0],
+        beta2=BETAS[1],
+        lr=learning_rate,
+        weight_decay=weight_decay,
+        eps=EPSILON,
+        maximize=False,
+    )
+    if half is not None:
+        half.copy_(parameter)

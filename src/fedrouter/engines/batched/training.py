@@ -7,9 +7,11 @@ kind of step is recorded once as a CUDA graph, and what is between matrix produc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 
     from fedrouter.federation.local_training import TrainingJob
 
+STACK_BYTES = 2**21
+"""Of weights of clients that are one computation on the CPU: they, gradients and moments should stay in a core's cache.
+Networks that are larger are trained one by one; of small ones many are together, because each operation has a price."""
+_LAST = threading.local()
+"""The last stack of a thread on the CPU: fresh memory for its arrays takes as long as half of a client's products."""
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 LEAST_REPEATS = 4
 """A kind of step that is taken fewer times than this is not recorded as a graph."""
 
@@ -40,22 +49,58 @@ def train_together(
     on a GPU, unless they are named. Weights are ``rounded`` to float32, in which they travel. With the precision
     "bfloat16" matrix products and gradients are in it, and weights and moments in float32.
     """
+    places = order_of(jobs)
+    layout = Layout.of(jobs[0].request.weights)
+    masks = masks or (LOCAL if device == "cpu" else HASHED)
+    size = len(jobs) if device != "cpu" else max(1, STACK_BYTES // (4 * layout.numbers))
+    stacks = [[jobs[place] for place in places[start : start + size]] for start in range(0, len(jobs), size)]
+
+    def one(stack: Sequence[TrainingJob]) -> list[tuple[Weights, float]]:
+        return _train_stack(stack, layout, device, precision, masks, rounded)
+
+    found = on_each_core(one, stacks) if device == "cpu" else [one(stack) for stack in stacks]
+    _LAST.__dict__.clear()  # of this thread; the others have ended
+    trained: list[tuple[Weights, float]] = [({}, 0.0)] * len(jobs)
+    for place, each in zip(places, (each for stack in found for each in stack), strict=True):
+        trained[place] = each
+    return trained
+
+
+def _train_stack(
+    jobs: Sequence[TrainingJob], layout: Layout, device: str, precision: str, masks: str, rounded: bool
+) -> list[tuple[Weights, float]]:
+    """What the jobs, which are in :func:`order_of`, give when they are one computation."""
     import torch
 
-    places = order_of(jobs)
-    ordered = [jobs[place] for place in places]
-    request, layout = jobs[0].request, Layout.of(jobs[0].request.weights)
-    masks = masks or (LOCAL if device == "cpu" else HASHED)
-    steps = steps_of(ordered, layout, masks)
-    state = Stack.of(ordered, layout, device, getattr(torch, precision))
+    steps = steps_of(jobs, layout, masks)
+    spare = getattr(_LAST, "stack", None) if device == "cpu" else None
+    state = Stack.of(jobs, layout, device, getattr(torch, precision), spare)
     state.run(steps)
+    if device == "cpu":
+        _LAST.stack = state
     rows, losses = state.parameters.cpu().numpy(), state.losses.cpu().numpy()
-    rows = rows.astype(np.float32) if rounded else rows
-    like = request.returned_weights()
-    trained: list[tuple[Weights, float]] = [({}, 0.0)] * len(jobs)
-    for index, place in enumerate(places):
-        trained[place] = layout.unpack(rows[index], like), float(losses[index] / len(ordered[index].model))
-    return trained
+    rows = rows.astype(np.float32 if rounded else rows.dtype)
+    like = jobs[0].request.returned_weights()
+    return [
+        (layout.unpack(row, like), float(loss / len(job.model)))
+        for row, loss, job in zip(rows, losses, jobs, strict=True)
+    ]
+
+
+def on_each_core(function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """What the function gives for each item, with as many threads as torch may use, each of which is one core's.
+
+    Cores that work on one stack wait for each other at every operation; on stacks of their own they do not.
+    """
+    import torch
+
+    cores = torch.get_num_threads()
+    if cores == 1 or len(items) == 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        found = list(pool.map(function, items))
+    torch.set_num_threads(cores)  # some libraries have one number for all threads
+    return found
 
 
 @dataclass
@@ -83,7 +128,15 @@ class Stack:
     graphs: dict[tuple[int, int], Callable[..., None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, jobs: Sequence[TrainingJob], layout: Layout, device: str, kind: torch.dtype) -> Stack:
+    def of(
+        cls,
+        jobs: Sequence[TrainingJob],
+        layout: Layout,
+        device: str,
+        kind: torch.dtype,
+        spare: Stack | None = None,
+    ) -> Stack:
+        """A stack for these jobs, in the memory of a ``spare`` one if that fits."""
         import torch
 
         request = jobs[0].request
@@ -93,7 +146,16 @@ class Stack:
 
         products, kind = kind, torch.float32 if kind.itemsize == 2 else kind
         row = torch.from_numpy(layout.pack(request.weights)).to(device, kind)
-        parameters = row.repeat(len(jobs), 1)
+        if spare and (spare.parameters.shape, spare.parameters.dtype) == ((len(jobs), layout.numbers), kind):
+            parameters, gradients, first, second = spare.parameters, spare.gradients, spare.first, spare.second
+            parameters[:] = row
+            first.zero_()
+            second.zero_()
+            gradients = gradients if gradients.dtype == products else torch.zeros_like(parameters, dtype=products)
+        else:
+            parameters = row.repeat(len(jobs), 1)
+            gradients = torch.zeros_like(parameters, dtype=products)
+            first, second = torch.zeros_like(parameters), torch.zeros_like(parameters)
         # As float32 first: the local engine rounds targets to it.
         targets = [np.stack([job.accuracy, job.cost], axis=1).astype(np.float32) for job in jobs]
         anchored = torch.zeros(layout.models, dtype=kind, device=device)
@@ -105,9 +167,9 @@ class Stack:
             layout,
             request,
             parameters,
-            torch.zeros_like(parameters, dtype=products),
-            torch.zeros_like(parameters),
-            torch.zeros_like(parameters),
+            gradients,
+            first,
+            second,
             on_device([job.embeddings for job in jobs], products),
             on_device([job.model for job in jobs], torch.int64),
             on_device(targets, kind),
@@ -127,7 +189,7 @@ class Stack:
         for number, step in enumerate(steps):
             groups.setdefault((step.clients, step.rows.shape[1]), []).append(number)
         numbers = torch.arange(1, len(steps) + 1, device=device, dtype=torch.float64)
-        corrections = torch.stack([1 - beta**numbers for beta in BETAS], dim=1).to(kind)
+        corrections = torch.stack([*(1 - beta**numbers for beta in BETAS), numbers], dim=1).to(kind)
         for shape, members in groups.items():
             rows, share, seeds, counted = (
                 torch.stack([getattr(steps[number], part) for number in members]).to(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -32,6 +33,8 @@ from fedrouter.federation.verbs.verb import (
     Withheld,
     Without,
 )
+from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
 from fedrouter.routers.blend import unpack_routers
 from fedrouter.routers.linear import symmetric
 
@@ -46,6 +49,11 @@ class ScoreRequest(Request["Scores"]):
 
     def check(self) -> None:
         self.require(self.families and self.fold >= 0, "needs routers and a fold")
+
+    @cached_property
+    def routers(self) -> tuple[Router, ...]:
+        """The routers; what they derive from their sums is derived once for all clients of a process."""
+        return tuple(unpack_routers(ModelPool(self.models), self.families, self.arrays))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +89,7 @@ def answer(client: ClientView, request: ScoreRequest) -> Scores:
 def _predicted(rows: Evaluations, request: ScoreRequest) -> Floats:
     """Each router's accuracy of each row, ``(n, J)``; a model that it has not seen is as uncertain as can be."""
     found = np.zeros((len(rows), len(request.families)))
-    for index, router in enumerate(unpack_routers(rows.pool, request.families, request.arrays)):
+    for index, router in enumerate(request.routers):
         accuracy, _ = router.estimate_own(rows)
         found[:, index] = np.where(np.isnan(accuracy), 0.5, accuracy)
     return found
@@ -91,7 +99,7 @@ def noisy_parts(rows: NoisyRows, request: ScoreRequest) -> list[Part]:
     own = rows.of_models(request, request.models, in_fold=True)
     size = len(request.families)
     errors = np.zeros((len(own), size))
-    for index, router in enumerate(unpack_routers(own.pool, request.families, request.arrays)):
+    for index, router in enumerate(request.routers):
         accuracy, _ = router.estimate_own(own)
         errors[:, index] = np.clip(np.nan_to_num(accuracy, nan=0.5), 0, 1) - own.accuracy
     product = Part.products(errors, errors, 0.8, float(size), size * (size + 1) / 2)

@@ -1,0 +1,162 @@
+"""The same federated averaging in four simulators on two cores: clients a second, and seconds to start.
+
+100 clients of 250 rows, of which 60 train in a round: a network of 768-512-512 with twelve models, batches of 128, one
+epoch of AdamW (simulators_task.py). Our local and batched engines, pfl-research with a process for each core, and
+Flower's simulation with an actor for each core. They take turns, each in a fresh process; a round's time is the median
+over all turns, and the start is what the first round took longer than that, from the start of the process on.
+
+The others want environments of their own:
+
+    python3 -m venv out/pfl-venv && out/pfl-venv/bin/pip install pfl torch
+    python3 -m venv out/flower-venv && out/flower-venv/bin/pip install 'flwr[simulation]' torch
+    python benchmarks/simulators.py [--turns 5] [--rounds 6] [--environments out]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from simulators_task import (
+    ACTIVE,
+    BATCH,
+    CLIENTS,
+    CLIP_NORM,
+    DROPOUT,
+    EPOCHS,
+    HIDDEN,
+    LEARNING_RATE,
+    MODELS,
+    PARTICIPATION,
+    ROWS,
+    WEIGHT_DECAY,
+    rows_of,
+)
+
+HERE = Path(__file__).parent
+CORES = 2
+OURS = ("local", "batched")
+OTHERS = {"pfl-research": ("pfl-venv", "pfl", "pfl"), "Flower": ("flower-venv", "flwr", "flwr[simulation]")}
+"""By name: the environment, the package whose version is shown, and what to install."""
+
+
+def own_rounds(engine: str, rounds: int) -> list[float]:
+    """When each round ended, in this process."""
+    from fedrouter.engines.batched.engine import BatchedFederation
+    from fedrouter.engines.local import LocalFederation
+    from fedrouter.evaluations import Evaluations
+    from fedrouter.federation.client import Client
+    from fedrouter.federation.families.mlp import MLPSettings, learn
+    from fedrouter.federation.federation import Progress
+    from fedrouter.federation.privacy.policy import OPEN
+    from fedrouter.pool import ModelPool
+
+    pool = ModelPool([f"model-{number:02d}" for number in range(MODELS)])
+
+    def client(number: int) -> Client:
+        points, model, targets = rows_of(number)
+        rows = Evaluations(pool, points, range(ROWS), model, targets[:, 0], targets[:, 1])  # type: ignore[arg-type]
+        return Client(f"client-{number:03d}", rows, OPEN)
+
+    kind = {"local": LocalFederation, "batched": BatchedFederation}[engine]
+    settings = MLPSettings.paper(
+        rounds=rounds,
+        participation=PARTICIPATION,
+        local_epochs=EPOCHS,
+        hidden=HIDDEN,
+        dropout=DROPOUT,
+        learning_rate=LEARNING_RATE,
+        weight_decay=WEIGHT_DECAY,
+        batch_size=BATCH,
+        clip_norm=CLIP_NORM,
+    )
+    ends: list[float] = []
+
+    def ended(progress: Progress) -> None:
+        ends.append(time.time())
+
+    learn(kind(map(client, range(CLIENTS))), pool, settings, callback=ended)
+    return ends
+
+
+class Simulator:
+    """One of the four: how it is started, and what was measured of it."""
+
+    def __init__(self, name: str, environments: Path) -> None:
+        self.name = name
+        self.starts: list[float] = []
+        self.rounds: list[float] = []
+        self._python = Path(sys.executable)
+        if name in OTHERS:
+            folder, _, package = OTHERS[name]
+            self._python = environments / folder / "bin" / "python"
+            if not self._python.exists():
+                sys.exit(
+                    f"{name} needs an environment of its own: python3 -m venv {environments / folder} && "
+                    f"{environments / folder}/bin/pip install '{package}' torch"
+                )
+        self.version = self._version("torch")
+        self.shown = f"{name} {self._version(OTHERS[name][1])}" if name in OTHERS else f"our {name} engine"
+
+    def _version(self, package: str) -> str:
+        ask = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
+        return subprocess.run([self._python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+
+    def turn(self, rounds: int) -> None:
+        """A process that trains this many rounds."""
+        command = [self._python, HERE / "simulators.py", "--one", self.name, "--rounds", str(rounds)]
+        threads = "1"
+        if self.name == "pfl-research":
+            run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(CORES)]
+            command = [self._python, *run, HERE / "simulators_pfl.py", str(rounds)]
+        elif self.name == "Flower":
+            command = [self._python, HERE / "simulators_flower.py", str(rounds)]
+        elif self.name == "batched":
+            threads = str(CORES)
+        with tempfile.TemporaryDirectory() as folder:
+            ends = Path(folder) / "ends.json"
+            given = os.environ | {"OMP_NUM_THREADS": threads, "ENDS": str(ends)}
+            began = time.time()
+            done = subprocess.run(list(map(str, command)), env=given, capture_output=True, text=True)
+            if done.returncode or not ends.exists():
+                sys.exit(f"{self.name} failed: {done.stderr[-2000:]}")
+            moments = json.loads(ends.read_text())
+        rounds_taken = [later - earlier for earlier, later in pairwise(moments)]
+        self.rounds += rounds_taken
+        self.starts.append(moments[0] - began - statistics.median(rounds_taken))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--environments", type=Path, default=HERE.parent / "out")
+    parser.add_argument("--only", nargs="*", default=[*OURS, *OTHERS])
+    parser.add_argument("--one", choices=OURS)
+    options = parser.parse_args()
+    if options.one:
+        Path(os.environ["ENDS"]).write_text(json.dumps(own_rounds(options.one, options.rounds)))
+        return
+    simulators = [Simulator(name, options.environments.absolute()) for name in options.only]
+    for turn in range(options.turns):
+        for simulator in simulators:
+            simulator.turn(options.rounds)
+            print(f"turn {turn + 1}: {simulator.name} {statistics.median(simulator.rounds):.2f} s", file=sys.stderr)
+    print("| simulator | torch | clients/s | slowest and fastest round | seconds to start |\n|---|---|---|---|---|")
+    for simulator in simulators:
+        rates = [ACTIVE / seconds for seconds in sorted(simulator.rounds, reverse=True)]
+        rate, start = ACTIVE / statistics.median(simulator.rounds), statistics.median(simulator.starts)
+        spread = f"{rates[0]:.0f} to {rates[-1]:.0f}"
+        print(f"| {simulator.shown} | {simulator.version} | {rate:.0f} | {spread} | {start:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
