@@ -33,14 +33,23 @@ from pathlib import Path
 
 from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.gateway.demo import BASELINE, DEFAULT, demo_bundle
-from gateway_page import STREAMS, Page, Server, taking_part
+from gateway_page import MANY, STREAMS, Page, Server, taking_part
 from traffic import Measured
 
 PROJECT = Path(__file__).parents[1]
 CONCURRENCY = (1, 8, 32, 128)
 STREAMED = (1, 32)
+WORKERS, LOADED = 2, 32
+"""The part of the run with several workers each: how many, at how many connections."""
 PROMPTS = 256
 PORTKEY = Path("node_modules/@portkey-ai/gateway")
+CLUSTER = """
+import cluster from 'node:cluster';
+const [program, workers] = process.argv.slice(2, 4);
+if (cluster.isPrimary) for (let i = 0; i < workers; i++) cluster.fork();
+else { process.argv.splice(2, 2); await import(program); }
+"""
+"""Portkey has no workers of its own: processes of Node's cluster module, which share a port."""
 WORKLOADS: dict[str, int | None] = {"cached": None, "unique 100": 100, "unique 1,500": 1500}
 """Characters of prompts that are never repeated; None for the 256 short ones, whose embeddings are in the cache."""
 
@@ -58,8 +67,11 @@ class Running:
 
     @property
     def megabytes(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+        """Resident memory of the process and of those that it started."""
+        main = self.process.pid
+        pids = [main, *Path(f"/proc/{main}/task/{main}/children").read_text().split()]
+        found = [re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+        return sum(int(kilobytes[0]) for kilobytes in found if kilobytes) / 1024
 
 
 Target = tuple[Running, str]
@@ -116,7 +128,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def fedrouter(folder: Path, upstream: str) -> Iterator[Running]:
+def fedrouter(folder: Path, upstream: str, workers: int = 1) -> Iterator[Running]:
     """The gateway as a user starts it: keys on, every request logged, a router over the demo's five models."""
     folder.mkdir()
     demo_bundle(folder / "bundle")
@@ -130,6 +142,7 @@ def fedrouter(folder: Path, upstream: str) -> Iterator[Running]:
     config = {"model_list": models, "routing": routing, "server": {"port": port}}
     path.write_text(json.dumps(config | {"store": f"sqlite:///{folder / 'log.db'}"}, indent=1))
     usual = [str(Path(sys.executable).parent / "fedrouter"), "serve", "--json", "--config", str(path)]
+    usual += ["--workers", str(workers)] if workers > 1 else []
     begun = time.perf_counter()
     with started("fedrouter", usual, folder) as process:
         until(process, lambda: fetch(f"http://127.0.0.1:{port}/health/live"))
@@ -139,15 +152,15 @@ def fedrouter(folder: Path, upstream: str) -> Iterator[Running]:
 
 
 @contextmanager
-def litellm(folder: Path, upstream: str, venv: Path) -> Iterator[Running]:
-    """LiteLLM's proxy with one model, a master key, no database, one worker; its price list is the one it brings."""
+def litellm(folder: Path, upstream: str, venv: Path, workers: int = 1) -> Iterator[Running]:
+    """LiteLLM's proxy with one model, a master key and no database; its price list is the one it brings."""
     params = {"model": "openai/instant", "api_base": f"{upstream}/v1", "api_key": "none"}
     (folder / "litellm.yaml").write_text(
         json.dumps({"model_list": [{"model_name": "instant", "litellm_params": params}]})
     )
     port, key = free_port(), f"sk-{secrets.token_hex(32)}"
     command = [str(venv / "bin" / "litellm"), "--config", str(folder / "litellm.yaml"), "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--num_workers", "1", "--telemetry", "False"]
+    command += ["--port", str(port), "--num_workers", str(workers), "--telemetry", "False"]
     quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
     begun = time.perf_counter()
     with started("litellm", command, folder, LITELLM_MASTER_KEY=key, **quiet) as process:
@@ -160,10 +173,14 @@ def litellm(folder: Path, upstream: str, venv: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def portkey(folder: Path, upstream: str, packages: Path) -> Iterator[Running]:
+def portkey(folder: Path, upstream: str, packages: Path, workers: int = 1) -> Iterator[Running]:
     """Portkey's gateway, without a config: the provider and its address are in each request's headers."""
     port = free_port()
-    command = ["node", str(packages / PORTKEY / "build" / "start-server.js"), f"--port={port}", "--headless"]
+    program = str(packages.absolute() / PORTKEY / "build" / "start-server.js")
+    command = ["node", program, f"--port={port}", "--headless"]
+    if workers > 1:
+        (folder / "cluster.mjs").write_text(CLUSTER)
+        command[1:2] = [str(folder / "cluster.mjs"), program, str(workers)]
     begun = time.perf_counter()
     trusted = {"NODE_ENV": "production", "TRUSTED_CUSTOM_HOSTS": "127.0.0.1,localhost"}
     with started("portkey", command, folder, **trusted) as process:
@@ -187,6 +204,30 @@ def measure(target: Target, texts: list[str], workload: str, concurrency: int, s
     if set(found.statuses) != {"200"}:
         raise SystemExit(f"{model} at {server.url}: expected only 200, got {found.statuses}")
     return found
+
+
+def with_workers(
+    folder: Path, upstream: Running, texts: list[str], rounds: int, seconds: float, venv: Path, packages: Path
+) -> dict[tuple[str, str, int], list[Measured]]:
+    """The same with several workers each, which share the cores with the load and the upstream."""
+    cells: dict[tuple[str, str, int], list[Measured]] = defaultdict(list)
+    folder.mkdir()
+    with ExitStack() as stack:
+        targets: dict[str, Target] = {
+            "upstream": (upstream, "instant"),
+            "routed": (stack.enter_context(fedrouter(folder / "fedrouter", upstream.url, WORKERS)), "auto"),
+            "portkey": (stack.enter_context(portkey(folder, upstream.url, packages, WORKERS)), "instant"),
+            "litellm": (stack.enter_context(litellm(folder, upstream.url, venv, WORKERS)), "instant"),
+        }
+        for target in targets.values():
+            measure(target, texts, "cached", LOADED, 2.0)  # so that each worker has the short prompts in its cache
+        for _ in range(rounds):
+            for workload in MANY:
+                for name, target in targets.items():
+                    found = measure(target, texts, workload, LOADED, seconds)
+                    cells[name, workload, LOADED].append(found)
+                    print(f"{WORKERS} workers,", name, workload, LOADED, f"{found.rate:,.0f}/s", file=sys.stderr)
+    return cells
 
 
 def counters(gateway: Running) -> dict[str, float]:
@@ -250,6 +291,10 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedrouter-bench-")))
         process = stack.enter_context(started("upstream", traffic("upstream"), folder))
         upstream = Running(process, f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}")
+        several = with_workers(
+            *(folder / "workers", upstream, texts, chosen.rounds, chosen.seconds),
+            *(chosen.litellm_venv, chosen.portkey),
+        )
         gateway = stack.enter_context(fedrouter(folder / "fedrouter", upstream.url))
         running = {
             "fedrouter": gateway,
@@ -298,7 +343,7 @@ def main() -> None:
         "LiteLLM": version_of([chosen.litellm_venv / "bin" / "python", "-c", asking]),
     }
     page = Page(
-        *(cells, servers, asked, reasons, logged, len(texts)),
+        *(cells, several, servers, asked, reasons, logged, len(texts)),
         *(others.cores(), load, chosen.seconds, chosen.rounds, versions),
     )
     chosen.out.write_text(page.text())

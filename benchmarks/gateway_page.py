@@ -18,6 +18,8 @@ ROWS = {
 }
 STREAMS = "streams"
 LONG = "unique 1,500"
+MANY = {"cached": "embeddings cached", LONG: "unique prompts of 1,500 characters"}
+"""Workloads that are measured with two workers each."""
 TARGETS = {"portkey": 2.0, "litellm": 15.0}
 """Requests a second at 32 connections on unique prompts of 1,500 characters, as a multiple of each."""
 MAX_ADDED = 3.0
@@ -45,6 +47,7 @@ class Page:
     """Everything of a run; a cell is one measurement a round, by target, workload and concurrency."""
 
     cells: Mapping[tuple[str, str, int], list[Measured]]
+    several: Mapping[tuple[str, str, int], list[Measured]]
     servers: Mapping[str, Server]
     asked: Mapping[str, Mapping[str, int]]
     reasons: Mapping[str, int]
@@ -89,12 +92,15 @@ class Page:
             "on Node 20 it answers every streamed request to a custom host with 500 (`TypeError: immutable`).",
             "",
             *self._table(STREAMS, lambda found: found.first_p50),
+            "",
+            *self._workers(),
         ]
         return "\n".join(lines) + "\n"
 
-    def ratio(self, workload: str, concurrency: int, peer: str) -> float:
+    def ratio(self, workload: str, concurrency: int, peer: str, several: bool = False) -> float:
         """Times a peer's requests a second, routed."""
-        pairs = zip(self.cells["routed", workload, concurrency], self.cells[peer, workload, concurrency], strict=True)
+        cells = self.several if several else self.cells
+        pairs = zip(cells["routed", workload, concurrency], cells[peer, workload, concurrency], strict=True)
         return median(ours.rate / theirs.rate for ours, theirs in pairs)
 
     def added(self, name: str, workload: str, concurrency: int, of: Of) -> float:
@@ -111,7 +117,7 @@ class Page:
             "",
             f"    .venv/bin/python benchmarks/gateway.py --seconds {self.seconds:g} --rounds {self.rounds}",
             "",
-            f"{versions}; one process with one worker each, as their own commands start them, on {os.cpu_count()} "
+            f"{versions}; one worker each, as their own commands start them, on {os.cpu_count()} "
             f"cores, of which other programs took {self.others:.2f} during the run (load average before it: "
             f"{self.load:.1f}). The upstream answers immediately from a separate process on localhost. The load "
             "generator is another process, with raw sockets: a connection sends a request, waits for the whole "
@@ -123,7 +129,8 @@ class Page:
             "",
             "Routed, the gateway checks a key, reads the prompt, encodes it with `static` or takes its embedding from "
             "the cache, estimates five models with the demo's router, forwards, and commits a row to its SQLite log "
-            "before the answer ends. With a named model nothing is estimated; the rest is the same. Its log holds "
+            "before the answer ends. It encodes in a second process while several requests are in progress. With a "
+            "named model nothing is estimated; the rest is the same. Its log holds "
             f"{self.logged:,} answered requests, none missing, for the reasons {reasons}. LiteLLM checks its master "
             "key and forwards, Portkey forwards to the address in a header; neither routes, and neither has a "
             "database here.",
@@ -172,6 +179,30 @@ class Page:
             lines.append(f"| {' | '.join([ROWS[name], *cells])} |")
         for peer in (peer for peer in TARGETS if peer in taking_part(workload)):
             ratios = [f"**{self.ratio(workload, each, peer):.1f}**" for each in concurrencies]
+            lines.append(f"| {' | '.join([f'routed, {ROWS[peer]} = 1', *ratios])} |")
+        return lines
+
+    def _workers(self) -> list[str]:
+        """The section with two workers each, at 32 connections."""
+        lines = [
+            "## Two workers each",
+            "",
+            "`fedrouter serve --workers 2` and LiteLLM's `--num_workers 2`; Portkey has no workers of its own, so this "
+            "is two processes of Node's cluster module. Requests per second at 32 connections, and how many times that "
+            f"of one worker it is. Load and upstream share the same {os.cpu_count()} cores, so two workers of anything "
+            "cannot do twice as much here. One worker of fedrouter already has a second process, for its encoder; two "
+            "workers have none.",
+            "",
+            f"| {' | '.join(['', *MANY.values()])} |",
+            "|---|" + "---|" * len(MANY),
+        ]
+        for name in ("routed", *TARGETS):
+            rates = [median(found.rate for found in self.several[name, kind, 32]) for kind in MANY]
+            alone = [median(found.rate for found in self.cells[name, kind, 32]) for kind in MANY]
+            shown = [f"{rate:,.0f} ({rate / one:.1f})" for rate, one in zip(rates, alone, strict=True)]
+            lines.append(f"| {' | '.join([ROWS[name], *shown])} |")
+        for peer in TARGETS:
+            ratios = [f"**{self.ratio(kind, 32, peer, several=True):.1f}**" for kind in MANY]
             lines.append(f"| {' | '.join([f'routed, {ROWS[peer]} = 1', *ratios])} |")
         return lines
 

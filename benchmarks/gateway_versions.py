@@ -83,14 +83,14 @@ def main() -> None:
         upstream = f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}"
         servers = {name: serve(stack, folder / name, source, bundle, upstream) for name, source in sources.items()}
         for server in servers.values():
-            measure(server, "auto", texts, 8, 2.0, False)  # fills the caches
+            measure((server, "auto"), texts, "cached", 8, 2.0)  # fills the caches
         for connections in CONNECTIONS:
             rates: dict[str, list[float]] = {name: [] for name in servers}
             cpu: dict[str, list[float]] = {name: [] for name in servers}
             for number in range(chosen.rounds):
                 for name in list(servers) if number % 2 else reversed(list(servers)):
                     before = cpu_seconds(servers[name])
-                    found = measure(servers[name], "auto", texts, connections, chosen.seconds, False)
+                    found = measure((servers[name], "auto"), texts, "cached", connections, chosen.seconds)
                     rates[name].append(found.rate)
                     cpu[name].append((cpu_seconds(servers[name]) - before) / found.statuses["200"] * 1e6)
             for what, values, unit, best in (("rate", rates, "/s", max), ("CPU", cpu, " µs", min)):

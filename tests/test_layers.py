@@ -138,7 +138,7 @@ ORDERS = {
     "store": (
         ("engine", "migrations", "records", "tables"),
         ("dialects",),
-        ("accounting", "export", "keys", "scores", "spool"),
+        ("accounting", "export", "keys", "quick_append", "scores", "spool"),
         ("shared",),
         ("store",),
         ("page", "writer"),

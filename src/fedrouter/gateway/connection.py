@@ -13,7 +13,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fedrouter.gateway.config import ServerConfig
-from fedrouter.gateway.http import CLOSE, DISCARDED_BYTES, DISCARDED_SECONDS, HttpError
+from fedrouter.gateway.http import CLIENT, CLOSE, DISCARDED_BYTES, DISCARDED_SECONDS, Client, HttpError
 
 LINGER = 1.0
 """Seconds that an idle connection may still send a request after the shutdown began, if it is lingering."""
@@ -67,6 +67,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._refused = False
         self._discarded = 0
+        self._client = Client()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -81,6 +82,7 @@ class Connection(HttpToolsProtocol):
         self._without_request.forget(self)
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self._client.leave()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -103,6 +105,12 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
         self._without_request.idle.pop(self, None)
         super().on_message_begin()
+        self.scope["state"][CLIENT] = self._client
+        self._client.sent = False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._client.sent = True
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -200,6 +208,7 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:  # its body is broken: nobody can answer it
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+            self._client.leave()
             if self.cycle.response_started:
                 self.transport.close()
                 return

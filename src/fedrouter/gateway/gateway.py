@@ -30,6 +30,7 @@ from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.decision import Decider, Policy
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
+from fedrouter.gateway.routing.encoder_process import EncoderProcess
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upkeep.autopilot import Autopilot
@@ -72,6 +73,7 @@ class Gateway:
     leadership: Leadership
     telemetry: Telemetry | None
     drift: DriftWatch
+    encoder_process: EncoderProcess | None
     interruptions: Interruptions = field(default_factory=Interruptions)
     sign_ins: SignIns = field(default_factory=SignIns)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -134,6 +136,8 @@ class Gateway:
             await asyncio.to_thread(self.telemetry.close)
         await self.upstreams.close()
         self.embedder.close()
+        if self.encoder_process is not None:
+            await self.encoder_process.close()
         self.store.close()
 
     async def _end_upkeep(self) -> None:
@@ -211,8 +215,15 @@ async def _open_gateway(
     def at_once() -> int:
         return AT_ONCE if encoder_of is None and bundles.encoder is not None and bundles.encoder.name == STATIC else 0
 
-    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once)
+    def beside() -> EncoderProcess | None:
+        """Worth its way for several requests at once only: one alone has the core of the event loop."""
+        return process if process is not None and process.ready and gateway.serving > 1 and at_once() else None
+
+    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once, beside)
     opened.callback(embedder.close)
+    process = await _encoder_process(identity, workers) if follow and encoder_of is None else None
+    if process is not None:
+        opened.push_async_callback(process.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     opened.push_async_callback(upstreams.close)
     sticky = StickySessions(config.routing.sticky.seconds, shared=workers > 1 or store.path is None)
@@ -248,6 +259,7 @@ async def _open_gateway(
         Leadership(store),
         Telemetry.of(config.telemetry),
         DriftWatch(store, bundles),
+        process,
     )
     gateway.follows, gateway.first_bundle = follow, first_bundle
     opened.pop_all()
@@ -268,6 +280,13 @@ async def _open_gateway(
     if gateway.judge_queue is not None:
         gateway.run(gateway.judge_queue.run)
     return gateway
+
+
+async def _encoder_process(identity: EncoderIdentity, workers: int) -> EncoderProcess | None:
+    """The process for the encoder, if there is a core for it: several workers use all of them."""
+    if identity.name != STATIC or workers > 1 or len(os.sched_getaffinity(0)) < 2:
+        return None
+    return await EncoderProcess.start(identity.dimension)
 
 
 def _spool(config: Config, store: Store) -> Spool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from fedrouter.gateway.http import HttpError, HttpRequest
 
@@ -27,8 +28,7 @@ class Interruptions:
     def of(self, request: HttpRequest) -> Iterator[Interrupted]:
         """The future of one request, whose body was read; for the duration of the block."""
         future: Interrupted = asyncio.get_running_loop().create_future()
-        watching = asyncio.ensure_future(request.disconnected())
-        watching.add_done_callback(lambda done: None if done.cancelled() else _interrupt(future, CLIENT_GONE))
+        forget = request.on_disconnect(partial(_interrupt, future, CLIENT_GONE))
         self._open.add(future)
         if self.stopping:
             _interrupt(future, SHUTDOWN)
@@ -36,7 +36,7 @@ class Interruptions:
             yield future
         finally:
             self._open.discard(future)
-            watching.cancel()
+            forget()
 
     def __len__(self) -> int:
         return len(self._open)

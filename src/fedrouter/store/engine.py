@@ -71,11 +71,11 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
     elif not path.is_file():  # looked at once it is there: another process may create it at the same time
         raise BadInput(f"store: {path}: not a file")
     engine = create_engine(url.set(query={}), hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
-    opened = _identity(path)
+    opened = identity_of(path)
 
     def require_file() -> None:
         """:class:`StoreFailed` if the file is gone: SQLite would go on writing to what no other process can open."""
-        if _identity(path) != opened:
+        if identity_of(path) != opened:
             raise StoreFailed(f"store: {where}: the file was removed or replaced; put it back, or restart")
 
     @event.listens_for(engine, "do_connect")
@@ -99,7 +99,7 @@ def _sqlite(url: URL, where: str, create: bool) -> Engine:
     return engine
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity_of(path: Path) -> tuple[int, int] | None:
     """Which file is at a path; None if there is none."""
     try:
         found = path.stat()

@@ -132,9 +132,13 @@ class Writer:
 
     def _commit(self, batch: list[Record | SentScore]) -> Sequence[Scored | Exception | None]:
         """The outcome of each write; one that the database refuses does not fail the others."""
+        records = [each for each in batch if isinstance(each, Record)]
         try:
+            if len(records) == len(batch):
+                self._store.append(records)
+                return [None] * len(batch)
             with self._store.writing() as connection:
-                self._store.insert(connection, [each for each in batch if isinstance(each, Record)])
+                self._store.insert(connection, records)
                 return [
                     scores.put_score(connection, each.decision, each.score, each.by, each.at, each.key)
                     if isinstance(each, SentScore)

@@ -218,3 +218,25 @@ def test_a_fast_encoder_that_fails_says_so_and_keeps_nothing():
         embedder.close()
 
     asyncio.run(main())
+
+
+def test_short_prompts_go_to_the_encoders_process_while_there_is_one_and_to_the_thread_if_it_fails():
+    class Process:
+        texts: list[str] = []  # noqa: RUF012
+
+        def encode(self, texts, encoded):
+            self.texts += texts
+            found = None if "bad" in texts else np.full((len(texts), 4), 2, np.float32)
+            asyncio.get_running_loop().call_soon(encoded, found)
+
+    process = Process()
+
+    async def main():
+        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 10, lambda: 8, lambda: process)
+        await embedder.first("a warm-up")
+        found = [await embedder.embed(text.encode(), text) for text in ("short", "a long text", "bad")]
+        embedder.close()
+        return [embedding[0] for embedding, _ in found]
+
+    assert asyncio.run(main()) == [2, 1, 1]
+    assert process.texts == ["short", "bad"]

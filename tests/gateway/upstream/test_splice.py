@@ -35,6 +35,7 @@ def bodies(draw):
 def test_only_model_and_fedrouter_change(drawn):
     raw, pairs = drawn
     spliced = SplicedBody(raw).to("other/ü")
+    assert SplicedBody(raw, has_model=True).to("other/ü") == spliced
     wanted = [(name, "other/ü" if name == "model" else value) for name, value in pairs if name != "fedrouter"]
     assert json.loads(spliced, object_pairs_hook=list) == json.loads(
         "{" + ",".join(f"{json.dumps(n)}:{json.dumps(v)}" for n, v in wanted) + "}", object_pairs_hook=list
@@ -47,6 +48,14 @@ def test_every_other_byte_stays():
     assert SplicedBody(b'{"model":"x","fedrouter":{}}').to("m") == b'{"model":"m"}'
     assert SplicedBody(b'{"fedrouter":{},"fedrouter":1,"model":"x"}').to("m") == b'{"model":"m"}'
     assert SplicedBody(b'{"model":"x", "fedrouter":{},"fedrouter":1}').to("m") == b'{"model":"m"}'
+
+
+def test_a_second_model_is_found_however_it_is_spelled():
+    for second in (b'"model"', b'"\\u006dodel"'):
+        spliced = SplicedBody(b'{"model":"auto",' + second + b':"expensive"}', has_model=True).to("m")
+        assert json.loads(spliced, object_pairs_hook=list) == [("model", "m"), ("model", "m")]
+    text = b'{"messages":[{"role":"user","content":"\\"model\\": \\"x\\""}],"model":"auto"}'
+    assert SplicedBody(text, has_model=True).to("m") == text.replace(b'"auto"', b'"m"')
 
 
 def test_options_nested_deeper_than_can_be_written_again_stay_as_they_are():

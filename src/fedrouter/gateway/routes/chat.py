@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import aiohttp
-
 from fedrouter.gateway.access.pricing import Usage, cost_of
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.openai import CHAT, RESPONSES
@@ -17,11 +15,12 @@ from fedrouter.gateway.apis.registry import APIS
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
-from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, shutting_down
+from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, Interrupted, shutting_down
 from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.request_context import RequestContext
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, request_schema
 from fedrouter.gateway.upstream.encoding import Content
+from fedrouter.gateway.upstream.http_client import Response
 from fedrouter.gateway.upstream.splice import SplicedBody
 from fedrouter.gateway.upstream.stream import UsageTracker
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
@@ -30,13 +29,13 @@ from fedrouter.store.records import STATUSES, Key
 
 DROPPED_HEADERS = frozenset(
     {
-        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade"),
-        *("transfer-encoding", "content-length", "content-encoding", "set-cookie", "server", "date", "alt-svc"),
-        "strict-transport-security",
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
+        *(b"transfer-encoding", b"content-length", b"content-encoding", b"set-cookie", b"server", b"date", b"alt-svc"),
+        b"strict-transport-security",
     }
 )
 """Headers of an upstream that concern only its connection to the gateway."""
-DROPPED_PREFIXES = ("x-fedrouter-", "access-control-")
+DROPPED_PREFIXES = (b"x-fedrouter-", b"access-control-")
 """And those that only this gateway may set: the first may come from another gateway behind it, and by the second an
 upstream would decide which web pages read its answers."""
 MAX_JUDGED = 1 << 18
@@ -66,7 +65,7 @@ async def chat_as(
 async def _answer(gateway: Gateway, context: RequestContext, send: Send) -> None:
     raw = context.raw
     # Splicing a body with millions of small values takes seconds: do that on a thread.
-    spliced = SplicedBody(raw) if len(raw) < LARGE else await asyncio.to_thread(SplicedBody, raw)
+    spliced = SplicedBody(raw, has_model=True) if len(raw) < LARGE else await asyncio.to_thread(SplicedBody, raw)
     wants_usage = context.asks_for_usage
     judged = context.body if gateway.judge_queue is not None and len(raw) <= MAX_JUDGED else None
     context.release_body()
@@ -90,10 +89,41 @@ class _Exchange:
         self._judged, self._wants_usage, self._send = judged, wants_usage, send
 
     async def run(self, spliced: SplicedBody) -> None:
-        context, upstreams = self._context, self._gateway.upstreams
-        called = time.perf_counter()
-        calling = asyncio.ensure_future(
-            upstreams.complete(
+        context, called = self._context, time.perf_counter()
+        try:
+            found = await self._called(spliced)
+        except UpstreamsFailed as failure:
+            context.upstream_seconds = time.perf_counter() - called
+            await self._end(failure, failure.attempts)
+            return
+        context.upstream_seconds = time.perf_counter() - called
+        if found is None:  # nobody waits for the answer any more; what it may cost so far is charged
+            context.lose()
+            await self._end(None, 1)
+        elif found.response is None or found.content is None:
+            await self._complete(found)
+        else:
+            try:
+                await self._stream(found, found.response, found.content)
+            finally:
+                found.release()
+
+    async def _called(self, spliced: SplicedBody) -> UpstreamResponse | None:
+        """The upstream's response; None if the request was interrupted before it came."""
+        context, task, waiting = self._context, asyncio.current_task(), True
+        assert task is not None
+        cancelled = False
+
+        def interrupt(_: Interrupted) -> None:
+            nonlocal cancelled
+            if waiting:
+                cancelled = True
+                task.cancel()
+
+        # Cancels this very task, as `asyncio.timeout` does: one more task for each request would cost more than that.
+        self._interrupted.add_done_callback(interrupt)
+        try:
+            return await self._gateway.upstreams.complete(
                 context.decision.order,
                 lambda model: spliced.to(model.target, context.streamed and _asks(context.api, model)),
                 context.streamed,
@@ -102,31 +132,13 @@ class _Exchange:
                 context.api,
                 context.headers_passed,
             )
-        )
-        try:
-            either: set[asyncio.Future[Any]] = {calling, self._interrupted}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not calling.done():  # nobody waits for the answer any more; what it may cost so far is charged
-                calling.cancel()
-                context.lose()
-                context.upstream_seconds = time.perf_counter() - called
-                await self._end(None, 1)
-                return
-            found = calling.result()
-        except UpstreamsFailed as failure:
-            context.upstream_seconds = time.perf_counter() - called
-            await self._end(failure, failure.attempts)
-            return
+        except asyncio.CancelledError:
+            if not cancelled or task.uncancel():  # somebody else cancels the whole request
+                raise
+            return None
         finally:
-            calling.cancel()
-        context.upstream_seconds = time.perf_counter() - called
-        if found.response is None or found.content is None:
-            await self._complete(found)
-        else:
-            try:
-                await self._stream(found, found.response, found.content)
-            finally:
-                found.release()
+            waiting = False
+            self._interrupted.remove_done_callback(interrupt)
 
     async def _end(self, failure: UpstreamsFailed | None, attempts: int) -> None:
         """Log and answer a request that no model has answered: all failed, or it was interrupted."""
@@ -165,17 +177,19 @@ class _Exchange:
         served, text = found.model, None
         if found.status == 200:
             api = self._context.api
-            words, length = api.answer(found.document)
-            usage = api.usage(found.document.get("usage")) or Usage.estimate(self._context.prompt, length)
+            usage = api.usage(found.document.get("usage"))
+            if usage is None or self._judged is not None:
+                text, length = api.answer(found.document)
+                usage = usage or Usage.estimate(self._context.prompt, length)
             await self._remember(found.document.get("id"), served)
             gone = self._interrupted.done() and self._interrupted.result() == CLIENT_GONE
-            text = words if self._judged is not None else None
+            text = text if self._judged is not None else None
             await self._commit(CLIENT_GONE if gone else "ok", served, usage, found.attempts, text)
         else:  # the upstream rejected the client's request
             await self._commit("refused", served, None, found.attempts)
         await send_response(self._send, found.status, found.body, _passed(found) + self._context.headers(served))
 
-    async def _stream(self, found: UpstreamResponse, response: aiohttp.ClientResponse, content: Content) -> None:
+    async def _stream(self, found: UpstreamResponse, response: Response, content: Content) -> None:
         """Pass on events as they arrive. After the first one there are no retries: a failure becomes an error event."""
         context, send, timing = self._context, self._send, self._context.config.timing
         hide_usage = _asks(context.api, found.model) and not self._wants_usage
@@ -199,7 +213,7 @@ class _Exchange:
             status = "ok" if tracker.complete else "upstream_error"
         except TimeoutError:
             status = "timeout"
-        except (aiohttp.ClientError, OSError):
+        except OSError:
             status = "upstream_error"
         if (why := self._interrupted.result() if self._interrupted.done() else None) is not None:
             status = why if why == CLIENT_GONE or not tracker.done else status
@@ -221,7 +235,7 @@ class _Exchange:
             last = await self._pass_on(response, content, last)
         await send({"type": "http.response.body", "body": last})
 
-    async def _pass_on(self, response: aiohttp.ClientResponse, content: Content, last: bytes) -> bytes:
+    async def _pass_on(self, response: Response, content: Content, last: bytes) -> bytes:
         """Send the last event and what follows it, if anything; returns what is still to be sent.
 
         The upstream should now end its stream, so that the connection can be reused; it is closed if that does not
@@ -234,7 +248,7 @@ class _Exchange:
                     last = b""
                     last = await content.readany()
             response.release()
-        except (TimeoutError, aiohttp.ClientError, OSError):
+        except (TimeoutError, OSError):
             response.close()
         return last
 
@@ -247,9 +261,9 @@ def _asks(api: Api, model: Upstream) -> bool:
 def _passed(found: UpstreamResponse) -> Headers:
     """The upstream's headers that the client gets."""
     return [
-        (lowered.encode("latin-1"), value.encode("latin-1", "replace"))
-        for name, value in found.headers.items()
-        if (lowered := name.lower()) not in DROPPED_HEADERS and not lowered.startswith(DROPPED_PREFIXES)
+        (name, value)
+        for name, value in found.headers
+        if name not in DROPPED_HEADERS and not name.startswith(DROPPED_PREFIXES)
     ]
 
 

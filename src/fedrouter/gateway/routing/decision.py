@@ -47,7 +47,7 @@ class Decision:
     tradeoff: float
     order: tuple[str, ...]
     serving: Served | None
-    estimates: Mapping[str, Floats]
+    estimates: Mapping[str, Sequence[float]]
     """Accuracy, cost and utility of each model of ``order``; NaN where unknown."""
     propensity: float = 1.0
     explored: bool = False
@@ -96,6 +96,8 @@ class Decider:
             api: np.array([api in model.params.api for model in config.models]) for api in spoken
         }
         """Models that speak an API; APIs that none speaks are not there."""
+        self._any_length = {api: self._context_length[speaking].min() for api, speaking in self._speaking.items()}
+        """Tokens that each of them can take."""
         self._able = {
             ability: np.array([ability in model.abilities for model in config.models]) for ability in ABILITIES
         }
@@ -149,7 +151,9 @@ class Decider:
             speaking = speaking & self._fitting(key_models)
             if not speaking.any():
                 raise not_allowed(f"this key may use no model whose params.api has {api!r}")
-        allowed: Flags = speaking & (self._context_length >= tokens)
+        allowed: Flags = speaking
+        if tokens > self._any_length[api]:
+            allowed = speaking & (self._context_length >= tokens)
         if not allowed.any():
             raise _none_left(
                 f"the request takes about {tokens} tokens, more than any model's context", "context_length_exceeded"
@@ -289,7 +293,7 @@ class Decider:
             costs[index] = cost_to_reserve(self._config.models[index], context.prompt, None, tokens)
             if not context.budget.affordable(costs)[0][index]:
                 raise _budget_spent("The rest of this key's daily budget does not cover this model.")
-        nothing = dict.fromkeys(("accuracy", "cost", "utility"), np.array([np.nan]))
+        nothing = dict.fromkeys(("accuracy", "cost", "utility"), (math.nan,))
         tradeoff = self._tradeoff(context.options, serving)
         return Decision(new_id(), name, "named", tradeoff, (name,), serving, nothing)
 

@@ -1,8 +1,9 @@
-"""Prompt embeddings: one worker thread, small batches, and a cache; short prompts at once where the encoder is fast.
+"""Prompt embeddings: small batches off the event loop, and a cache; short prompts at once where the encoder is fast.
 
 A fast encoder takes less time than two threads of one interpreter lose to each other, so it encodes short prompts on
-the event loop. Everything else is encoded off it: first what a request waits for, then what is only wanted for the
-log. What nobody wants any more, because its request has ended, is not encoded at all.
+the event loop, or in a process of its own while other requests wait for the loop. Everything else is encoded by a
+thread: first what a request waits for, then what is only wanted for the log. What nobody wants any more, because its
+request has ended, is not encoded at all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
+from fedrouter.gateway.routing.encoder_process import EncoderProcess
 
 LOG = logging.getLogger("fedrouter.gateway")
 Encode = Callable[[Sequence[str]], Embeddings]
@@ -60,10 +62,20 @@ class Embedder:
     cache. So a digest must contain whose prompt it is, where one client may not learn what another has asked.
     """
 
-    def __init__(self, encode: Encode, timeout: float, cache_size: int, at_once: Callable[[], int] = lambda: 0) -> None:
-        """``at_once``: the characters of the longest prompt that is encoded on the event loop, once it can be."""
+    def __init__(
+        self,
+        encode: Encode,
+        timeout: float,
+        cache_size: int,
+        at_once: Callable[[], int] = lambda: 0,
+        process: Callable[[], EncoderProcess | None] = lambda: None,
+    ) -> None:
+        """``at_once``: the characters of the longest prompt that is encoded on the event loop, once it can be.
+
+        ``process``: what encodes such prompts instead, at the moment.
+        """
         self._encode, self._timeout, self._cache_size = encode, timeout, cache_size
-        self._at_once, self._loaded = at_once, False
+        self._at_once, self._process, self._loaded = at_once, process, False
         self._loop = asyncio.get_running_loop()
         self._cache: OrderedDict[bytes, Embeddings] = OrderedDict()
         self._pending: dict[bytes, _Entry] = {}
@@ -122,7 +134,7 @@ class Embedder:
         it wanted for the log, until it is released.
         """
         self.misses += 1
-        if self._loaded and len(text) <= self._at_once():
+        if self._loaded and len(text) <= self._at_once() and self._process() is None:
             return self._encoded_now(digest, text), None
         entry = self._entry(digest, text, self._first)
         if entry is None:
@@ -209,9 +221,21 @@ class Embedder:
             entry = self._later.popleft()
             if self._alive(entry) and entry not in batch:
                 batch.append(entry)
-        if batch:
-            self._busy = True
+        if not batch:
+            return
+        self._busy = True
+        process, most = self._process(), self._at_once()
+        if process is None or any(len(entry.text) > most for entry in batch):
             self._batches.put(batch)
+            return
+
+        def encoded(found: Embeddings | None) -> None:
+            if found is None:
+                self._batches.put(batch)
+            else:
+                self._settle(batch, [row.copy() for row in found])  # a row must not keep its batch in memory
+
+        process.encode([entry.text for entry in batch], encoded)
 
     def _alive(self, entry: _Entry) -> bool:
         """Whether an entry is still to be encoded; one that nobody wants is dropped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -29,16 +29,18 @@ class Ranking:
         self.utility: Floats = np.where(self.known, utility(estimates.accuracy, estimates.cost, tradeoff), -np.inf)
         self.indices = tuple(int(index) for index in ranking(self.utility, estimates.cost) if allowed[index])
         self.any_known = bool(self.known.any())
-        self._starting_with: dict[int, tuple[tuple[int, ...], Mapping[str, Floats]]] = {}
+        self._starting_with: dict[int, tuple[tuple[int, ...], Mapping[str, Sequence[float]]]] = {}
 
-    def starting_with(self, index: int) -> tuple[tuple[int, ...], Mapping[str, Floats]]:
+    def starting_with(self, index: int) -> tuple[tuple[int, ...], Mapping[str, Sequence[float]]]:
         """The indices with one of them moved to the front, and the estimates and utilities in that order."""
         found = self._starting_with.get(index)
         if found is None:
             order = (index, *(other for other in self.indices if other != index))
-            taken, estimates = np.array(order), self._estimates
+            estimates = self._estimates
             columns = {"accuracy": estimates.accuracy, "cost": estimates.cost, "utility": self.utility}
-            found = self._starting_with[index] = order, {name: values[taken] for name, values in columns.items()}
+            lists = {name: values.tolist() for name, values in columns.items()}
+            ordered = {name: [values[index] for index in order] for name, values in lists.items()}
+            found = self._starting_with[index] = order, ordered
         return found
 
 

@@ -10,6 +10,7 @@ from yarl import URL
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.registry import APIS
 from fedrouter.gateway.config import Upstream
+from fedrouter.gateway.upstream.http_client import Target
 
 
 class Deployment:
@@ -20,8 +21,7 @@ class Deployment:
         self.in_progress = 0
         self._last = self._resting_until = 0.0
         apis = [APIS[name] for name in model.params.api]
-        self.addresses = {api.name: _address(model, api) for api in apis}
-        self.headers = {api.name: _headers(model, api) for api in apis}
+        self.targets = {api.name: Target(_address(model, api), _headers(model, api)) for api in apis}
 
     @property
     def resting(self) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from typing import Protocol
 
-import aiohttp
+from fedrouter.gateway.upstream.http_client import Broken, Response
 
 PIECE = 1 << 16
 """Most bytes that are unpacked at once, however well they were compressed."""
-PACKED = frozenset({"gzip", "x-gzip", "deflate"})
-PLAIN = frozenset({"", "identity"})
+PACKED = frozenset({b"gzip", b"x-gzip", b"deflate"})
+PLAIN = frozenset({b"", b"identity"})
 
 
 class Content(Protocol):
@@ -27,18 +27,18 @@ class UnknownEncoding(ValueError):
     """The body is compressed in a way that cannot be unpacked."""
 
 
-def content_of(response: aiohttp.ClientResponse) -> Content:
+def content_of(response: Response) -> Content:
     """The body of a response as the upstream meant it; :class:`UnknownEncoding` if that cannot be known."""
-    encoding = response.headers.get("content-encoding", "").strip().lower()
+    encoding = response.header(b"content-encoding").strip().lower()
     if encoding in PLAIN:
-        return response.content
+        return response
     if encoding not in PACKED:
         raise UnknownEncoding
-    return Unpacked(response.content)
+    return Unpacked(response)
 
 
 class Unpacked:
-    """A gzip or deflate body; one that is broken or ends too early raises ``ClientPayloadError``, as aiohttp does."""
+    """A gzip or deflate body; one that is broken or ends too early is :class:`Broken`, as any other."""
 
     def __init__(self, packed: Content) -> None:
         self._packed = packed
@@ -53,7 +53,7 @@ class Unpacked:
             piece = await self._packed.readany()
             if not piece:
                 if not self._inflate.eof:
-                    raise aiohttp.ClientPayloadError("the compressed body is not complete")
+                    raise Broken("the compressed body is not complete")
                 return b""
             if found := self._next(piece):
                 return found
@@ -70,7 +70,7 @@ class Unpacked:
         try:
             found = self._inflate.decompress(packed, PIECE)
         except zlib.error:
-            raise aiohttp.ClientPayloadError("the body is not compressed as it says") from None
+            raise Broken("the body is not compressed as it says") from None
         self._waits = len(found) == PIECE or bool(self._inflate.unused_data)
         return found
 

@@ -12,8 +12,10 @@ import re
 import orjson
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]', re.DOTALL)
+_VALUE = re.compile(rb'\s*:\s*("[^"\\]*")')
 _SPACE = b" \t\r\n"
 _ASKING = b'{"include_usage":true}'
+_MORE = (b"", b',"stream_options":' + _ASKING)
 
 
 def members(raw: bytes) -> list[tuple[str, int, int, int]]:
@@ -43,6 +45,20 @@ def members(raw: bytes) -> list[tuple[str, int, int, int]]:
     return found
 
 
+def _only_model(raw: bytes) -> tuple[int, int] | None:
+    """Offsets of the value of ``model`` in a body that has one, if its name occurs once and no other name matters.
+
+    No text can contain these bytes, since its quotes would be escaped. With escaped letters a name could be spelled
+    otherwise; then this says None.
+    """
+    at = raw.find(b'"model"')
+    others = raw.find(b'"model"', at + 7) >= 0 or b'"fedrouter"' in raw or b'"stream_options"' in raw
+    if at < 0 or others or b"\\u00" in raw:
+        return None
+    value = _VALUE.match(raw, at + 7)
+    return None if value is None else value.span(1)
+
+
 def _trimmed(raw: bytes, start: int, end: int) -> tuple[int, int]:
     while raw[start] in _SPACE:
         start += 1
@@ -54,9 +70,16 @@ def _trimmed(raw: bytes, start: int, end: int) -> tuple[int, int]:
 class SplicedBody:
     """A body split around its ``model``, without its ``fedrouter``; joined again for each model that is called."""
 
-    def __init__(self, raw: bytes) -> None:
-        parts = members(raw)
+    def __init__(self, raw: bytes, has_model: bool = False) -> None:
+        """``has_model``: the body is known to have a ``model``, so that most can be split without looking at all."""
+        # None where the model's name goes; a pair where asking for the usage makes a difference: without, and with.
+        self._pieces: list[memoryview | tuple[bytes, bytes] | None]
         whole = memoryview(raw)
+        model = _only_model(raw) if has_model else None
+        if model is not None:
+            self._pieces = [whole[: model[0]], None, _MORE, whole[model[1] :]]
+            return
+        parts = members(raw)
         cuts: list[tuple[int, int, str]] = []
         for index, (name, name_at, start, end) in enumerate(parts):
             if name in ("model", "stream_options"):
@@ -68,8 +91,7 @@ class SplicedBody:
                     before = max((e for n, _, _, e in parts[:index] if n != "fedrouter"), default=name_at)
                     cuts = [cut for cut in cuts if cut[2] != "fedrouter" or cut[1] <= before]
                     cuts.append((before, end, name))
-        # None where the model's name goes; a pair where asking for the usage makes a difference: without, and with.
-        self._pieces: list[memoryview | tuple[bytes, bytes] | None] = []
+        self._pieces = []
         at, has_options = 0, any(name == "stream_options" for *_, name in cuts)
         for start, end, name in cuts:
             self._pieces.append(whole[at:start])
@@ -77,7 +99,7 @@ class SplicedBody:
             if name == "model":
                 self._pieces.append(None)
                 if not has_options:
-                    self._pieces.append((b"", b',"stream_options":' + _ASKING))
+                    self._pieces.append(_MORE)
                     has_options = True
             elif name == "stream_options":
                 self._pieces.append((raw[start:end], _asking(raw[start:end])))

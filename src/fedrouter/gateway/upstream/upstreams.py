@@ -6,7 +6,6 @@ Only configured addresses are connected to: redirects are not followed, proxies 
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import random
 import time
@@ -15,15 +14,16 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
-import aiohttp
 import orjson
 
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.config import Config, Upstream
+from fedrouter.gateway.http import Headers
 from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
 from fedrouter.gateway.upstream.deployments import Deployment, Deployments
 from fedrouter.gateway.upstream.encoding import Content, UnknownEncoding, content_of
+from fedrouter.gateway.upstream.http_client import Broken, HttpClient, Response, Unreachable
 from fedrouter.gateway.upstream.refusals import (
     MAX_READ,
     REFUSING,
@@ -62,10 +62,10 @@ class UpstreamResponse:
 
     model: Upstream
     status: int
-    headers: Any
+    headers: Headers
     body: bytes
     document: Any = None
-    response: aiohttp.ClientResponse | None = None
+    response: Response | None = None
     content: Content | None = None
     attempts: int = 1
     refusal: Refusal | None = None
@@ -120,15 +120,7 @@ class Upstreams:
             for model in config.models
         }
         self._failing: set[str] = set()
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=60)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=config.timing.connect),
-            skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
-        )
+        self._client = HttpClient(config.timing.connect)
 
     def unavailable(self) -> Collection[str]:
         """Models to skip for now: their circuit breakers are open, or half-open with a probe under way."""
@@ -144,7 +136,7 @@ class Upstreams:
         self._on_failure(name, "broke off")
 
     async def close(self) -> None:
-        await self._session.close()
+        self._client.close()
 
     async def complete(
         self,
@@ -252,20 +244,15 @@ class Upstreams:
         headers: Mapping[str, str],
     ) -> UpstreamResponse:
         model = deployment.model
-        response: aiohttp.ClientResponse | None = None
+        response: Response | None = None
         streaming = False
         deployment.begin()
         try:
             async with asyncio.timeout(seconds):
-                response = await self._session.post(
-                    deployment.addresses[api.name],
-                    data=payload if len(payload) < LARGE else io.BytesIO(payload),
-                    headers={**deployment.headers[api.name], **headers},
-                    allow_redirects=False,
-                )
+                response = await self._client.post(deployment.targets[api.name], headers, payload)
                 status = response.status
                 if status >= 500 or status in RETRYABLE:
-                    after = _retry_after(response.headers.get("retry-after"))
+                    after = _retry_after(response.header(b"retry-after").decode("latin-1"))
                     shown = status if status == 429 else 502
                     raise _AttemptFailed(shown, "upstream_error", f"status {status}", True, after)
                 if status in MISCONFIGURED or 300 <= status < 400:
@@ -274,8 +261,8 @@ class Upstreams:
                     )
                 if status < 300 and status != 200:  # not an answer, and a client would take it for one
                     raise _AttemptFailed(502, "upstream_error", f"status {status}", False, paid=status > 200)
-                content, kind = content_of(response), response.headers.get("content-type", "")
-                if streamed and status == 200 and kind.startswith("text/event-stream"):
+                content, kind = content_of(response), response.header(b"content-type")
+                if streamed and status == 200 and kind.startswith(b"text/event-stream"):
                     first = await _first_event(content)
                     if not first.startswith(EVENT_PREFIXES):
                         raise _AttemptFailed(502, "upstream_error", "not a stream of events", True)
@@ -300,24 +287,23 @@ class Upstreams:
                     )
                 refusal = refusal_of(body) if status in REFUSING else None
                 return UpstreamResponse(model, status, response.headers, body, document, refusal=refusal)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:  # nothing was sent
-            raise _AttemptFailed(502, "upstream_error", type(error).__name__, True) from None
+        except Unreachable as error:  # nothing was sent
+            raise _AttemptFailed(502, "upstream_error", f"unreachable: {error}", True) from None
         except TimeoutError:
             raise _AttemptFailed(504, "timeout", f"no answer within {seconds:.0f} s", False, paid=True) from None
         except UnknownEncoding:
             what = "an unknown content-encoding, though none was asked for"
             raise _AttemptFailed(502, "upstream_error", what, False, paid=True) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _AttemptFailed(502, "upstream_error", type(error).__name__, True, paid=True) from None
+        except (OSError, ValueError) as error:
+            what = str(error) if isinstance(error, Broken) else type(error).__name__
+            raise _AttemptFailed(502, "upstream_error", what, True, paid=True) from None
         finally:
             if response is not None:
                 response.release()
             if not streaming:
                 deployment.end()
 
-    async def _read(self, response: aiohttp.ClientResponse, content: Content) -> bytes:
-        if content is response.content and (response.content_length or self._limit + 1) <= self._limit:
-            return await response.read()
+    async def _read(self, response: Response, content: Content) -> bytes:
         parts, size = [], 0
         while part := await content.readany():
             size += len(part)
@@ -327,7 +313,7 @@ class Upstreams:
                     502, "upstream_error", f"an answer of more than {self._limit} bytes", False, paid=True
                 )
             parts.append(part)
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _first_event(content: Content) -> bytes:
@@ -363,9 +349,9 @@ def _document(body: bytes, api: Api) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and api.is_answer(found) else None
 
 
-def _retry_after(value: str | None) -> float | None:
+def _retry_after(value: str) -> float | None:
     """Seconds to wait, from a Retry-After header with a number or a date."""
-    if value is None:
+    if not value:
         return None
     try:
         return max(0.0, float(value))
