@@ -51,7 +51,7 @@ def show(page, view: str) -> None:
     page.goto(f"/#/{view}")
     page.locator(f"nav a[href='#/{view}'][aria-current]").wait_for()
     page.get_by_role("heading", level=1).wait_for()
-    page.get_by_text("Loading …").wait_for(state="detached")
+    page.get_by_text("Loading …").first.wait_for(state="detached")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ FIRST, EVERY = 10.0, 3600.0
 """Seconds until the log is first read, and between two readings."""
 FRESH = 60.0
 """Seconds for which the page is content with what was found."""
+MOMENT = 0.05
+"""Seconds for which the page waits for what is new."""
 
 
 class DriftWatch:
@@ -26,17 +28,36 @@ class DriftWatch:
         self._store, self._bundles = store, bundles
         self._lock = asyncio.Lock()
         self._at = -math.inf
+        self._reading: asyncio.Task[None] | None = None
         self._known: set[tuple[str, str]] = set()
         self.found: Watched | None = None
 
     async def run(self) -> None:
         await asyncio.sleep(FIRST)
-        while True:
-            try:
-                await self.refresh()
-            except FedrouterError as error:  # the store is away, or a bundle is damaged; tried again later
-                LOG.error("drift: %s", error)
-            await asyncio.sleep(EVERY)
+        try:
+            while True:
+                try:
+                    await self.refresh()
+                except FedrouterError as error:  # the store is away, or a bundle is damaged; tried again later
+                    LOG.error("drift: %s", error)
+                await asyncio.sleep(EVERY)
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+
+    async def look(self) -> bool:
+        """Begin to read what is new in the log, and wait for a moment; whether it is still being read then.
+
+        A large log takes longer than somebody who looks at the page should wait.
+        """
+        reading = self._reading
+        if reading is None or (reading.done() and not reading.exception()):
+            reading = self._reading = asyncio.create_task(self.refresh())
+        done, _ = await asyncio.wait({reading}, timeout=MOMENT)
+        if done:
+            self._reading = None
+            reading.result()
+        return not done
 
     async def refresh(self) -> None:
         """Read what is new in the log, unless that was done a moment ago."""

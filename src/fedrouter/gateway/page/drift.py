@@ -18,9 +18,9 @@ WIDTH = 28
 
 
 async def drift(gateway: Gateway, visit: Visit, send: Send) -> None:
-    """Residuals of every region and model over time, and the alarms."""
-    await gateway.drift.refresh()
-    await reply(send, _shown(gateway.drift.found))
+    """Residuals of every region and model over time, and the alarms; ``reading`` if what is new is yet to come."""
+    reading = await gateway.drift.look()
+    await reply(send, {**_shown(gateway.drift.found), "reading": reading})
 
 
 async def restart(gateway: Gateway, visit: Visit, send: Send) -> None:

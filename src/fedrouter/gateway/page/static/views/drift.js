@@ -1,5 +1,5 @@
 // Drift: is a model still what it was? Residuals by region and model over time, and what to do about a fall.
-import { html, useMemo, useState } from "/page/vendor/preact-htm.js";
+import { html, useEffect, useMemo, useState } from "/page/vendor/preact-htm.js";
 import { post } from "/page/api.js";
 import { Chart, Legend, Model, axis, color, css } from "/page/chart.js";
 import { count, fixed, percent, utcDay, weekday } from "/page/format.js";
@@ -13,8 +13,13 @@ export function Drift({ who, theme }) {
   const [region, setRegion] = useState(null);
   const [all, setAll] = useState(false);
   const [error, setError] = useState(null);
+  useEffect(() => {
+    const timer = found?.reading ? setTimeout(again, 1000) : 0; // a large log takes a while to read
+    return () => clearTimeout(timer);
+  }, [found]);
   const head = (actions) => html`<${Head} title="Drift" about="Scores less predictions. A model that answers as it did stays level, whatever the router predicts.">${actions}<//>`;
   if (found === null) return html`${head()}<${Failure} error=${failed} />${failed ? null : html`<${Waiting} />`}`;
+  if (!found.regions && found.reading) return html`${head()}<p class="muted" role="status">Reading the log …</p>`;
   if (!found.regions) return html`${head()}<${Card}><${Empty} title="Nothing to watch yet"><p>It takes a learned router and 200 scored requests with embeddings.</p><//><//>`;
   function restart() {
     if (!confirm("Start anew? The residuals and alarms so far are forgotten: what models do from now on counts as normal.")) return;
