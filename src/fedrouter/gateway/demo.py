@@ -87,7 +87,9 @@ async def open_demo(folder: Path, server: ServerConfig = ServerConfig(), traffic
 
     gateway.tasks.append(asyncio.create_task(until_closed()))
     if traffic:
-        gateway.tasks.append(asyncio.create_task(SimulatedTraffic(gateway, cast).run()))
+        simulated = SimulatedTraffic(gateway, cast)
+        await simulated.write_history()
+        gateway.tasks.append(asyncio.create_task(simulated.run()))
     return gateway
 
 

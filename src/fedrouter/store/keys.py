@@ -47,10 +47,12 @@ def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def create_key(connection: Connection, admin: bool, settings: Mapping[str, Any]) -> tuple[str, str]:
+def create_key(
+    connection: Connection, admin: bool, settings: Mapping[str, Any], identity: str | None = None
+) -> tuple[str, str]:
     """Create a key with some of :data:`SETTINGS`; returns its id and its token, which cannot be shown again."""
     check({"name": None} | dict(settings))
-    identity, token = f"key-{secrets.token_hex(6)}", f"fr-{secrets.token_urlsafe(32)}"
+    identity, token = identity or f"key-{secrets.token_hex(6)}", f"fr-{secrets.token_urlsafe(32)}"
     fixed = {"id": identity, "hash": hash_of(token), "created": time.time(), "disabled": False, "admin": admin}
     connection.execute(insert(KEYS).values(**fixed, **_columns(settings)))
     return identity, token

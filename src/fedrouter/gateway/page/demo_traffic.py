@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fedrouter.estimates import choose
 from fedrouter.gateway.access.pricing import Usage, cost_of
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.upstream.simulated import Cast
+from fedrouter.store.keys import create_key
 from fedrouter.store.records import Record, new_id
 
 DAYS, REQUESTS = 7, 3000
@@ -24,8 +26,12 @@ EVERY = 1.5
 """Seconds between two live requests, on average."""
 EXPLORED, SCORED = 0.1, 0.4
 """Shares of requests whose model is drawn at random, and that are scored."""
-APPS = ("app-search", "app-support", "app-tutor")
-"""Names in place of API keys."""
+APPS: dict[str, dict[str, Any]] = {
+    "key-search": {"name": "search", "daily_budget": 1.0, "rate_per_minute": 600},
+    "key-support": {"name": "support", "daily_budget": 2.0},
+    "key-tutor": {"name": "tutor", "daily_budget": 2.0},
+}
+"""The API keys that send the requests, by id."""
 
 
 class SimulatedTraffic:
@@ -33,15 +39,16 @@ class SimulatedTraffic:
 
     def __init__(self, gateway: Gateway, cast: Cast, seed: int = 0) -> None:
         self._gateway, self._cast, self._draw = gateway, cast, np.random.default_rng(seed)
+        self._keys = tuple(APPS)
         world = simulated_world().evaluations
         self._embeddings, self._text, self._task = world.embeddings, world.text or (), world.task or ()
 
     def history(self, now: float) -> list[Record]:
         """The requests of the past days, oldest first; there are more of them by day than by night."""
-        at = np.sort(self._draw.uniform(now - DAYS * 86_400, now, 4 * REQUESTS))
+        at = self._draw.uniform(now - DAYS * 86_400, now, 4 * REQUESTS)
         busy = 0.55 + 0.45 * np.sin(2 * math.pi * (at / 86_400 - 0.3))
-        kept = at[self._draw.random(len(at)) < busy][-REQUESTS:]
-        return [self.record(float(moment)) for moment in kept]
+        kept = self._draw.choice(at[self._draw.random(len(at)) < busy], REQUESTS, replace=False)
+        return [self.record(float(moment)) for moment in np.sort(kept)]
 
     def record(self, at: float) -> Record:
         """One request at a time."""
@@ -62,7 +69,7 @@ class SimulatedTraffic:
         return Record(
             id=new_id(at),
             time=at,
-            key=APPS[query % len(APPS)],
+            key=self._keys[query % len(self._keys)],
             bundle=serving.digest,
             version=serving.version,
             family=serving.family,
@@ -89,10 +96,23 @@ class SimulatedTraffic:
             scored_at=at if scored else None,
         )
 
-    async def run(self) -> None:
-        """Write the history, then one request after another, until cancelled."""
+    async def write_history(self) -> None:
+        """Write the requests of the past days. Before anybody looks: sums of hours that are over are kept."""
         for part in np.array_split(np.array(self.history(time.time()), object), 10):
             await asyncio.to_thread(self._gateway.store.append, part.tolist())
+
+    async def run(self) -> None:
+        """Write one request after another, until cancelled."""
+        await self._create_keys()
         while True:
             await asyncio.sleep(float(self._draw.exponential(EVERY)))
             await self._gateway.writer.put(self.record(time.time()))
+
+    async def _create_keys(self) -> None:
+        """Create the keys once the operator's is there: that one is made for a store that has none."""
+        store = self._gateway.store
+        while not await asyncio.to_thread(store.all_keys):
+            await asyncio.sleep(0.1)
+        with store.writing() as connection:
+            for identity, settings in APPS.items():
+                create_key(connection, False, settings, identity)
