@@ -106,10 +106,14 @@ function marks(u, found, point, moved, who) {
     ctx.arc(x(each.cost), y(each.accuracy), 4.5 * ratio, 0, 7);
     ctx.fill();
     const name = each.model === found.baseline ? `${each.model} (baseline)` : each.model;
-    labels.push([name, x(each.cost), y(each.accuracy)]);
+    labels.push([name, x(each.cost), y(each.accuracy), ctx.fillStyle]);
+    taken.push([x(each.cost) - 4 * ratio, y(each.accuracy) - 4 * ratio, x(each.cost) + 4 * ratio, y(each.accuracy) + 4 * ratio]);
   }
-  ctx.fillStyle = css("--muted");
-  for (const [name, left, middle] of labels) place(ctx, taken, name, left, middle, u.bbox, ratio);
+  labels.sort((one, other) => other[1] - one[1]); // at the right edge a name has but one side
+  for (const [name, left, middle, fill] of labels) {
+    ctx.fillStyle = fill; // tells whose it is where points are close together
+    place(ctx, taken, name, left, middle, u.bbox, ratio);
+  }
   if (found.observed) {
     const { accuracy, accuracy_error: up, cost, cost_error: along } = found.observed;
     ctx.strokeStyle = css("--text");
@@ -140,11 +144,11 @@ function marks(u, found, point, moved, who) {
   ctx.restore();
 }
 
-// Writes a name beside its point, right or left of it, where no other name is.
+// Writes a name beside its point, right or left of it, where neither another name nor a point is.
 function place(ctx, taken, name, at, middle, box, ratio) {
   const width = ctx.measureText(name).width, height = 12 * ratio, gap = 8 * ratio;
   const sides = at + gap + width > box.left + box.width ? [at - gap - width] : [at + gap, at - gap - width];
-  const spots = [0, 0.7, -0.7, 1.4, -1.4, 2.1].flatMap((shift) => sides.map((left) => [left, middle + (shift - 0.5) * height]));
+  const spots = [0, 0.7, -0.7, 1.4, -1.4, 2.1, -2.1, 2.8, -2.8, 3.5, -3.5].flatMap((shift) => sides.map((left) => [left, middle + (shift - 0.5) * height]));
   const free = ([left, top]) => !taken.some(([l, t, r, b]) => left < r && left + width > l && top < b && top + height > t);
   const [left, top] = spots.find(free) ?? spots[0];
   taken.push([left, top, left + width, top + height]);
