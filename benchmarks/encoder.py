@@ -372,7 +372,9 @@ def main() -> None:
         "",
         "## Quality",
         "",
-        "On the same splits, with the embeddings of each encoder (all-mpnet-base-v2: those in the files).",
+        "`aiq` of `auto` under the default privacy, on the same splits, with the embeddings of each encoder "
+        "(all-mpnet-base-v2: those in the files).",
+        "How it was measured, prices and paired intervals: [quality.md](quality.md#encoders).",
         "",
         *quality(),
         "",

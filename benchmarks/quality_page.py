@@ -76,13 +76,23 @@ def price(found: Found, data: str, row: str, share: str = "0.95") -> float | Non
     return None if None in prices else float(np.mean(prices))
 
 
+def sets_with(found: Found, *rows: str) -> list[str]:
+    """The data sets of which every run has these rows."""
+    return [data for data, runs in found.items() if all(row in run for run in runs for row in rows)]
+
+
 def cells(found: Found, row: str) -> str:
     """A table row: `aiq` and the price of 95% of the best model's accuracy, by data set and on average."""
-    areas = [float(aiq(found, data, row).mean()) for data in found]
-    prices = [price(found, data, row) for data in found]
-    average = None if None in prices else float(np.mean([one for one in prices if one is not None]))
-    shown = [*zip(areas, prices, strict=True), (float(np.mean(areas)), average)]
-    return " | ".join(f"{area:.3f}, {'–' if cost is None else f'{cost:.0%}'}" for area, cost in shown)
+
+    def shown(area: float, cost: float | None) -> str:
+        return f"{area:.3f}, {'–' if cost is None else f'{cost:.0%}'}"
+
+    measured = sets_with(found, row)
+    areas = {data: float(aiq(found, data, row).mean()) for data in measured}
+    prices = {data: price(found, data, row) for data in measured}
+    average = None if None in prices.values() else float(np.mean([one for one in prices.values() if one is not None]))
+    mean = shown(float(np.mean(list(areas.values()))), average) if len(measured) == len(found) else ""
+    return " | ".join([*(shown(areas[data], prices[data]) if data in areas else "" for data in found), mean])
 
 
 def interval(differences: np.ndarray) -> str:
@@ -99,7 +109,11 @@ def readme_table(documents: dict[str, dict[str, Any]]) -> list[str]:
     """README's table, and below it what another encoder changes and what protection costs."""
     found: Found = documents[DEFAULT_ENCODER]["found"]
     lines = header(found, "", "mean")
-    lines += [f"| {title} | {cells(found, row)} |" for row, title in README_ROWS.items() if row in rows_of(found)]
+    lines += [
+        f"| {title} | {cells(found, row)} |"
+        for row, title in README_ROWS.items()
+        if len(sets_with(found, row)) == len(found)
+    ]
     lines += ["", f"Means over {len(next(iter(found.values())))} seeds. –: not reached on every seed."]
     pairs = sum(len(runs) for runs in found.values())
     lines += ["The encoder is the default one, `static`, which needs no neural network."]
@@ -108,26 +122,30 @@ def readme_table(documents: dict[str, dict[str, Any]]) -> list[str]:
             theirs: Found = document["found"]
             gaps = np.concatenate([aiq(found, data, ROUTER) - aiq(theirs, data, ROUTER) for data in found])
             lines.append(f"`aiq` with `static` less that with `{name}`, paired over {pairs} splits: {interval(gaps)}.")
-    both = [name for name, document in documents.items() if UNPROTECTED in rows_of(document["found"])]
-    for name in [DEFAULT_ENCODER] if DEFAULT_ENCODER in both else both[:1]:
+    for name in [DEFAULT_ENCODER, *documents]:
         found = documents[name]["found"]
-        gaps = np.concatenate([aiq(found, data, ROUTER) - aiq(found, data, UNPROTECTED) for data in found])
-        lines.append(f"What protection changes (`{name}`), paired in the same way: {interval(gaps)}.")
+        both = sets_with(found, ROUTER, UNPROTECTED)
+        if both:
+            gaps = np.concatenate([aiq(found, data, ROUTER) - aiq(found, data, UNPROTECTED) for data in both])
+            of_sets = "" if len(both) == len(found) else f" of {', '.join(both)}"
+            lines.append(f"What protection changes, paired over {len(gaps)} splits{of_sets}: {interval(gaps)}.")
+            break
     return lines
 
 
 def rows_of(found: Found) -> list[str]:
-    """The rows that were measured in every run: some families cannot be learned from small clients in plain sums."""
-    runs = [run for of_set in found.values() for run in of_set]
-    return [row for row in runs[0] if all(row in run for run in runs)]
+    """The rows that a data set has in every run: some families cannot be learned from small clients in plain sums."""
+    rows = dict.fromkeys(row for runs in found.values() for row in runs[0])
+    return [row for row in rows if sets_with(found, row)]
 
 
 def paired(found: Found, row: str, others: Sequence[str]) -> list[str]:
     """A table of the differences in `aiq` between one row and others, on the same split of the same seed."""
     lines = header(found, f"`{row}` less", "all")
     for other in others:
-        gaps = [aiq(found, data, row) - aiq(found, data, other) for data in found]
-        lines.append(f"| {other} | {' | '.join(map(interval, gaps))} | {interval(np.concatenate(gaps))} |")
+        gaps = {data: aiq(found, data, row) - aiq(found, data, other) for data in sets_with(found, row, other)}
+        shown = [interval(gaps[data]) if data in gaps else "" for data in found]
+        lines.append(f"| {other} | {' | '.join([*shown, interval(np.concatenate(list(gaps.values())))])} |")
     return lines
 
 
