@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from fedrouter.gateway.config import TelemetryConfig, Upstream, UpstreamParams
-from fedrouter.gateway.observe.telemetry import provider_of
+from fedrouter.gateway.observe.telemetry import EXPORT_SECONDS, Telemetry, provider_of
 from gateway.running import config_for, eventually
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+from fedrouter.gateway.observe.collector import CollectorSession
+
 CANARY = "canary-7f3a prompt"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -139,6 +144,45 @@ def test_a_decision_without_a_model_is_not_a_span(gateway, collector):
     decision = answer.headers["x-fedrouter-decision-id"]
     assert eventually(lambda: decision in {attributes(s).get("fedrouter.decision.id") for s in collector.spans()}, 30)
     assert len(collector.spans()) == before + 1
+
+
+ENDLESS = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"
+
+
+@pytest.mark.parametrize("way", ["drips", "floods"])
+def test_what_a_collector_sends_back_is_not_waited_for(way):
+    ended = threading.Event()
+
+    def answer(server):
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1 << 16)
+            with suppress(OSError):  # the client has closed it
+                connection.sendall(ENDLESS)
+                while True:
+                    connection.sendall(b"x" * (1 if way == "drips" else 1 << 16))
+                    time.sleep(0.01 if way == "drips" else 0)
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server, CollectorSession() as session:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        response = session.post(f"http://127.0.0.1:{server.getsockname()[1]}/v1/traces", data=b"x", timeout=60)
+        assert (response.status_code, response.content) == (200, b"")
+        assert ended.wait(60)
+
+
+@pytest.mark.slow
+def test_a_collector_that_hangs_delays_neither_requests_nor_the_end(start, bundle, upstream, tmp_path):
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        config = TelemetryConfig(otlp_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", every=0.1)
+        telemetry = Telemetry.of(config)
+        for _ in range(5000):  # more than its queue holds
+            telemetry._tracer.start_span("chat").end()
+        began = time.monotonic()
+        telemetry.close()
+        assert time.monotonic() - began < 4 * EXPORT_SECONDS  # every batch would wait as long
+        gateway = start(config_for(tmp_path, bundle, upstream.url, telemetry=config))
+        assert {gateway.chat(CANARY).status_code for _ in range(50)} == {200}
 
 
 def test_providers_are_named_as_in_the_conventions():

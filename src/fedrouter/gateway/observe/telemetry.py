@@ -7,8 +7,10 @@ development; these are the names of version 1.41 (https://opentelemetry.io/docs/
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -90,20 +92,16 @@ class Telemetry:
         """Export to the config's collector; None if it has none."""
         if config.otlp_endpoint is None:
             return None
-        import requests
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        def session() -> requests.Session:
-            found = requests.Session()
-            found.trust_env = False  # no proxies of the environment, as for upstreams
-            return found
+        from fedrouter.gateway.observe.collector import CollectorSession
 
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
         base = config.otlp_endpoint.rstrip("/")
-        spans = OTLPSpanExporter(f"{base}/v1/traces", timeout=EXPORT_SECONDS, session=session())
-        metrics = OTLPMetricExporter(f"{base}/v1/metrics", timeout=EXPORT_SECONDS, session=session())
+        spans = OTLPSpanExporter(f"{base}/v1/traces", timeout=EXPORT_SECONDS, session=CollectorSession())
+        metrics = OTLPMetricExporter(f"{base}/v1/metrics", timeout=EXPORT_SECONDS, session=CollectorSession())
         return cls(config, spans, PeriodicExportingMetricReader(metrics, export_interval_millis=1000 * config.every))
 
     def begin(self, context: RequestContext) -> RequestSpan:
@@ -131,9 +129,14 @@ class Telemetry:
                 self._tokens.record(count, about | {"gen_ai.token.type": kind})
 
     def close(self) -> None:
-        """Export what waits, within some seconds."""
-        self._traces.shutdown()
-        self._meters.shutdown(timeout_millis=1000 * EXPORT_SECONDS)
+        """Export what waits, within some seconds: a collector that does not answer holds up no restart."""
+        end = time.monotonic() + EXPORT_SECONDS
+        last = partial(self._meters.shutdown, timeout_millis=1000 * EXPORT_SECONDS)
+        closing = [threading.Thread(target=work, daemon=True) for work in (self._traces.shutdown, last)]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 @dataclass(eq=False)
