@@ -52,6 +52,22 @@ def test_export_writes_a_file_that_the_rest_reads(store, tmp_path):
     assert since["rows"] == 4
 
 
+@pytest.mark.parametrize(("width", "shows"), [(80, "UTC"), (120, "time (UTC)"), (160, "reason")])
+def test_show_has_one_line_for_each_decision(store, tmp_path, width, shows):
+    with Store.open(store) as opened:
+        first = opened.latest(1, None)[0]
+        at = time.time()
+        costly = dataclasses.replace(first, id=new_id(at), time=at, served="claude-sonnet-4-5", cost=0.0000123)
+        failed = dataclasses.replace(costly, id=new_id(at), served=None, cost=None, status="upstream_error")
+        opened.append([costly, failed])
+    printed = run("log", "show", "--store", store, COLUMNS=str(width))
+    lines = printed.stdout.splitlines()
+    assert len(lines) == 1 + 12
+    assert max(map(len, lines)) <= width
+    assert shows in lines[0]
+    assert any(failed.id in line and "upstream_error" in line for line in lines)
+
+
 def test_show_lists_the_newest_and_explains_one_without_its_prompt(store):
     listed = answer("log", "show", "--store", store, "--limit", 3)["decisions"]
     assert [decision["score"] for decision in listed] == [None, 1.0, 0.875]

@@ -42,6 +42,10 @@ class BadKey(BadInput):
         self.field, self.expected = field, expected
 
 
+class LastAdmin(BadInput):
+    """A change after which no admin key could be used."""
+
+
 def hash_of(token: str) -> str:
     """SHA-256 of a token. It has 256 random bits, so it cannot be guessed and needs no slow hash."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
@@ -62,8 +66,8 @@ def check(settings: Mapping[str, Any]) -> None:
     """:class:`BadKey` if a setting is unknown or has a wrong value; None stands for no limit or default."""
     for name, value in settings.items():
         if name == "name":
-            if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_NAME:
-                raise BadKey(name, f"expected a name of at most {MAX_NAME} characters")
+            if not _is_name(value):
+                raise BadKey(name, f"expected a name of at most {MAX_NAME} printable characters")
         elif name not in SETTINGS:
             raise BadKey(name[:40], f"unknown; expected one of {', '.join(SETTINGS)}")
         elif value is None:
@@ -82,9 +86,14 @@ def check(settings: Mapping[str, Any]) -> None:
         raise BadKey(set_[1], f"set a {set_[0]} or a {set_[1]}, not both")
 
 
+def _is_name(value: Any) -> bool:
+    """Text that a terminal, a metric's label and PostgreSQL take as it is: no control characters."""
+    return isinstance(value, str) and 0 < len(value.strip()) <= MAX_NAME and value.isprintable()
+
+
 def _check_models(value: Any) -> None:
     names = isinstance(value, Sequence) and not isinstance(value, str) and 0 < len(value) <= MAX_MODELS
-    if not names or not all(isinstance(each, str) and 0 < len(each) <= MAX_NAME for each in value):
+    if not names or not all(_is_name(each) for each in value):
         raise BadKey("models", "expected a list of model names, which may contain * and ?")
 
 
@@ -123,15 +132,35 @@ def all_keys(connection: Connection) -> list[Key]:
     return [key_from(row) for row in connection.execute(select(*COLUMNS).order_by(KEYS.c.created, KEYS.c.id))]
 
 
-def disable_key(connection: Connection, identity: str) -> bool:
-    """Disable a key permanently; False if no enabled key has this id. Its log stays."""
+def disable_key(connection: Connection, identity: str, keep_admin: bool = False) -> bool:
+    """Disable a key permanently; False if no enabled key has this id. Its log stays.
+
+    With ``keep_admin``, :class:`LastAdmin` if no admin key would be left.
+    """
+    if keep_admin:
+        _require_other_admin(connection, identity)
     enabled = KEYS.c.id == identity, KEYS.c.disabled.is_(False)
     return bool(connection.execute(update(KEYS).where(*enabled).values(disabled=True)).rowcount)
 
 
-def edit_key(connection: Connection, identity: str, changes: Mapping[str, Any]) -> Key | None:
-    """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if no enabled key has this id."""
+def _require_other_admin(connection: Connection, identity: str) -> None:
+    """:class:`LastAdmin` if this key is the only admin key that can be used; two that disable each other wait here."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
+    now = time.time()
+    admins = {key.id for key in all_keys(connection) if key.admin and usable(key, now)}
+    if admins == {identity}:
+        raise LastAdmin("this is the last admin key that can be used; create another one first")
+
+
+def edit_key(connection: Connection, identity: str, changes: Mapping[str, Any], keep_admin: bool = False) -> Key | None:
+    """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if no enabled key has this id.
+
+    With ``keep_admin``, :class:`LastAdmin` if it would expire at once and no other admin key is left.
+    """
     check(changes)
+    if keep_admin and (changes.get("expires") or math.inf) <= time.time():
+        _require_other_admin(connection, identity)
     wanted = select(*COLUMNS).where(KEYS.c.id == identity, KEYS.c.disabled.is_(False))
     found = connection.execute(wanted.with_for_update()).one_or_none()
     if found is None:

@@ -315,10 +315,10 @@ class Store:
         with self.writing() as connection:
             return keys.create_key(connection, admin, settings | more)
 
-    def edit_key(self, identity: str, changes: Mapping[str, Any]) -> Key | None:
+    def edit_key(self, identity: str, changes: Mapping[str, Any], keep_admin: bool = False) -> Key | None:
         """Change some of `keys.SETTINGS` of a key; the key as it is now, or None if no enabled key has this id."""
         with self.writing() as connection:
-            return keys.edit_key(connection, identity, changes)
+            return keys.edit_key(connection, identity, changes, keep_admin)
 
     def create_first_key(self, name: str) -> tuple[str, str] | None:
         """Create the operator's key if the store has no key; of several gateways that start at once, one gets it."""
@@ -334,9 +334,9 @@ class Store:
         with self.reading() as connection:
             return keys.all_keys(connection)
 
-    def disable_key(self, identity: str) -> bool:
+    def disable_key(self, identity: str, keep_admin: bool = False) -> bool:
         with self.writing() as connection:
-            return keys.disable_key(connection, identity)
+            return keys.disable_key(connection, identity, keep_admin)
 
     # Bundles
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
-from gateway.running import NAMES, SQL, config_for
+from gateway.running import NAMES, SQL, at_once, config_for
 
 CHEAP, LARGE = "indigo-nano", "atlas-max"
 
@@ -138,3 +139,63 @@ def test_a_key_s_default_counts_where_a_request_sets_none(gateway):
     body = BODIES["/v1/chat/completions"]
     assert "max_cost" in gateway.http.post("/v1/route", json=body, headers=poor).json()["error"]["message"]
     assert gateway.http.post("/v1/route", json=body | {"fedrouter": {"max_cost": 1}}, headers=poor).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "\x1b[2J", "\u202egnp.exe", "   ", "x" * 201, 7, ["x"], {}, True])
+def test_a_name_that_is_not_text_to_show_is_refused(gateway, name):
+    for refused in (
+        gateway.http.post("/v1/keys", content=json.dumps({"name": name})),
+        gateway.http.post("/v1/keys", content=json.dumps({"name": "x", "models": ["atlas-*", name]})),
+    ):
+        assert refused.status_code == 400
+
+
+@pytest.mark.parametrize("raw", [b'{"name": "\\ud800"}', b'{"name": "x", "daily_budget": 1e999}', b"[" * 5000, b"\xff"])
+def test_what_is_not_json_is_refused(gateway, raw):
+    before = gateway.store.all_keys()
+    assert gateway.http.post("/v1/keys", content=raw).status_code == 400
+    assert gateway.store.all_keys() == before
+
+
+VALUES = (-1, 0, 1e308, -0.5, "5", [5], {"a": 1}, True, False, 10**30, "", "١٢", None, 1e-320, 0.5)
+
+
+@pytest.mark.parametrize("field", ["daily_budget", "rate_per_minute", "expires", "tradeoff", "dial", "quality"])
+def test_a_number_is_stored_as_it_is_or_refused(gateway, field):
+    identity, _ = create(gateway)
+    for value in VALUES:
+        answer = gateway.http.patch(f"/v1/keys/{identity}", json={field: value})
+        stored = next(getattr(key, field) for key in gateway.store.all_keys() if key.id == identity)
+        if answer.status_code == 200:
+            assert stored == answer.json()[field] == value
+            assert value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+            gateway.http.patch(f"/v1/keys/{identity}", json={field: None})
+        else:
+            assert (answer.status_code, stored) == (400, None)
+
+
+@pytest.mark.parametrize("path", ["%00", "key-0123456789ab%00", "%ED%A0%80", "..%2F", "'%20or%201=1", "9" * 4000])
+def test_an_id_that_is_none_is_not_found(gateway, path):
+    assert gateway.http.patch(f"/v1/keys/{path}", json={"dial": 1}).status_code == 404
+    assert gateway.http.delete(f"/v1/keys/{path}").status_code == 404
+
+
+def test_two_administrators_cannot_disable_each_other(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
+    first = gateway.store.all_keys()[0].id
+    second, headers = create(gateway, admin=True)
+    assert gateway.http.get("/v1/keys", headers=headers).status_code == 200  # both are known now, for seconds
+    answers = at_once(
+        [
+            lambda: gateway.http.delete(f"/v1/keys/{second}"),
+            lambda: gateway.http.delete(f"/v1/keys/{first}", headers=headers),
+        ]
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    assert refused.json()["error"]["code"] == "last_admin"
+    left = [key.id for key in gateway.store.all_keys() if not key.disabled]
+    assert len(left) == 1
+    own = {} if left == [first] else headers
+    ended = gateway.http.patch(f"/v1/keys/{left[0]}", json={"expires": 1}, headers=own)
+    assert (ended.status_code, ended.json()["error"]["code"]) == (409, "last_admin")

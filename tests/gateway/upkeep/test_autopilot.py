@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from fedrouter.data.simulator import CAST
 from fedrouter.gateway.config import Config, LearningConfig, Upstream, UpstreamParams
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
+from fedrouter.gateway.upkeep import journal
 from fedrouter.gateway.upkeep.autopilot import JOURNAL, Autopilot
 from fedrouter.learning.exploration import Thompson
 from fedrouter.store.store import Store
@@ -121,3 +125,53 @@ def test_too_little_traffic_is_said_and_nothing_happens(day_zero):
     traffic(20)
     outcome = Autopilot(config, store, bundles).attempt()
     assert (outcome["swapped"], "at least 50" in outcome["why"]) == (False, True)
+
+
+@contextmanager
+def disk_takes(size):
+    """Files of this process cannot grow beyond this size, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_no_half_bundle_and_the_same_rows_are_tried_again(day_zero):
+    config, store, bundles, traffic = day_zero
+    traffic(600, equally_good)
+    autopilot = Autopilot(config, store, bundles)
+    assert autopilot._due()
+    with disk_takes(2000), pytest.raises(OSError, match="File too large"):
+        autopilot.attempt()
+    assert not list(Path(config.learning.folder).iterdir())
+    assert store.current() is None
+    assert not autopilot._due()  # not at once: learning takes long
+    autopilot._not_before = 0.0
+    assert autopilot._due()
+    assert autopilot.attempt()["swapped"]
+
+
+def test_a_line_that_was_cut_off_does_not_count_and_spoils_no_other(tmp_path):
+    path = tmp_path / JOURNAL
+    journal.append(path, {"at": 1.0, "until": 5.0})
+    path.write_bytes(path.read_bytes() + b'{"at": 2.0, "unt')  # killed while it wrote
+    assert journal.entries(path) == [{"at": 1.0, "until": 5.0}]
+    journal.append(path, {"at": 3.0})
+    whole = path.read_bytes()
+    with disk_takes(len(whole) + 5), pytest.raises(OSError, match="no space"):
+        journal.append(path, {"at": 4.0})
+    assert path.read_bytes() == whole
+    assert [entry["at"] for entry in journal.entries(path)] == [1.0, 3.0]
+
+
+def test_what_a_killed_process_left_is_removed_later(day_zero):
+    config, store, bundles, _ = day_zero
+    folder = Path(config.learning.folder)
+    for name in (".auto-old", ".auto-new", "auto-1"):
+        (folder / name).mkdir(parents=True)
+    os.utime(folder / ".auto-old", (1, 1))
+    Autopilot(config, store, bundles)._clear()
+    assert {path.name for path in folder.iterdir()} == {".auto-new", "auto-1"}

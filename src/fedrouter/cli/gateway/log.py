@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,16 @@ from fedrouter.cli.gateway.stores import (
     moment,
     open_store,
     plain,
+    short_time,
     shown_day,
     shown_time,
 )
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
+from fedrouter.store.records import Record
 
+WIDE = 120
+"""Columns of a terminal on which everything about a decision fits into one line."""
 app = typer.Typer(help="Show, watch, export or prune the gateway's evaluation log.", no_args_is_help=True)
 
 
@@ -45,23 +50,7 @@ def show(
                 raise BadInput(f"decision {decision!r}: not in {log.where}; it may have been pruned")
             sent = log.feedback(decision)
     if decision is None:
-        voice.table(
-            ["decision", "time (UTC)", "reason", "served", "$", "ms", "status", "score"],
-            [
-                [
-                    plain(record.id),
-                    shown_time(record.time),
-                    record.reason,
-                    plain(record.served or "-"),
-                    "-" if record.cost is None else dollars(record.cost),
-                    f"{record.latency_ms:.0f}",
-                    record.status,
-                    _or_dash(record.score, ".2f"),
-                ]
-                for record in records
-            ],
-            wrapped=("time (UTC)", "reason", "served", "status"),  # an id is shown whole, so that it can be pasted
-        )
+        _list(voice, records)
         if not records:
             voice.say("No decisions yet.")
         voice.result({"decisions": [record.to_json() for record in records]})
@@ -171,6 +160,31 @@ def prune(
         gone = log.prune(at)
     voice.say(f"{gone:,} decisions before {shown_time(at)} UTC deleted; usage still counts them")
     voice.result({"pruned": gone, "before": at})
+
+
+def _list(voice: Voice, records: Sequence[Record]) -> None:
+    """A line for each decision, on a narrow terminal with less in it; an id is whole, so that it can be pasted."""
+    if voice.console.width >= WIDE:
+        header = ["decision", "time (UTC)", "reason", "served", "$", "ms", "status", "score"]
+        times, kept = [shown_time(record.time) for record in records], header
+    else:
+        header = ["decision", "UTC", "reason", "served", "$", "ms", "status", "score"]
+        times, kept = [short_time(record.time) for record in records], ["decision", "UTC", "served", "$", "score"]
+    rows = [
+        [
+            plain(record.id),
+            at,
+            record.reason,
+            plain(record.served or record.status),
+            "-" if record.cost is None else dollars(record.cost),
+            f"{record.latency_ms:.0f}",
+            record.status,
+            _or_dash(record.score, ".2f"),
+        ]
+        for record, at in zip(records, times, strict=True)
+    ]
+    columns = [header.index(name) for name in kept]
+    voice.table(kept, [[row[column] for column in columns] for row in rows], wrapped=("served",))
 
 
 def _or_dash(value: Any, form: str) -> str:

@@ -71,6 +71,12 @@ def shown_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def short_time(at: float) -> str:
+    """For a narrow terminal: the time if that was today, otherwise the day."""
+    found, today = datetime.fromtimestamp(at, UTC), datetime.now(UTC).date()
+    return found.strftime("%H:%M:%S" if found.date() == today else "%Y-%m-%d")
+
+
 def shown_day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%A, %Y-%m-%d")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply, text
 from fedrouter.gateway.routing.served import PRIOR
 from fedrouter.gateway.upkeep.autopilot import JOURNAL, Autopilot
+from fedrouter.gateway.upkeep.journal import entries
 from fedrouter.store.page.search import recent
 
 RECENT = 5000
@@ -100,11 +100,7 @@ async def _switch(switch: Any) -> None:
 
 def _journal(gateway: Gateway) -> list[dict[str, Any]]:
     """What was learned and tried, newest first."""
-    try:
-        lines = (Path(gateway.config.learning.folder) / JOURNAL).read_text().splitlines()
-    except OSError:
-        return []
-    return [json.loads(line) for line in reversed(lines[-ATTEMPTS:])]
+    return entries(Path(gateway.config.learning.folder) / JOURNAL)[: -ATTEMPTS - 1 : -1]
 
 
 def _attempts(gateway: Gateway, serving: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ The page has the same operations by way of the functions here.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,11 +17,13 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
-from fedrouter.store.keys import NUMBERS, SETTINGS, BadKey
+from fedrouter.store.keys import NUMBERS, SETTINGS, BadKey, LastAdmin
 from fedrouter.store.records import Key
 
 PATH = "/v1/keys"
 BODY_LIMIT = 1 << 16
+ID = re.compile("key-[0-9a-f]{12}")
+"""Whatever else is asked for is no key, and some stores refuse to look for it."""
 
 
 async def show(gateway: Gateway, request: HttpRequest, send: Send) -> None:
@@ -65,10 +68,14 @@ async def created(gateway: Gateway, settings: Mapping[str, Any]) -> dict[str, An
 async def edited(gateway: Gateway, identity: str, changes: Mapping[str, Any]) -> Key:
     """Change a key; :class:`HttpError` 404 if no enabled key has this id."""
     _check_models(gateway, changes)
+    if not ID.fullmatch(identity):
+        raise _unknown()
     try:
-        found = await asyncio.to_thread(gateway.store.edit_key, identity, changes)
+        found = await asyncio.to_thread(gateway.store.edit_key, identity, changes, keep_admin=True)
     except BadKey as error:
         raise _invalid(error.field, error.expected) from None
+    except LastAdmin as error:
+        raise _last_admin(error) from None
     if found is None:
         raise _unknown()
     return found
@@ -78,7 +85,11 @@ async def revoked(gateway: Gateway, identity: str, own: Key) -> None:
     """Disable a key for good; its log stays. Not the key that asks for it, lest nobody is left who can."""
     if identity == own.id:
         raise HttpError(409, "This is the key you are signed in with.", "own_key")
-    if not await asyncio.to_thread(gateway.store.disable_key, identity):
+    try:
+        found = ID.fullmatch(identity) and await asyncio.to_thread(gateway.store.disable_key, identity, keep_admin=True)
+    except LastAdmin as error:
+        raise _last_admin(error) from None
+    if not found:
         raise _unknown()
 
 
@@ -117,6 +128,10 @@ async def _reply(send: Send, found: Any) -> None:
 
 def _invalid(field: str, expected: str) -> HttpError:
     return HttpError(400, f"{field}: {expected}.", "invalid_value", param=field)
+
+
+def _last_admin(error: LastAdmin) -> HttpError:
+    return HttpError(409, f"{str(error).capitalize()}.", "last_admin")
 
 
 def _unknown() -> HttpError:
@@ -159,7 +174,7 @@ ENDPOINTS = (
         "Change settings of a key; null removes one.",
         _schema(),
         answer=OBJECT,
-        errors=(403, 404),
+        errors=(403, 404, 409),
         parameters=_ID,
     ),
     Endpoint(

@@ -7,8 +7,9 @@ was swapped or not. The bundle that it replaces stays where it is, for `fedroute
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from fedrouter.gateway.config import Config
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
 from fedrouter.gateway.routing.served import PRIOR, pool_of
+from fedrouter.gateway.upkeep.journal import append, entries
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.learning.first_router import first_from_log, learn_router
 from fedrouter.learning.from_log import learn_from_log
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.traffic import scored_at
 from fedrouter.learning.trial import LEAST_ROWS, Policy, run_trial
+from fedrouter.store.engine import StoreFailed
 from fedrouter.store.store import Store
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -33,6 +36,10 @@ CHECK = 2.0
 CLIENT = "gateway"
 """The log's name among a router's clients."""
 JOURNAL = "autopilot.jsonl"
+AGAIN = 300.0
+"""Seconds until it learns again after the store or the disk has failed."""
+ABANDONED = 3600.0
+"""Seconds after which a folder that was begun and not finished counts as left behind."""
 
 
 class Autopilot:
@@ -46,8 +53,9 @@ class Autopilot:
 
     def _resume(self) -> None:
         """Go on after the last attempt, whichever process made it."""
-        last = self._last_attempt()
-        self._until, self._at = last.get("until", 0.0), last.get("at", time.time())
+        last = next(reversed(entries(self._folder / JOURNAL)), {})
+        self._until, self._at = _number(last.get("until"), 0.0), _number(last.get("at"), time.time())
+        self._not_before = 0.0
 
     async def run(self, leadership: Leadership) -> None:
         """Learn whenever it is time to, while this process is the one that does."""
@@ -56,11 +64,12 @@ class Autopilot:
             if not leadership.leads:
                 await leadership.acquired()
                 self._resume()
+                await asyncio.to_thread(self._clear)
             try:
                 if await asyncio.to_thread(self._due):
                     outcome = await asyncio.to_thread(self.attempt)
                     LOG.info("autopilot: %s: %s", "swapped" if outcome["swapped"] else "kept", outcome["why"])
-            except (FedrouterError, OSError) as error:  # the store or the disk; looked at again in a moment
+            except (FedrouterError, OSError) as error:  # the store or the disk
                 LOG.error("autopilot: %s", error)
 
     def attempt(self, swap: bool = True) -> dict[str, Any]:
@@ -68,16 +77,25 @@ class Autopilot:
 
         Without ``swap`` the candidate is saved whatever the trial says, and left to a person to put into service.
         """
-        self._at = time.time()
+        self._at, before = time.time(), self._until
         try:
             found = self._attempt(swap)
+        except (StoreFailed, OSError):  # nothing is wrong with what was learned: the same rows are tried again
+            self._until, self._not_before = before, time.time() + AGAIN
+            raise
         except FedrouterError as error:
             found = {"swapped": False, "why": str(error)}
         found = {"at": self._at, "until": self._until, **found}
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / JOURNAL).open("a") as journal:
-            journal.write(json.dumps(found) + "\n")
+        append(self._folder / JOURNAL, found)
         return found
+
+    def _clear(self) -> None:
+        """Remove what processes that were killed while they saved a bundle have left."""
+        for scratch in self._folder.glob(".auto-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - scratch.stat().st_mtime > ABANDONED:
+                    shutil.rmtree(scratch)
 
     def _attempt(self, swap: bool) -> dict[str, Any]:
         serving = self._bundles.current
@@ -122,14 +140,12 @@ class Autopilot:
         return found | {"swapped": True}
 
     def _due(self) -> bool:
+        if time.time() < self._not_before:
+            return False
         new, learning = self._store.scored_since(self._until), self._config.learning
         waited = 0 < learning.hours * 3600 <= time.time() - self._at
         return new >= (min(LEAST_ROWS, learning.every) if waited else learning.every)
 
-    def _last_attempt(self) -> dict[str, Any]:
-        try:
-            lines = (self._folder / JOURNAL).read_text().splitlines()
-            found = json.loads(lines[-1]) if lines else {}
-            return found if isinstance(found, dict) else {}
-        except (OSError, ValueError):
-            return {}
+
+def _number(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, int | float) else default
