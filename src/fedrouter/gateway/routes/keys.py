@@ -85,8 +85,10 @@ async def revoked(gateway: Gateway, identity: str, own: Key) -> None:
     """Disable a key for good; its log stays. Not the key that asks for it, lest nobody is left who can."""
     if identity == own.id:
         raise HttpError(409, "This is the key you are signed in with.", "own_key")
+    if not ID.fullmatch(identity):
+        raise _unknown()
     try:
-        found = ID.fullmatch(identity) and await asyncio.to_thread(gateway.store.disable_key, identity, keep_admin=True)
+        found = await asyncio.to_thread(gateway.store.disable_key, identity, keep_admin=True)
     except LastAdmin as error:
         raise _last_admin(error) from None
     if not found:

@@ -53,7 +53,7 @@ class Autopilot:
 
     def _resume(self) -> None:
         """Go on after the last attempt, whichever process made it."""
-        last = next(reversed(entries(self._folder / JOURNAL)), {})
+        last: dict[str, Any] = next(reversed(entries(self._folder / JOURNAL)), {})
         self._until, self._at = _number(last.get("until"), 0.0), _number(last.get("at"), time.time())
         self._not_before = 0.0
 
