@@ -39,10 +39,15 @@ def test_wrong_configs_under_load_change_nothing(tmp_path, bundle, upstream, wor
     gateway = GatewayProcess(tmp_path, config, workers=workers)
     gateway.start()
     path, right = tmp_path / "gateway.yaml", json.dumps(config)
-    without_bundle = config | {"routing": config["routing"] | {"bundle": "nowhere"}, "store": "sqlite:///new.db"}
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "bundle.json").write_text("{}")
+    routing = {name: config["routing"] | {"bundle": str(tmp_path / name)} for name in ("nowhere", "damaged")}
+    other_store = {"store": f"sqlite:///{tmp_path / 'new.db'}"}  # which names no bundle yet
     without_folder = config | {"store": f"sqlite:///{tmp_path / 'no' / 'folder' / 'log.db'}"}
     unreadable = [right[: len(right) // 2], "", "\0", "- a\n- b", right.replace("default_model", "default_modle")]
-    unusable = [json.dumps(without_bundle), json.dumps(without_folder)]
+    unreadable.append(json.dumps(config | other_store | {"routing": routing["nowhere"]}))
+    unusable = [json.dumps(config | other_store | {"routing": routing["damaged"]}), json.dumps(without_folder)]
 
     def not_reloaded() -> list[str]:
         return [line for line in gateway.printed().splitlines() if "the config was not reloaded" in line]
@@ -108,15 +113,14 @@ def test_workers_killed_under_load_lose_nothing_and_budgets_and_the_lease_hold(t
                 async with clients_at_work(gateway.url, gateway.key, heard, f"kill {number}"):
                     await answered(heard, BETWEEN)
                     spending = asyncio.create_task(asyncio.to_thread(spend))
-                    await answered(heard, 5)
                     victim, other = gateway.workers()[:: 1 if number % 2 else -1]
                     os.kill(victim, signal.SIGKILL)
+                async with clients_at_work(gateway.url, gateway.key, heard, f"after {number}"):
                     await answered(heard, BETWEEN)  # by the other one, and by what takes the place of the first
-                    assert set(await spending) <= {0, 200, 429}
-                    assert await asyncio.to_thread(
-                        eventually, lambda gone=victim: len(set(gateway.workers()) - {gone}) == 2, 60
-                    )
-                    assert other in gateway.workers()
+                assert set(await spending) <= {0, 200, 429}
+                replaced = lambda gone=victim: len(set(gateway.workers()) - {gone}) == 2  # noqa: E731
+                assert await asyncio.to_thread(eventually, replaced, 60)
+                assert other in gateway.workers()
 
         asyncio.run(main())
         assert store.spent(identity, 0.0) <= BUDGET
