@@ -3,7 +3,8 @@
 100 clients of 250 rows, of which 60 train in a round: a network of 768-512-512 with twelve models, batches of 128, one
 epoch of AdamW (simulators_task.py). Our local and batched engines, pfl-research with a process for each core, and
 Flower's simulation with an actor for each core. They take turns, each in a fresh process; a round's time is the median
-over all turns, and the start is what the first round took longer than that, from the start of the process on.
+over all turns, and the start is what the first round took longer than that, from the start of the process on. Processor
+time is that of all processes of a simulator; it says more than the clock where other work runs on the machine.
 
 The others want environments of their own:
 
@@ -22,8 +23,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from simulators_task import (
     ACTIVE,
@@ -43,6 +47,8 @@ from simulators_task import (
 
 HERE = Path(__file__).parent
 CORES = 2
+SAMPLED = 0.2
+"""Seconds between two looks at the processor time of a turn."""
 OURS = ("local", "batched")
 OTHERS = {"pfl-research": ("pfl-venv", "pfl", "pfl"), "Flower": ("flower-venv", "flwr", "flwr[simulation]")}
 """By name: the environment, the package whose version is shown, and what to install."""
@@ -87,6 +93,16 @@ def own_rounds(engine: str, rounds: int) -> list[float]:
     return ends
 
 
+def processor_seconds(mark: str) -> float:
+    """What all processes with this text in their environment have used until now."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if mark.encode() in (folder / "environ").read_bytes():
+                total += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:13]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 class Simulator:
     """One of the four: how it is started, and what was measured of it."""
 
@@ -94,6 +110,7 @@ class Simulator:
         self.name = name
         self.starts: list[float] = []
         self.rounds: list[float] = []
+        self.processor: list[float] = []
         self._python = Path(sys.executable)
         if name in OTHERS:
             folder, _, package = OTHERS[name]
@@ -124,13 +141,20 @@ class Simulator:
         with tempfile.TemporaryDirectory() as folder:
             ends = Path(folder) / "ends.json"
             given = os.environ | {"OMP_NUM_THREADS": threads, "ENDS": str(ends)}
-            began = time.time()
-            done = subprocess.run(list(map(str, command)), env=given, capture_output=True, text=True)
-            if done.returncode or not ends.exists():
-                sys.exit(f"{self.name} failed: {done.stderr[-2000:]}")
+            log = Path(folder) / "log"
+            began, used = time.time(), []
+            with log.open("w") as out:
+                process = subprocess.Popen(list(map(str, command)), env=given, stdout=out, stderr=out)
+                while process.poll() is None:
+                    used.append((time.time(), processor_seconds(str(ends))))
+                    time.sleep(SAMPLED)
+            if process.returncode or not ends.exists():
+                sys.exit(f"{self.name} failed: {log.read_text()[-2000:]}")
             moments = json.loads(ends.read_text())
         rounds_taken = [later - earlier for earlier, later in pairwise(moments)]
         self.rounds += rounds_taken
+        first, last = np.interp([moments[0], moments[-1]], *zip(*used, strict=True))
+        self.processor.append((last - first) / (len(rounds_taken) * ACTIVE))
         self.starts.append(moments[0] - began - statistics.median(rounds_taken))
 
 
@@ -150,12 +174,14 @@ def main() -> None:
         for simulator in simulators:
             simulator.turn(options.rounds)
             print(f"turn {turn + 1}: {simulator.name} {statistics.median(simulator.rounds):.2f} s", file=sys.stderr)
-    print("| simulator | torch | clients/s | slowest and fastest round | seconds to start |\n|---|---|---|---|---|")
+    print("| simulator | torch | clients/s | slowest to fastest round | processor ms a client | seconds to start |")
+    print("|---|---|---|---|---|---|")
     for simulator in simulators:
         rates = [ACTIVE / seconds for seconds in sorted(simulator.rounds, reverse=True)]
         rate, start = ACTIVE / statistics.median(simulator.rounds), statistics.median(simulator.starts)
         spread = f"{rates[0]:.0f} to {rates[-1]:.0f}"
-        print(f"| {simulator.shown} | {simulator.version} | {rate:.0f} | {spread} | {start:.1f} |")
+        busy = 1e3 * statistics.median(simulator.processor)
+        print(f"| {simulator.shown} | {simulator.version} | {rate:.0f} | {spread} | {busy:.0f} | {start:.1f} |")
 
 
 if __name__ == "__main__":
