@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from fedrouter.gateway.config import SpoolConfig
-from gateway.running import SQL, config_for, eventually
+from gateway.running import SQL, at_once, config_for, eventually
 from gateway.upstreams import chunks
 
 
@@ -28,7 +28,7 @@ def ready(gateway):
     return response.status_code, response.json()["status"]
 
 
-def test_answers_and_feedback_are_taken_while_the_store_is_locked(start, bundle, upstream, tmp_path):
+def test_answers_and_feedback_are_taken_while_the_store_is_locked(start, bundle, upstream, tmp_path, monkeypatch):
     behaviors = {"atlas-max": "instant", "atlas-mini": "drip", "ember-med": "slow"}
     gateway = start(config_for(tmp_path, bundle, upstream.url, behaviors))
     before = gateway.chat(SQL)
@@ -57,6 +57,12 @@ def test_answers_and_feedback_are_taken_while_the_store_is_locked(start, bundle,
             scored = gateway.http.post("/v1/feedback", json=decision)
             assert (scored.status_code, scored.json()["outcome"]) == (200, "deferred")
         assert ready(gateway) == (200, "degraded")
+        store = gateway.app.config.app.gateway.store
+        monkeypatch.setattr(store, "create_key", None)  # not called: it would hold a thread that requests need
+        refused = at_once([lambda: gateway.http.post("/v1/keys", json={"name": "x"})] * 20)
+        assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {
+            (503, "log_unavailable")
+        }
     assert eventually(lambda: ready(gateway) == (200, "ready"), 20)
     rows = {record.id: record for record in gateway.store.rows()}
     ids = [response.headers["x-fedrouter-decision-id"] for response in (before, later, *found)]

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from fedrouter.encoders import STATIC, EncoderIdentity
 from fedrouter.encoders.registry import open_encoder
@@ -39,6 +40,7 @@ from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upkeep.retention import Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.traffic import recent_queries
+from fedrouter.store.engine import StoreFailed
 from fedrouter.store.spool import Spool
 from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
@@ -48,6 +50,9 @@ IDLE_CHECK = 0.1
 """Seconds between two looks whether a gateway that was replaced still has requests."""
 AT_ONCE = 4_096
 """Characters of a prompt that `static` encodes in less than a millisecond, so that no other thread is needed."""
+CHANGES = 2
+"""Changes by administrators that are made at one time."""
+Changed = TypeVar("Changed")
 EncoderOf = Callable[[EncoderIdentity], Encode]
 
 
@@ -85,6 +90,7 @@ class Gateway:
     """Whether it serves the bundle that the store names."""
     first_bundle: tuple[str, str] | None = None
     """Digest and path of the config's bundle, if the store names none yet."""
+    _changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHANGES))
     warm: bool = False
     warming: asyncio.Task[None] | None = None
 
@@ -110,6 +116,16 @@ class Gateway:
     def run_upkeep(self, work: Work) -> None:
         """Run work that one process of all on the store does."""
         self.upkeep.append(asyncio.create_task(lasting(work)))
+
+    async def administer(self, change: Callable[[], Changed]) -> Changed:
+        """Make an administrator's change of the store, few at a time.
+
+        While the store is locked each waits for seconds, on threads that requests need, too.
+        """
+        async with self._changes:
+            if self.writer.degraded:
+                raise StoreFailed(f"store: {self.store.where}: rows wait for it, so nothing else is changed")
+            return await asyncio.to_thread(change)
 
     async def until_warm(self) -> None:
         """Wait for :meth:`warm_up`; :class:`FedrouterError` if it failed."""

@@ -37,14 +37,14 @@ async def frontier(gateway: Gateway, visit: Visit, send: Send) -> None:
 async def apply(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Set the dial of requests that set none, at every gateway on the store."""
     given = {"dial": checked((await visit.body("dial")).get("dial"), "dial", 0, 10)}
-    await asyncio.to_thread(gateway.store.put_setting, SETTING, orjson.dumps(given).decode())
+    await gateway.administer(lambda: gateway.store.put_setting(SETTING, orjson.dumps(given).decode()))
     gateway.decider.default.set(given)
     await reply(send, given)
 
 
 async def reset(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Go back to the config's dial, quality or λ."""
-    await asyncio.to_thread(gateway.store.put_setting, SETTING, None)
+    await gateway.administer(lambda: gateway.store.put_setting(SETTING, None))
     gateway.decider.default.set(None)
     await reply(send, {})
 

@@ -47,7 +47,7 @@ async def sign_in(gateway: Gateway, visit: Visit, send: Send) -> None:
         key = await asyncio.to_thread(gateway.store.key_of, token)
         if key is None:
             raise HttpError(401, "This key is unknown, disabled or expired.", "invalid_api_key", "authentication_error")
-    found = await asyncio.to_thread(_begin, gateway, key)
+    found = await gateway.administer(lambda: _begin(gateway, key))
     await send_response(send, 200, b"{}", [JSON, (b"set-cookie", _cookie(visit.request, found, SECONDS))])
 
 
@@ -55,7 +55,7 @@ async def sign_out(gateway: Gateway, visit: Visit, send: Send) -> None:
     """End the session, if there is one, and remove its cookie."""
     token = _token(visit.request)
     if token:
-        await asyncio.to_thread(_end, gateway, token)
+        await gateway.administer(lambda: _end(gateway, token))
     await send_response(send, 200, b"{}", [JSON, (b"set-cookie", _cookie(visit.request, "", 0))])
 
 

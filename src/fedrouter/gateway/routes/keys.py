@@ -59,7 +59,7 @@ async def created(gateway: Gateway, settings: Mapping[str, Any]) -> dict[str, An
     _check_models(gateway, given)
     try:
         given = {"name": None} | given
-        identity, token = await asyncio.to_thread(lambda: gateway.store.create_key(**given, admin=bool(admin)))
+        identity, token = await gateway.administer(lambda: gateway.store.create_key(**given, admin=bool(admin)))
     except BadKey as error:
         raise _invalid(error.field, error.expected) from None
     return {"id": identity, "token": token}
@@ -71,7 +71,7 @@ async def edited(gateway: Gateway, identity: str, changes: Mapping[str, Any]) ->
     if not ID.fullmatch(identity):
         raise _unknown()
     try:
-        found = await asyncio.to_thread(gateway.store.edit_key, identity, changes, keep_admin=True)
+        found = await gateway.administer(lambda: gateway.store.edit_key(identity, changes, keep_admin=True))
     except BadKey as error:
         raise _invalid(error.field, error.expected) from None
     except LastAdmin as error:
@@ -88,7 +88,7 @@ async def revoked(gateway: Gateway, identity: str, own: Key) -> None:
     if not ID.fullmatch(identity):
         raise _unknown()
     try:
-        found = await asyncio.to_thread(gateway.store.disable_key, identity, keep_admin=True)
+        found = await gateway.administer(lambda: gateway.store.disable_key(identity, keep_admin=True))
     except LastAdmin as error:
         raise _last_admin(error) from None
     if not found:
