@@ -28,7 +28,7 @@ import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedrouter.data.simulator import CAST, simulated_world
@@ -68,10 +68,20 @@ class Running:
     @property
     def megabytes(self) -> float:
         """Resident memory of the process and of those that it started."""
-        main = self.process.pid
-        pids = [main, *Path(f"/proc/{main}/task/{main}/children").read_text().split()]
-        found = [re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+        found = [re.findall(r"VmRSS:\s+(\d+)", (each / "status").read_text()) for each in self._processes]
         return sum(int(kilobytes[0]) for kilobytes in found if kilobytes) / 1024
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of the process and of those that it started."""
+        spent = [(each / "stat").read_text().rpartition(")")[2].split()[11:13] for each in self._processes]
+        return sum(int(user) + int(system) for user, system in spent) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def _processes(self) -> list[Path]:
+        main = self.process.pid
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        return [Path(f"/proc/{pid}") for pid in (main, *children)]
 
 
 Target = tuple[Running, str]
@@ -199,11 +209,12 @@ def measure(target: Target, texts: list[str], workload: str, concurrency: int, s
     job = {"url": server.url, "headers": headers, "model": model, "texts": texts, "streamed": workload == STREAMS}
     job |= {"characters": WORKLOADS.get(workload), "seed": secrets.randbits(32)}
     job |= {"concurrency": concurrency, "seconds": seconds}
+    before = server.cpu_seconds
     done = subprocess.run(traffic("load"), input=json.dumps(job), stdout=subprocess.PIPE, text=True, check=True)
     found = Measured(**json.loads(done.stdout))
     if set(found.statuses) != {"200"}:
         raise SystemExit(f"{model} at {server.url}: expected only 200, got {found.statuses}")
-    return found
+    return replace(found, cpu=(server.cpu_seconds - before) * 1000 / found.statuses["200"])
 
 
 def with_workers(

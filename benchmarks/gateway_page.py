@@ -78,6 +78,7 @@ class Page:
             *(self._start(name) for name in self.servers),
             "",
         ]
+        lines += self._cpu()
         for workload, title in {
             "cached": f"## {self.prompts} short prompts, embeddings cached",
             "unique 100": "## Unique prompts of 100 characters",
@@ -181,6 +182,27 @@ class Page:
             ratios = [f"**{self.ratio(workload, each, peer):.1f}**" for each in concurrencies]
             lines.append(f"| {' | '.join([f'routed, {ROWS[peer]} = 1', *ratios])} |")
         return lines
+
+    def _cpu(self) -> list[str]:
+        """The section on processor time, which depends little on what else runs."""
+        kinds = {
+            "cached": "embeddings cached",
+            "unique 100": "unique, 100 characters",
+            LONG: "unique, 1,500 characters",
+        }
+        lines = [
+            "## Processor time",
+            "",
+            "Milliseconds a request at 32 connections, of all threads and processes of a server. It says what a core "
+            "can do, and depends less than requests per second do on what else the machine does.",
+            "",
+            f"| {' | '.join(['', *kinds.values()])} |",
+            "|---|" + "---|" * len(kinds),
+        ]
+        for name in (name for name in ROWS if name != "upstream"):
+            spent = [f"{median(found.cpu for found in self.cells[name, kind, 32]):.2f}" for kind in kinds]
+            lines.append(f"| {' | '.join([ROWS[name], *spent])} |")
+        return [*lines, ""]
 
     def _workers(self) -> list[str]:
         """The section with two workers each, at 32 connections."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -63,11 +62,6 @@ def serve(stack: ExitStack, folder: Path, source: Path, bundle: Path, upstream: 
     return Running(process, ready["url"], ready["key"])
 
 
-def cpu_seconds(server: Running) -> float:
-    user, system = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     given.add_argument("--before", type=Path, required=True, help="checkout of the older version")
@@ -89,10 +83,9 @@ def main() -> None:
             cpu: dict[str, list[float]] = {name: [] for name in servers}
             for number in range(chosen.rounds):
                 for name in list(servers) if number % 2 else reversed(list(servers)):
-                    before = cpu_seconds(servers[name])
                     found = measure((servers[name], "auto"), texts, "cached", connections, chosen.seconds)
                     rates[name].append(found.rate)
-                    cpu[name].append((cpu_seconds(servers[name]) - before) / found.statuses["200"] * 1e6)
+                    cpu[name].append(found.cpu * 1000)
             for what, values, unit, best in (("rate", rates, "/s", max), ("CPU", cpu, " µs", min)):
                 shown = ", ".join(f"{name} {statistics.median(each):,.0f}{unit}" for name, each in values.items())
                 ratio = statistics.median(values["after"]) / statistics.median(values["before"])

@@ -77,7 +77,10 @@ async def serve_instantly() -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement; times in milliseconds. ``busy`` is the share of a core that the load itself took."""
+    """One measurement; times in milliseconds. ``busy`` is the share of a core that the load itself took.
+
+    ``cpu`` is the processor time of the server for each request, over all of its processes.
+    """
 
     rate: float
     p50: float
@@ -85,6 +88,7 @@ class Measured:
     first_p50: float
     busy: float
     statuses: dict[str, int]
+    cpu: float = 0.0
 
 
 class LoadConnection(asyncio.Protocol):
