@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.routing.embedding import MAX_WAITING, Embedder, EncoderFailed
+from fedrouter.gateway.routing.embedding import BEHIND, MAX_WAITING, Embedder, EncoderFailed
 from gateway.running import SQL, config_for, eventually
 
 
@@ -240,3 +240,24 @@ def test_short_prompts_go_to_the_encoders_process_while_there_is_one_and_to_the_
 
     assert asyncio.run(main()) == [2, 1, 1]
     assert process.texts == ["short", "bad"]
+
+
+def test_the_event_loop_encodes_too_while_the_encoders_process_is_behind():
+    class Process:
+        def encode(self, texts, encoded):
+            """Never answers."""
+
+    async def main():
+        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 99, lambda: 8, Process)
+        await embedder.first("a warm-up")
+        waiting = [asyncio.ensure_future(embedder.embed(b"%d" % n, f"text {n}")) for n in range(BEHIND)]
+        await asyncio.sleep(0)
+        found, _ = await embedder.embed(b"one more", "one more")
+        assert not any(each.done() for each in waiting)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        embedder.close()
+        return found[0]
+
+    assert asyncio.run(main()) == 1

@@ -23,6 +23,8 @@ from fedrouter.gateway.routing.encoder_process import EncoderProcess
 LOG = logging.getLogger("fedrouter.gateway")
 Encode = Callable[[Sequence[str]], Embeddings]
 BATCH = 16
+BEHIND = 12
+"""Prompts that may wait for the encoder's process; further short ones are encoded on the event loop."""
 MAX_WAITING = 256
 """Prompts that may wait for the encoder; further ones time out at once, so that overload does not build a queue."""
 
@@ -134,7 +136,9 @@ class Embedder:
         it wanted for the log, until it is released.
         """
         self.misses += 1
-        if self._loaded and len(text) <= self._at_once() and self._process() is None:
+        # What the process has not begun with would wait longer there than it takes here.
+        here = self._process() is None or len(self._pending) >= BEHIND
+        if here and self._loaded and len(text) <= self._at_once():
             return self._encoded_now(digest, text), None
         entry = self._entry(digest, text, self._first)
         if entry is None:
