@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
+from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice
 
-Coordinator = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run that made the bundle.")]
 Why = Annotated[str, typer.Option("--why", help="Reason, kept with the verdict.")]
 
 
-def accept(path: Coordinator, run: Run, why: Why = "accepted by the operator", as_json: Json = False) -> None:
+def accept(path: CoordinatorPath, run: Run, why: Why = "accepted by the operator", as_json: Json = False) -> None:
     """Accept a run's bundle: clients pull it within a minute."""
     _decide(path, run, "accepted", why, Voice(as_json))
 
 
-def reject(path: Coordinator, run: Run, why: Why = "rejected by the operator", as_json: Json = False) -> None:
+def reject(path: CoordinatorPath, run: Run, why: Why = "rejected by the operator", as_json: Json = False) -> None:
     """Reject a run's bundle, also one that was accepted: clients go back to the one before."""
     _decide(path, run, "rejected", why, Voice(as_json))
 

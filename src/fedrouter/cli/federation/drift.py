@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedrouter.cli.federation.options import CoordinatorPath, PlainSums, Quorum, Timeout, Wait
 from fedrouter.cli.federation.progress import ShownProgress
 from fedrouter.cli.federation.run import SECURE_THRESHOLD
 from fedrouter.cli.gateway.stores import plain, shown_day
@@ -14,22 +15,17 @@ from fedrouter.cli.output import Json, Voice
 
 
 def drift(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
+    path: CoordinatorPath,
     bundle: Annotated[Path, typer.Option("--bundle", help="The router whose regions and predictions count.")],
     names: Annotated[
         Path | None,
         typer.Option("--names", metavar="LOG", help="Own log whose tasks or words name the regions."),
     ] = None,
     ask: Annotated[bool, typer.Option("--ask/--no-ask", help="Ask about the days since last time.")] = True,
-    quorum: Annotated[int, typer.Option("--quorum", min=1, help="Number of clients that must answer.")] = 1,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a request may take.")] = 300.0,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait at the start for clients that are not connected.")
-    ] = 30.0,
-    plain_sums: Annotated[
-        bool,
-        typer.Option("--plain", help="Show the coordinator each client's sums; by default it sees only their totals."),
-    ] = False,
+    quorum: Quorum = 1,
+    timeout: Timeout = 300.0,
+    wait: Wait = 30.0,
+    plain_sums: PlainSums = False,
     as_json: Json = False,
 ) -> None:
     """Ask members for sums of scores by day, region and model, and show which models got worse."""

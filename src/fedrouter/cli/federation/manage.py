@@ -10,6 +10,7 @@ import typer
 from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.drift import drift
+from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.federation.page import page
 from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
@@ -22,7 +23,6 @@ from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
 app = typer.Typer(help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True)
-CoordinatorPath = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]
 
 

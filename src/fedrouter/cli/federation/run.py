@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedrouter.cli.federation.options import CoordinatorPath, PlainSums, Quorum, Timeout, Wait
 from fedrouter.cli.federation.progress import ShownProgress, listed
 from fedrouter.cli.gateway.stores import plain, seconds_of, shown_time
 from fedrouter.cli.output import Json, Voice, print_line
@@ -35,7 +36,7 @@ ROUNDS = {"add_models": 20, "add_clients": 5}
 
 
 def run(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
+    path: CoordinatorPath,
     router: Annotated[str | None, typer.Option("--router", help=f"{', '.join(FAMILIES)}; default: auto.")] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds, for families that average.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
@@ -57,17 +58,10 @@ def run(
         typer.Option("--leave", metavar="CLIENT", help="Remove a client from --bundle, exactly; repeatable."),
     ] = None,
     bundle: Annotated[Path | None, typer.Option("--bundle", help="The router to extend.")] = None,
-    quorum: Annotated[
-        int, typer.Option("--quorum", min=1, help="Number of clients that must answer every request.")
-    ] = 1,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a request may take.")] = 300.0,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait at the start for clients that are not connected.")
-    ] = 30.0,
-    plain_sums: Annotated[
-        bool,
-        typer.Option("--plain", help="Show the coordinator each client's sums; by default it sees only their totals."),
-    ] = False,
+    quorum: Quorum = 1,
+    timeout: Timeout = 300.0,
+    wait: Wait = 30.0,
+    plain_sums: PlainSums = False,
     new_centres: Annotated[
         bool, typer.Option("--new-centres", help="Find new centres; by default those of earlier runs are kept.")
     ] = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain, shown_time
 from fedrouter.cli.output import Json, Voice, print_line
 from fedrouter.cli.protocol_options import DeviceOption
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def coordinator(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")],
+    path: CoordinatorPath,
     listen: Annotated[
         str | None,
         typer.Option(
