@@ -8,6 +8,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,32 +31,71 @@ RECENT = 1000
 DAY = 86_400
 CONFIDENCE = 1.96
 SUMMED_EVERY = 60.0
-"""Seconds after which the sums of hours are brought up to date again."""
+"""Seconds after which the sums of hours are brought up to date again, at the earliest."""
 PAUSE = 0.15
 """Seconds between two transactions of it, in which others write: one that waits for SQLite looks every 0.1 s only."""
-_summed: WeakKeyDictionary[Gateway, float] = WeakKeyDictionary()
+SHARE = 0.04
+"""Share of one core that the sums of a period may take: what takes long to add up is shown for longer."""
+QUICK = 0.02
+"""CPU seconds up to which an overview is added up for every look."""
+MOST_KEPT = 256
+
+
+@dataclass
+class _Looked:
+    """The latest overview of a key and a period, and until when it is shown, in monotonic seconds."""
+
+    lock: Lock = field(default_factory=Lock)
+    found: dict[str, Any] = field(default_factory=dict)
+    at: float = 0.0
+    until: float = -math.inf
+
+
+_looked: WeakKeyDictionary[Gateway, dict[tuple[str | None, int], _Looked]] = WeakKeyDictionary()
+_sum_again: WeakKeyDictionary[Gateway, float] = WeakKeyDictionary()
+"""When the sums of hours are next brought up to date, in monotonic seconds."""
 
 
 async def overview(gateway: Gateway, visit: Visit, send: Send) -> None:
     asked = visit.number("hours", 24, 1, 720)
     hours = min(WINDOWS, key=lambda each: abs(each - asked))
-    await reply(send, await asyncio.to_thread(_overview, gateway, visit, hours))
+    await reply(send, await asyncio.to_thread(_current, gateway, visit, hours))
     _keep_sums(gateway)
+
+
+def _current(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
+    """An overview and its age in seconds: a new one, unless that would take too large a share of the time."""
+    known = _looked.setdefault(gateway, {})
+    if len(known) > MOST_KEPT:
+        known.clear()
+    looked = known.setdefault((visit.own, hours), _Looked())
+    with looked.lock:
+        now = time.monotonic()
+        if now >= looked.until:
+            begun = time.thread_time()
+            looked.found, looked.at = _overview(gateway, visit, hours), now
+            took = time.thread_time() - begun
+            looked.until = now + took / SHARE if took > QUICK else -math.inf
+        return {**looked.found, "age": now - looked.at}
 
 
 def _keep_sums(gateway: Gateway) -> None:
     """Bring the sums of hours up to date in the background; nothing is summed while nobody looks."""
-    now = time.monotonic()
-    if now - _summed.get(gateway, -math.inf) > SUMMED_EVERY:
-        _summed[gateway] = now
+    if time.monotonic() >= _sum_again.get(gateway, -math.inf):
+        _sum_again[gateway] = math.inf
         gateway.tasks = [task for task in gateway.tasks if not task.done()]
         gateway.tasks.append(asyncio.create_task(_sum(gateway)))
 
 
 async def _sum(gateway: Gateway) -> None:
-    with contextlib.suppress(FedrouterError):  # the store is away; the next look tries again
-        while (await asyncio.to_thread(sum_some_hours, gateway.store))[1]:
-            await asyncio.sleep(PAUSE)
+    begun = time.monotonic()
+    try:
+        with contextlib.suppress(FedrouterError):  # the store is away; the next look tries again
+            while (await asyncio.to_thread(sum_some_hours, gateway.store))[1]:
+                await asyncio.sleep(PAUSE)
+    finally:
+        now = time.monotonic()
+        _sum_again[gateway] = now + max(SUMMED_EVERY, (now - begun) / SHARE)
 
 
 def _overview(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ export function Overview({ who, news, theme }) {
   const [found, again, error] = useData(`overview?hours=${hours}`);
   useThrottled(news, again, 3000);
   if (!found) return html`<${Head} title="Overview" /><${Failure} error=${error} />${!error && html`<${Waiting} />`}`;
-  return html`<${Head} title="Overview" about=${who.admin ? "All keys of this gateway." : "The requests of your key."}>
+  return html`<${Head} title="Overview" about=${`${who.admin ? "All keys of this gateway" : "The requests of your key"}${found.age > 10 ? `, ${count(Math.round(found.age))} seconds ago` : ""}.`}>
       <div class="segments" role="group" aria-label="Period">${WINDOWS.map(([value, shown]) => html`
         <button key=${value} aria-pressed=${hours === value} onClick=${() => setHours(value)}>${shown}</button>`)}</div>
     <//>
