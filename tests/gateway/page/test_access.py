@@ -168,7 +168,7 @@ def test_a_key_that_asks_too_much_waits_and_others_do_not(site, monkeypatch):
             working.pop()
         return {}
 
-    monkeypatch.setattr(overview, "_overview", look)
+    monkeypatch.setattr(overview, "current", look)
     codes: list[int] = []
     plain, admin = site.visitor(site.plain), site.visitor()
     asking = [threading.Thread(target=lambda: codes.append(plain.get("overview").status_code)) for _ in range(12)]

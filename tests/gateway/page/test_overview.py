@@ -29,8 +29,8 @@ def test_what_takes_long_to_add_up_is_shown_for_longer(monkeypatch, seconds, sum
     monkeypatch.setattr(overview, "_overview", adding)
     monkeypatch.setattr(overview, "SHARE", 1e-6)
     gateway, visit = Anything(), Anything()
-    found = [overview._current(gateway, visit, 24) for _ in range(3)]
+    found = [overview.current(gateway, visit, 24) for _ in range(3)]
     assert len(made) == found[-1]["requests"] == sums
     assert found[0]["age"] == 0 <= found[-1]["age"]
-    overview._current(gateway, visit, 1)  # another period is another sum
+    overview.current(gateway, visit, 1)  # another period is another sum
     assert made[-1] == 1

@@ -59,11 +59,11 @@ _sum_again: WeakKeyDictionary[Gateway, float] = WeakKeyDictionary()
 async def overview(gateway: Gateway, visit: Visit, send: Send) -> None:
     asked = visit.number("hours", 24, 1, 720)
     hours = min(WINDOWS, key=lambda each: abs(each - asked))
-    await reply(send, await asyncio.to_thread(_current, gateway, visit, hours))
+    await reply(send, await asyncio.to_thread(current, gateway, visit, hours))
     _keep_sums(gateway)
 
 
-def _current(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
+def current(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
     """An overview and its age in seconds: a new one, unless that would take too large a share of the time."""
     known = _looked.setdefault(gateway, {})
     if len(known) > MOST_KEPT:
