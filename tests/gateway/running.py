@@ -72,11 +72,11 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
 
 
 def eventually(look, seconds=8.0):
-    """Whether something comes true in time."""
+    """Whether something comes true in time; not looked at again then: another worker may be a second behind."""
     end = time.monotonic() + seconds
-    while not look() and time.monotonic() < end:
+    while not (found := look()) and time.monotonic() < end:
         time.sleep(0.05)
-    return look()
+    return found
 
 
 def at_once(calls):
