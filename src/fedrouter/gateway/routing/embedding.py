@@ -25,6 +25,8 @@ Encode = Callable[[Sequence[str]], Embeddings]
 BATCH = 16
 BEHIND = 12
 """Prompts that may wait for the encoder's process; further short ones are encoded on the event loop."""
+PATIENCE = 0.1
+"""Seconds that one of them waits for the process, which may get no core; then it is encoded on the event loop."""
 MAX_WAITING = 256
 """Prompts that may wait for the encoder; further ones time out at once, so that overload does not build a queue."""
 
@@ -136,9 +138,9 @@ class Embedder:
         it wanted for the log, until it is released.
         """
         self.misses += 1
+        at_once = self._loaded and len(text) <= self._at_once()
         # What the process has not begun with would wait longer there than it takes here.
-        here = self._process() is None or len(self._pending) >= BEHIND
-        if here and self._loaded and len(text) <= self._at_once():
+        if at_once and (self._process() is None or len(self._pending) >= BEHIND):
             return self._encoded_now(digest, text), None
         entry = self._entry(digest, text, self._first)
         if entry is None:
@@ -148,12 +150,16 @@ class Embedder:
         entry.waiting += 1
         awaited: set[asyncio.Future[Any]] = {entry.done} if interrupted is None else {entry.done, interrupted}
         try:
-            await asyncio.wait(awaited, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            timeout = min(self._timeout, PATIENCE) if at_once else self._timeout
+            await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             claim.release()
             raise
         finally:
             entry.waiting -= 1
+        if at_once and not entry.done.done() and not (interrupted is not None and interrupted.done()):
+            claim.release()
+            return self._encoded_now(digest, text), None
         if not entry.done.done():
             self.late += 1
             return None, claim
