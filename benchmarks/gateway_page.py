@@ -67,6 +67,7 @@ class Page:
             "",
             *(self._target(peer, least) for peer, least in TARGETS.items()),
             self._latency(),
+            self._bound(),
             "",
             "## Start and memory",
             "",
@@ -154,6 +155,17 @@ class Page:
         return (
             f"- At one connection such a request takes **{more:.2f} ms** more than asked directly (target: under "
             f"{MAX_ADDED:g}; {'met' if more < MAX_ADDED else 'missed'}); {peers}."
+        )
+
+    def _bound(self) -> str:
+        ours, named, *theirs = (
+            median(found.cpu for found in self.cells[name, LONG, 32]) for name in ("routed", "named", *TARGETS)
+        )
+        peers = " and ".join(f"{ROWS[peer]} {one:.2f}" for peer, one in zip(TARGETS, theirs, strict=True))
+        return (
+            f"- Such a request takes {ours:.2f} ms of processor time over all processes, {peers}. What bounds requests "
+            "per second is the part of it on the event loop, since Python runs one thread at a time: reading, routing, "
+            f"forwarding and logging in Python (model named, with the encoder beside: {named:.2f} ms in all)."
         )
 
     def _encoding(self, workload: str) -> list[str]:
