@@ -100,11 +100,11 @@ def tell(what: str, found: dict[bool, list[float]]) -> None:
 
 def interval_rank(count: int) -> int:
     """How many values on either side are outside an interval for the median, whatever their distribution."""
-    outside, rank = 0.0, 0
-    while rank < count / 2:
-        outside += 2 * comb(count, rank) / 2**count
-        if outside > 1 - CONFIDENCE:
-            return rank
+    below, rank = 1 / 2**count, 0
+    while rank + 1 < count / 2:
+        below += comb(count, rank + 1) / 2**count
+        if 2 * below > 1 - CONFIDENCE:
+            break
         rank += 1
     return rank
 

@@ -34,7 +34,7 @@ SUMMED_EVERY = 60.0
 """Seconds after which the sums of hours are brought up to date again, at the earliest."""
 PAUSE = 0.15
 """Seconds between two transactions of it, in which others write: one that waits for SQLite looks every 0.1 s only."""
-SHARE = 0.04
+SHARE = 0.01
 """Share of one core that the sums of a period may take: what takes long to add up is shown for longer."""
 QUICK = 0.02
 """CPU seconds up to which an overview is added up for every look."""
