@@ -105,7 +105,8 @@ def test_nothing_is_wider_than_a_phone(windows, site, alarm):
     with windows.new(site.key, viewport=PHONE) as page:
         for view in VIEWS:
             show(page, view)
-            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], view
+            # A chart has its width once it was drawn.
+            page.wait_for_function("(width) => document.documentElement.scrollWidth <= width", arg=PHONE["width"])
 
 
 def test_everything_can_be_done_with_a_keyboard(page, site):
