@@ -45,9 +45,8 @@ def cluster(
         assert weights is None, "only a server's centroids have weights, and they fit in memory"
         with threadpool_limits(limits=1):
             return cluster_blocks(points, clusters, restarts, iterations, seed)
-    distinct = np.unique(points, axis=0)
-    if len(distinct) <= clusters:
-        return distinct
+    if not _more_distinct(points, clusters):
+        return np.unique(points, axis=0)
     clusterer = CLUSTERER.get()
     if clusterer and weights is None:
         return clusterer(ClusterJob(points, clusters, restarts, iterations, seed))
@@ -56,3 +55,13 @@ def cluster(
         model = KMeans(clusters, n_init=restarts, max_iter=iterations, algorithm="lloyd", random_state=seed)
         model.fit(points, sample_weight=weights)
     return np.asarray(model.cluster_centers_, np.float32)
+
+
+def _more_distinct(points: Embeddings, than: int) -> bool:
+    """Whether there are more distinct points ``(n, d)`` than that; few are looked at if most are distinct."""
+    seen: set[bytes] = set()
+    for point in points:
+        seen.add((point + np.float32(0)).tobytes())  # -0 becomes 0, to which it is equal
+        if len(seen) > than:
+            return True
+    return False
