@@ -100,10 +100,12 @@ class SchemaWorker:
         except ImportError:
             raise MissingExtra("The judge json_schema", "serve") from None
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import serve; serve()"],
+            # -P: it imports from where this process does, never from the folder in which that was started
+            [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             bufsize=0,
         )
         self._end = weakref.finalize(self, _end, self._process)  # also when the interpreter exits

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
 
 from fedrouter.encoders.static import static_encoder
+from fedrouter.gateway.routing import encoder_process
+from fedrouter.gateway.routing.embedding import Embedder
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
 
 TEXTS = ["What is 2 + 2?", "Übersetze: «the house»", "def f(x):\n    return x", ""]
@@ -61,3 +64,68 @@ def test_a_process_that_is_killed_leaves_its_batches_to_the_gateway(caplog):
     with caplog.at_level(logging.ERROR, "fedrouter.gateway"):
         asyncio.run(main())
     assert "the encoder's process has ended" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_ended_and_prompts_are_encoded_by_the_gateway(monkeypatch):
+    monkeypatch.setattr(encoder_process, "PATIENCE", 0.2)
+
+    async def main():
+        process = await started()
+        embedder = Embedder(static_encoder().encode, 30, 10, lambda: 100, lambda: process if process.ready else None)
+        os.kill(process.pid, signal.SIGSTOP)
+        found, _ = await embedder.embed(b"digest", TEXTS[0])  # late, but in time
+        assert np.array_equal(found, static_encoder().encode(TEXTS[:1])[0])
+        embedder.close()
+        await process.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_process_that_was_stopped_does_not_hold_up_the_end_of_the_gateway():
+    async def main():
+        process = await EncoderProcess.start(DIMENSION)
+        os.kill(process.pid, signal.SIGSTOP)
+        async with asyncio.timeout(60):
+            await process.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_the_process_imports_nothing_from_the_folder_in_which_the_gateway_was_started(tmp_path, monkeypatch):
+    (tmp_path / "fedrouter").mkdir()
+    for shadow in ("fedrouter/__init__.py", "struct.py"):
+        (tmp_path / shadow).write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+
+    async def main():
+        process = await started()
+        assert process.ready
+        await process.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_process_whose_gateway_is_killed_in_the_middle_of_a_batch_ends_without_a_word(capfd):
+    async def main():
+        process = await started()
+        os.kill(process.pid, signal.SIGSTOP)
+        process.encode(["x" * 1000] * 16, lambda _: None)
+        process._transport.write(encoder_process.LENGTH.pack(100) + b"half of")
+        await asyncio.sleep(0)
+        process._closing = True
+        process._transport.abort()
+        os.kill(process.pid, signal.SIGCONT)
+        await asyncio.to_thread(process._process.wait)
+
+    asyncio.run(main())
+    assert capfd.readouterr().err == ""
+
+
+def test_a_gateway_whose_encoder_gets_no_process_starts_without_one(monkeypatch, caplog):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert asyncio.run(EncoderProcess.start(DIMENSION)) is None
+    assert "no process for the encoder (FileNotFoundError)" in caplog.text

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -11,6 +14,7 @@ from yarl import URL
 from fedrouter.gateway.upstream.http_client import HEAD_LIMIT, PIECE, Broken, HttpClient, Target, Unreachable
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class Upstream:
@@ -128,6 +132,11 @@ def test_a_connection_that_may_not_be_used_again_is_not(first):
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",
         b"not HTTP at all, whatever its length: 1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * (2 * HEAD_LIMIT),
+        CHUNKED + b"2\r\nok\r\n0\r\nx: " + b"y" * (16 * HEAD_LIMIT),  # after the body
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 5\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: y\rset-cookie: z\r\ncontent-length: 2\r\n\r\nok",
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n" + OK,
     ],
 )
 def test_an_answer_that_breaks_off_or_is_none_is_an_error(answer):
@@ -200,3 +209,103 @@ def test_a_reader_is_woken_when_the_response_is_closed():
 
     with pytest.raises(Broken):
         asyncio.run(ask())
+
+
+def test_a_status_below_100_is_a_response_and_no_part_of_the_next_one():
+    forged = b"HTTP/1.1 099 Early\r\ncontent-length: 6\r\n\r\nforged"
+    assert exchange(Upstream(forged + OK, OK), b"{}", b"{}") == [(99, b"forged"), (200, b"ok")]
+
+
+def accepted(listening, ends):
+    """Answer the first request of each connection; then the event says when it is closed."""
+    for end in ends:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(OK)
+            end.wait(30)
+
+
+def test_a_connection_that_the_upstream_has_closed_is_not_used_though_the_event_loop_does_not_know_yet():
+    ends = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        upstream = threading.Thread(target=accepted, args=(listening, ends), daemon=True)
+        upstream.start()
+
+        async def both():
+            client, target = HttpClient(5.0), Target(URL(f"http://127.0.0.1:{listening.getsockname()[1]}/"), {})
+            found = [await read(client, target)]
+            [[kept]] = client._idle.values()
+            ends[0].set()
+            until = time.monotonic() + 30
+            while kept.quiet and time.monotonic() < until:
+                pass  # without giving the event loop a turn
+            assert kept.usable
+            found.append(await read(client, target))
+            client.close()
+            return found
+
+        try:
+            assert asyncio.run(both()) == [(200, b"ok"), (200, b"ok")]
+        finally:
+            for end in ends:
+                end.set()
+            upstream.join(10)
+
+
+def test_an_upstream_that_closes_its_half_and_reads_nothing_is_not_waited_for(caplog):
+    ended = threading.Event()
+
+    def half_close(listening):
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1)
+            connection.shutdown(socket.SHUT_WR)
+            ended.wait(30)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        upstream = threading.Thread(target=half_close, args=(listening,), daemon=True)
+        upstream.start()
+
+        async def ask():
+            client, target = HttpClient(5.0), Target(URL(f"http://127.0.0.1:{listening.getsockname()[1]}/"), {})
+            async with asyncio.timeout(20):
+                await client.post(target, {}, b"x" * (256 * PIECE))
+
+        try:
+            with pytest.raises(Broken):
+                asyncio.run(ask())
+        finally:
+            ended.set()
+            upstream.join(10)
+    assert not caplog.records  # asyncio complains of writing to what is closed
+
+
+def test_requests_that_come_together_share_a_lookup_and_addresses_take_turns(monkeypatch):
+    lookups, tried = [], []
+
+    async def first(addresses, **_):
+        tried.append(addresses[0][4][0])
+        raise ConnectionRefusedError
+
+    async def ask():
+        client, target = HttpClient(5.0), Target(URL("http://name.invalid/"), {})
+
+        async def getaddrinfo(*_, **__):
+            lookups.append(1)
+            await asyncio.sleep(0)
+            if len(lookups) == 1:
+                raise socket.gaierror
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 80)) for host in ("127.0.0.2", "127.0.0.3")]
+
+        monkeypatch.setattr("aiohappyeyeballs.start_connection", first)
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+            for _ in range(2):
+                asking = [client.post(target, {}, b"") for _ in range(20)]
+                found = await asyncio.gather(*asking, return_exceptions=True)
+                assert all(isinstance(error, Unreachable) for error in found)
+
+    asyncio.run(ask())
+    assert len(lookups) == 2  # the first failed, and is not remembered
+    assert sorted(tried) == ["127.0.0.2"] * 10 + ["127.0.0.3"] * 10

@@ -70,10 +70,10 @@ async def _answer(gateway: Gateway, context: RequestContext, send: Send) -> None
     judged = context.body if gateway.judge_queue is not None and len(raw) <= MAX_JUDGED else None
     context.release_body()
     del raw
-    await _Exchange(gateway, context, judged, wants_usage, send).run(spliced)
+    await Exchange(gateway, context, judged, wants_usage, send).run(spliced)
 
 
-class _Exchange:
+class Exchange:
     """One request from its decision to the last byte of its answer."""
 
     def __init__(
@@ -106,6 +106,7 @@ class _Exchange:
             try:
                 await self._stream(found, found.response, found.content)
             finally:
+                found.response.close()  # unless it has ended and was released: whatever failed, nobody reads it
                 found.release()
 
     async def _called(self, spliced: SplicedBody) -> UpstreamResponse | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import select
 import socket
 import ssl
 import time
@@ -25,7 +26,7 @@ from fedrouter.gateway.http import Headers
 KEPT = 60.0
 """Seconds for which an idle connection is kept, and for which the addresses of a name are."""
 HEAD_LIMIT = 1 << 16
-"""Bytes of the head of a response."""
+"""Bytes of the head of a response, and of anything else that is not its body, such as headers after it."""
 BUFFERED = 1 << 18
 """Bytes of a response that may wait to be read; then the upstream has to wait."""
 PIECE = 1 << 18
@@ -72,7 +73,10 @@ class Target:
 class Connection(asyncio.Protocol):
     """A connection to an upstream, and what it has received of a response."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: socket.socket) -> None:
+        """``found``: the socket, which is connected."""
+        self._arrived = select.poll()
+        self._arrived.register(found, select.POLLIN)
         self._transport: Any = None
         self._waiter: asyncio.Future[None] | None = None
         self._writable = True
@@ -83,7 +87,8 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self.status, self.headers = 0, Headers()
-        self._head_bytes, self._head_complete = 0, False
+        self._head_complete = False
+        self._overhead = 0  # bytes since the last ones of the body
         self._parts: list[bytes] = []
         self._size = 0
         self._sent = self._paused = self._complete = self._keeps_alive = False
@@ -94,6 +99,11 @@ class Connection(asyncio.Protocol):
     def usable(self) -> bool:
         """Whether it can take another request, if it has none."""
         return self._failure is None and not self._transport.is_closing()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing has come that the event loop has not read yet: the end of the connection, most likely."""
+        return not self._arrived.poll(0)
 
     @property
     def reusable(self) -> bool:
@@ -114,7 +124,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(head)
             for start in range(0, len(body), PIECE):
                 self._transport.write(body[start : start + PIECE])
-                while not self._writable and not self._head_complete:
+                while not self._head_complete and (not self._writable or self._failure is not None):
                     await self._wait()
                 if self._head_complete:  # answered before everything was sent: the rest is not wanted
                     break
@@ -155,6 +165,9 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         self._transport.abort()
+        self._lose(why)
+
+    def _lose(self, why: str) -> None:
         self._failure = self._failure or Broken(why)
         self._wake()
 
@@ -166,15 +179,14 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._failure is not None:
             return
-        if not self._head_complete:
-            self._head_bytes += len(data)
+        self._overhead += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(type(error).__name__)
             return
-        if not self._head_complete and self._head_bytes > HEAD_LIMIT:
-            self._fail("the head of the response is too large")
+        if self._overhead > HEAD_LIMIT and not self._complete:
+            self._fail("the headers of the response are too large")
         elif self._size > BUFFERED and not self._paused and not self._complete:
             self._paused = True
             self._transport.pause_reading()
@@ -184,9 +196,10 @@ class Connection(asyncio.Protocol):
         says_length = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
         if self._head_complete and not says_length:  # it ends with its connection
             self._complete = True
+        self._fail("disconnected")  # at once: closing would wait until the rest of the request is written
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(type(exc).__name__ if exc is not None else "disconnected")
+        self._lose(type(exc).__name__ if exc is not None else "disconnected")
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -210,12 +223,13 @@ class Connection(asyncio.Protocol):
         if self._head_complete:
             return
         self.status = self._parser.get_status_code()
-        if self.status < 200:  # informational: the response comes after it
+        if 100 <= self.status < 200:  # informational: the response comes after it
             self.headers.clear()
         else:
             self._head_complete = True
 
     def on_body(self, body: bytes) -> None:
+        self._overhead = 0
         if not self._complete:
             self._parts.append(body)
             self._size += len(body)
@@ -270,7 +284,7 @@ class HttpClient:
         self._connect_timeout = connect_timeout
         self._loop = asyncio.get_running_loop()
         self._idle: dict[Key, list[Connection]] = {}
-        self._addresses: dict[tuple[str, int], tuple[float, Sequence[Any]]] = {}
+        self._addresses: dict[tuple[str, int], tuple[float, asyncio.Future[list[Any]]]] = {}
         self._cleaning: asyncio.TimerHandle | None = None
 
     async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Response:
@@ -304,8 +318,9 @@ class HttpClient:
         kept = self._idle.get(key)
         while kept:
             connection = kept.pop()
-            if connection.usable:
+            if connection.usable and connection.quiet:
                 return connection
+            connection.close()
         return None
 
     def _keep(self, key: Key, connection: Connection) -> None:
@@ -323,23 +338,39 @@ class HttpClient:
                 try:
                     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     _, connection = await self._loop.create_connection(
-                        Connection, sock=found, ssl=self._tls if tls else None, server_hostname=host if tls else None
+                        partial(Connection, found),
+                        sock=found,
+                        ssl=self._tls if tls else None,
+                        server_hostname=host.rstrip(".") if tls else None,
                     )
                 except BaseException:
                     found.close()
                     raise
         except TimeoutError:
             raise Unreachable("timeout") from None
-        except (OSError, ssl.SSLError, ssl.CertificateError) as error:
+        except (OSError, ssl.CertificateError, UnicodeError) as error:  # the last: not the name of a host
             raise Unreachable(type(error).__name__) from None
         return connection
 
     async def _resolved(self, host: str, port: int) -> Sequence[Any]:
-        at, found = self._addresses.get((host, port), (0.0, ()))
-        if not found or time.monotonic() - at > KEPT:
-            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-            self._addresses[host, port] = time.monotonic(), found
-        return found
+        """The addresses of a name, another one first each time: all of them get connections.
+
+        Requests that come together wait for one lookup, which would otherwise take all threads of the event loop.
+        """
+        name = host, port
+        at, lookup = self._addresses.get(name, (0.0, None))
+        if lookup is None or time.monotonic() - at > KEPT:
+            asking = self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+            lookup = asyncio.ensure_future(asking)
+            self._addresses[name] = time.monotonic(), lookup
+            lookup.add_done_callback(partial(self._looked_up, name))
+        found = await asyncio.shield(lookup)
+        found.append(found.pop(0))
+        return tuple(found)
+
+    def _looked_up(self, name: tuple[str, int], lookup: asyncio.Future[list[Any]]) -> None:
+        if (lookup.cancelled() or lookup.exception()) and self._addresses[name][1] is lookup:
+            del self._addresses[name]  # the next request asks again
 
     def _clean(self) -> None:
         """Close connections that nobody has used for long."""
