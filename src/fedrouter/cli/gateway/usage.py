@@ -57,7 +57,8 @@ def usage(
         "saved": sum(row.saved for row in rows),
     }
     if rows:
-        voice.say(f"\n{total['requests']:,} requests, ${dollars(total['cost'])}, saved ${dollars(total['saved'])}")
+        requests = "1 request" if total["requests"] == 1 else f"{total['requests']:,} requests"
+        voice.say(f"\n{requests}, ${dollars(total['cost'])}, saved ${dollars(total['saved'])}")
     else:
         voice.say("No requests yet.")
     voice.result({"by": by.value, "rows": [row.to_json() for row in rows], "total": total})
