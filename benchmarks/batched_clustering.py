@@ -63,7 +63,7 @@ def measured(engine, device, count, rows, to):
         inside.append(clock() - began)
         return found
 
-    batched.BATCHED["cluster"] = batched.Computation(batched.CLUSTERER, timed)
+    batched.BATCHED["cluster"] = batched.Computation("cluster", batched.CLUSTERER, timed)
     clock = time.perf_counter if device == "cuda" else time.process_time
     make = clients_of(count, rows)
     request = ClusterRequest(15, 3, 30, 1)

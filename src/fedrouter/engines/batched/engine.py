@@ -31,17 +31,19 @@ TOGETHER_ON_GPU = 1024
 
 @dataclass(frozen=True)
 class Computation:
-    """The part of a verb that is done for many clients at once.
+    """The part of an answer to ``verb`` that is done for many clients at once.
 
     ``hook`` is where a client hands over its job instead of doing it; ``together`` does a list of jobs.
     """
 
+    verb: str
     hook: ContextVar[Any]
     together: Callable[[Sequence[Any], str, str], Sequence[Any]]
 
 
-BATCHED = {"train": Computation(TRAINER, train_together), "cluster": Computation(CLUSTERER, cluster_together)}
-"""By verb; every other verb is answered as on the local engine."""
+COMPUTATIONS = (Computation("train", TRAINER, train_together), Computation("cluster", CLUSTERER, cluster_together))
+BATCHED = {computation.verb: computation for computation in COMPUTATIONS}
+"""By verb; every other one is answered as on the local engine."""
 
 
 class BatchedFederation(LocalFederation):
