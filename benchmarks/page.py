@@ -17,7 +17,7 @@ from fedrouter.bundle import Bundle, load
 from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.drift.watch import watch
 from fedrouter.gateway.demo import demo_bundle
-from fedrouter.gateway.page.learning import COLUMNS, RECENT
+from fedrouter.gateway.page.learning import COLUMNS, MOST_COUNTED, RECENT
 from fedrouter.store.page import residuals
 from fedrouter.store.page.activity import activity, spent_by_key
 from fedrouter.store.page.hours import sum_hours
@@ -119,7 +119,7 @@ def measure(store: Store, now: float) -> dict[str, tuple[float, float]]:
         "latest 5,000 predictions": lambda c: recent(c, COLUMNS, None, RECENT),
     }
     return {name: timed(asking(store, ask)) for name, ask in queries.items()} | {
-        "scored in 30 days": timed(lambda: store.scored_since(now - DAYS * DAY)),
+        "scored in 30 days": timed(lambda: store.scored_since(now - DAYS * DAY, MOST_COUNTED)),
         "usage today by key": timed(lambda: store.usage("key", now // DAY * DAY)),
     }
 

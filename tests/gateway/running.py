@@ -64,7 +64,7 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
     config = Config(
         models=models,
         routing=routing,
-        timing=QUICK,
+        timing=QUICK if behaviors else PATIENT,  # an upstream that answers at once is slow on a slow machine
         server=ServerConfig(port=0),
         store=f"sqlite:///{folder / 'log.db'}",
     )

@@ -193,11 +193,11 @@ class Store:
         with self.writing() as connection:
             return scores.put_score(connection, decision_id, score, by, time.time() if at is None else at)
 
-    def scored_since(self, at: float) -> int:
-        """How many decisions got their current score after a time."""
-        d = DECISIONS.c
+    def scored_since(self, at: float, most: int | None = None) -> int:
+        """How many decisions got their current score after a time; with ``most``, it counts no further."""
+        found = select(DECISIONS.c.scored_at).where(DECISIONS.c.scored_at > at).limit(most).subquery()
         with self.reading() as connection:
-            return int(connection.execute(select(func.count()).where(d.scored_at > at)).scalar() or 0)
+            return int(connection.execute(select(func.count()).select_from(found)).scalar() or 0)
 
     def feedback(self, decision_id: str) -> list[Feedback]:
         """Every score that was sent for a decision, oldest first."""

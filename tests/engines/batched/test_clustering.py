@@ -99,6 +99,6 @@ def test_the_verb_is_answered_by_one_computation(monkeypatch):
         counts.append(len(tasks))
         return cluster_together(tasks, device, precision)
 
-    monkeypatch.setitem(engine.BATCHED, "cluster", engine.Computation(engine.CLUSTERER, counted))
+    monkeypatch.setitem(engine.BATCHED, "cluster", engine.Computation("cluster", engine.CLUSTERER, counted))
     replies(BatchedFederation, privacy=OPEN)
     assert counts == [len(ROWS)]  # and the client with three queries has no job

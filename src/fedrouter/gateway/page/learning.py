@@ -21,6 +21,8 @@ from fedrouter.store.page.search import recent
 
 RECENT = 5000
 """The latest requests from which calibration and exploration are computed."""
+MOST_COUNTED = 50_000
+"""Scores are counted up to here: more would keep the page waiting, and say no more."""
 BINS = 5
 ATTEMPTS = 8
 COLUMNS = ("served", "predicted_accuracy", "predicted_cost", "score", "cost", "explored", "propensity", "chosen")
@@ -38,7 +40,8 @@ async def learning(gateway: Gateway, visit: Visit, send: Send) -> None:
             "version": serving.version if serving else None,
             "family": serving.family if serving else None,
             "since": since,
-            "scored": gateway.store.scored_since(since),
+            "scored": gateway.store.scored_since(since, MOST_COUNTED),
+            "most_counted": MOST_COUNTED,
             "automatic": gateway.config.learns,
             "every": gateway.config.learning.every,
             "can_roll_back": len(switches) > 1,

@@ -24,7 +24,7 @@ export function Learning({ who, theme }) {
     <${Failure} error=${error} />
     <div class="tiles">
       <${Tile} label="In service" value=${found.family === "prior" ? "guesses" : `version ${found.version}`} note=${`${found.family}, since ${moment(found.since)}`} />
-      <${Tile} label="Scored since then" value=${count(found.scored)} note=${found.automatic ? `learns by itself every ${count(found.every)}` : "learns when you ask; learning: on makes it automatic"} />
+      <${Tile} label="Scored since then" value=${count(found.scored) + (found.scored < found.most_counted ? "" : " or more")} note=${found.automatic ? `learns by itself every ${count(found.every)}` : "learns when you ask; learning: on makes it automatic"} />
       <${Tile} label="Explored" value=${percent(found.exploration.share, 1)} note=${`of ${count(found.exploration.requests)} requests; ${found.exploration.most ? `the config allows ${percent(found.exploration.most)}` : "off in the config now"}`} hint="Requests whose model was drawn, so that every model keeps being measured." />
       <${Tile} label="Cost of exploration" value=${percent(found.exploration.cost_share, 1)} note=${`of the cost; ${count(found.exploration.drawn)} drawn and scored requests to judge on`} />
     </div>
