@@ -79,9 +79,12 @@ class Running:
 
     @property
     def _processes(self) -> list[Path]:
-        main = self.process.pid
-        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-        return [Path(f"/proc/{pid}") for pid in (main, *children)]
+        """The process and all that come from it: any of its threads may have started another."""
+        found = [Path(f"/proc/{self.process.pid}")]
+        for each in found:
+            children = " ".join((thread / "children").read_text() for thread in each.glob("task/*"))
+            found += [Path(f"/proc/{pid}") for pid in children.split()]
+        return found
 
 
 Target = tuple[Running, str]

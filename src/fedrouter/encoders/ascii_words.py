@@ -60,7 +60,7 @@ class AsciiWords:
         sums = np.cumsum(self._values.take(codes) * self._powers[: len(codes)], dtype=np.uint64).take(edges)
         hashes = (sums[1::2] - sums[::2]) * self._inverses.take(starts)
         rows, long = self._found(text, hashes, starts, ends)
-        classes = np.bincount(kinds, minlength=12)
+        classes = np.bincount(kinds, minlength=12).tolist()
         classes[SPACE] -= 2
         counts = Counts(
             text=text,

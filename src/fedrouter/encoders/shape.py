@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -84,8 +84,8 @@ class Counts:
     """Number of words that are among `PROGRAM`."""
     english: int
     """Number of words that are among `ENGLISH`."""
-    classes: npt.NDArray[np.int64]
-    """Characters of each class, ``(12,)``."""
+    classes: Sequence[int]
+    """Characters of each of the 12 classes."""
 
     @classmethod
     def of(cls, text: str, length: int) -> Counts:
@@ -108,12 +108,12 @@ class Counts:
             numbers=sum(each for word, each in times.items() if word[0].isdigit()),
             program=sum(times[word] for word in PROGRAM & times.keys()),
             english=sum(times[word] for word in ENGLISH & times.keys()),
-            classes=np.bincount(kinds, minlength=12),
+            classes=np.bincount(kinds, minlength=12).tolist(),
         )
 
-    def share(self, *kinds: int) -> float:
-        """The square root of the share of characters of these classes; the root tells none from a few."""
-        return math.sqrt(sum(int(self.classes[kind]) for kind in kinds) / max(len(self.text), 1))
+    def share(self, kind: int) -> float:
+        """The square root of the share of characters of a class; the root tells none from a few."""
+        return math.sqrt(self.classes[kind] / max(len(self.text), 1))
 
     def per_word(self, number: int) -> float:
         return number / max(self.count, 1)
@@ -131,8 +131,8 @@ class Counts:
 
 
 def _uppercase(counts: Counts) -> float:
-    letters = int(counts.classes[UPPER] + counts.classes[LOWER])
-    return math.sqrt(int(counts.classes[UPPER]) / max(letters, 1))
+    upper, lower = counts.classes[UPPER], counts.classes[LOWER]
+    return math.sqrt(upper / max(upper + lower, 1))
 
 
 class Statistic(NamedTuple):
@@ -153,7 +153,7 @@ STATISTICS: Final[tuple[Statistic, ...]] = (
     Statistic("length", lambda c: math.log1p(c.length), 0.5, centered=True),
     Statistic("word length", lambda c: math.log1p(c.per_word(len(c.text))), 0.1, centered=True),
     Statistic("longest word", lambda c: math.log1p(c.longest), 0.2, centered=True),
-    Statistic("lines", lambda c: math.log1p(int(c.classes[LINE])), 0.5),
+    Statistic("lines", lambda c: math.log1p(c.classes[LINE]), 0.5),
     Statistic("repeated words", lambda c: c.per_word(c.count - c.distinct), 0.1),
     Statistic("uppercase", _uppercase, 0.1),
     Statistic("digits", lambda c: c.share(DIGIT), 0.1),

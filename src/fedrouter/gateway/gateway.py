@@ -233,7 +233,10 @@ async def _open_gateway(
 
     def beside() -> EncoderProcess | None:
         """Worth its way for several requests at once only: one alone has the core of the event loop."""
-        return process if process is not None and process.ready and gateway.serving > 1 and at_once() else None
+        if process is None or not process.ready or gateway.serving <= 1 or not at_once():
+            return None
+        process.follow(bundles.current)
+        return process
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once, beside)
     opened.callback(embedder.close)

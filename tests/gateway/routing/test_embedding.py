@@ -11,6 +11,7 @@ import pytest
 
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.routing.embedding import BEHIND, MAX_WAITING, Embedder, EncoderFailed
+from fedrouter.gateway.routing.encoder_process import Encoded
 from gateway.running import SQL, config_for, eventually
 
 
@@ -223,11 +224,12 @@ def test_a_fast_encoder_that_fails_says_so_and_keeps_nothing():
 def test_short_prompts_go_to_the_encoders_process_while_there_is_one_and_to_the_thread_if_it_fails():
     class Process:
         texts: list[str] = []  # noqa: RUF012
+        waiting = 0.0
 
-        def encode(self, texts, encoded):
+        def encode(self, texts, then):
             self.texts += texts
-            found = None if "bad" in texts else np.full((len(texts), 4), 2, np.float32)
-            asyncio.get_running_loop().call_soon(encoded, found)
+            found = None if "bad" in texts else Encoded(np.full((len(texts), 4), 2, np.float32), None, None)
+            asyncio.get_running_loop().call_soon(then, found)
 
     process = Process()
 
@@ -244,14 +246,19 @@ def test_short_prompts_go_to_the_encoders_process_while_there_is_one_and_to_the_
 
 def test_the_event_loop_encodes_too_while_the_encoders_process_is_behind():
     class Process:
-        def encode(self, texts, encoded):
+        waiting = 0.0
+
+        def encode(self, texts, then):
             """Never answers."""
 
+    process = Process()
+
     async def main():
-        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 99, lambda: 8, Process)
+        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 99, lambda: 8, lambda: process)
         await embedder.first("a warm-up")
-        waiting = [asyncio.ensure_future(embedder.embed(b"%d" % n, f"text {n}")) for n in range(BEHIND)]
+        waiting = [asyncio.ensure_future(embedder.embed(b"%d" % n, f"text {n}")) for n in range(20)]
         await asyncio.sleep(0)
+        process.waiting = 2 * BEHIND
         found, _ = await embedder.embed(b"one more", "one more")
         assert not any(each.done() for each in waiting)
         late = await asyncio.gather(*waiting)  # none of them has to do without its embedding
@@ -259,4 +266,33 @@ def test_the_event_loop_encodes_too_while_the_encoders_process_is_behind():
         assert embedder.late == 0
         return [found[0], *(embedding[0] for embedding, _ in late)]
 
-    assert asyncio.run(main()) == [1] * (1 + BEHIND)
+    assert asyncio.run(main()) == [1] * 21
+
+
+def test_estimates_that_come_with_embeddings_are_kept_for_the_decision():
+    kept = []
+
+    class Served:
+        def keep(self, digest, embedding, numbers):
+            kept.append((digest, embedding, list(numbers)))
+
+    class Process:
+        waiting = 0.0
+
+        def encode(self, texts, then):
+            batch = Encoded(np.ones((len(texts), 4), np.float32), Served(), np.ones((len(texts), 7)))
+            asyncio.get_running_loop().call_soon(then, batch)
+
+    process = Process()
+
+    async def main():
+        embedder = Embedder(lambda texts: np.zeros((len(texts), 4), np.float32), 5, 99, lambda: 8, lambda: process)
+        await embedder.first("a warm-up")
+        found, _ = await embedder.embed(b"digest", "text")
+        embedder.close()
+        return found
+
+    found = asyncio.run(main())
+    [(digest, embedding, numbers)] = kept
+    assert (digest, numbers) == (b"digest", [1.0] * 7)
+    assert embedding is found  # by which the cache knows that they belong to it

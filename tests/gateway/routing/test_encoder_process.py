@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 
 import numpy as np
 import pytest
 
+from fedrouter.bundle import load
 from fedrouter.encoders.static import static_encoder
 from fedrouter.gateway.routing import encoder_process
+from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.embedding import Embedder
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
+from fedrouter.gateway.routing.encoder_worker import LENGTH
 
 TEXTS = ["What is 2 + 2?", "Übersetze: «the house»", "def f(x):\n    return x", ""]
 DIMENSION = static_encoder().identity().dimension
@@ -23,12 +27,18 @@ DIMENSION = static_encoder().identity().dimension
 async def encoded(process, texts):
     found = asyncio.get_running_loop().create_future()
     process.encode(texts, found.set_result)
-    return await asyncio.wait_for(found, 60)
+    batch = await asyncio.wait_for(found, 60)
+    return None if batch is None else batch.embeddings
+
+
+async def until_ready(process):
+    while not process.ready:
+        await asyncio.sleep(0.01)
 
 
 async def started():
     process = await EncoderProcess.start(DIMENSION)
-    await encoded(process, [""])  # after the one that says that it is loaded
+    await asyncio.wait_for(until_ready(process), 60)
     return process
 
 
@@ -50,7 +60,7 @@ def test_embeddings_are_those_of_the_encoder_and_the_process_ends_with_its_socke
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_leaves_its_batches_to_the_gateway(caplog):
+def test_a_process_that_is_killed_leaves_its_batches_to_the_gateway_and_comes_back(caplog):
     async def main():
         process = await started()
         os.kill(process.pid, signal.SIGSTOP)
@@ -59,6 +69,8 @@ def test_a_process_that_is_killed_leaves_its_batches_to_the_gateway(caplog):
         os.kill(process.pid, signal.SIGKILL)
         assert await waiting is None
         assert not process.ready
+        await asyncio.wait_for(until_ready(process), 60)  # another one is started
+        assert np.array_equal(await encoded(process, TEXTS), static_encoder().encode(TEXTS))
         await process.close()
 
     with caplog.at_level(logging.ERROR, "fedrouter.gateway"):
@@ -114,7 +126,7 @@ def test_a_process_whose_gateway_is_killed_in_the_middle_of_a_batch_ends_without
         process = await started()
         os.kill(process.pid, signal.SIGSTOP)
         process.encode(["x" * 1000] * 16, lambda _: None)
-        process._transport.write(encoder_process.LENGTH.pack(100) + b"half of")
+        process._transport.write(LENGTH.pack(100) + b"half of")
         await asyncio.sleep(0)
         process._closing = True
         process._transport.abort()
@@ -127,5 +139,49 @@ def test_a_process_whose_gateway_is_killed_in_the_middle_of_a_batch_ends_without
 
 def test_a_gateway_whose_encoder_gets_no_process_starts_without_one(monkeypatch, caplog):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert asyncio.run(EncoderProcess.start(DIMENSION)) is None
+
+    async def main():
+        process = await EncoderProcess.start(DIMENSION)
+        assert not process.ready
+        await process.close()
+
+    asyncio.run(main())
     assert "no process for the encoder (FileNotFoundError)" in caplog.text
+
+
+async def estimated(process, texts):
+    found = asyncio.get_running_loop().create_future()
+    process.encode(texts, found.set_result)
+    return await asyncio.wait_for(found, 60)
+
+
+@pytest.mark.slow
+def test_batches_are_estimated_with_the_bundle_in_service_and_with_no_other(bundle, tmp_path):
+    names = load(bundle).router.pool.names
+
+    async def main():
+        process = await started()
+        assert (await estimated(process, TEXTS)).estimates is None  # it knows of no bundle
+        serving = ServedBundle(load(bundle), names[:3])
+        process.follow(serving)
+        batch = await estimated(process, TEXTS)
+        assert batch.served is serving
+        expected = serving.estimate_many(batch.embeddings)
+        np.testing.assert_allclose(batch.estimates, expected)
+        found = asyncio.ensure_future(estimated(process, TEXTS))
+        await asyncio.sleep(0)
+        other = ServedBundle(load(bundle), names)
+        process.follow(other)  # while a batch is on its way
+        assert (await found).served is None
+        assert (await estimated(process, TEXTS)).served is other
+        gone = tmp_path / "gone"
+        shutil.copytree(bundle, gone)
+        missing = ServedBundle(load(gone), names)
+        shutil.rmtree(gone)
+        process.follow(missing)
+        batch = await estimated(process, TEXTS)
+        assert batch.served is None
+        assert len(batch.embeddings) == len(TEXTS)
+        await process.close()
+
+    asyncio.run(main())

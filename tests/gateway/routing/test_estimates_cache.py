@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from fedrouter.bundle import load
-from fedrouter.estimates import Estimates, choose
+from fedrouter.estimates import choose
 from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.estimates_cache import MAX_RANKINGS, QueryEstimates
-from fedrouter.pool import ModelPool
 
 MODELS = 7
 
@@ -19,9 +18,7 @@ def drawn_estimates(seed):
     accuracy, cost = draw.random((1, MODELS)).round(1), draw.random((1, MODELS)).round(1)  # rounded: some are equal
     unknown = draw.random(MODELS) < 0.2
     accuracy[0, unknown] = cost[0, unknown] = np.nan
-    pool = ModelPool([f"m{number}" for number in range(MODELS)])
-    estimates = Estimates(pool, accuracy, cost, tuple("unseen" if gone else None for gone in unknown))
-    return QueryEstimates(np.zeros(3, np.float32), estimates, np.arange(MODELS), np.ones(MODELS, bool)), draw
+    return QueryEstimates(np.zeros(3, np.float32), accuracy[0], cost[0], accuracy[0]), draw
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -82,3 +79,18 @@ def test_the_cache_may_be_empty(bundle):
     embedding = np.ones(serving.router.dimension, np.float32)
     assert serving.cached_estimates(b"a", embedding) is not serving.cached_estimates(b"a", embedding)
     assert len(serving._cache) == 0
+
+
+def test_estimates_made_elsewhere_are_those_that_the_gateway_would_make(bundle):
+    names = load(bundle).router.pool.names
+    serving = ServedBundle(load(bundle), ("stranger", *names[::-1]))
+    queries = np.random.default_rng(0).normal(size=(5, serving.router.dimension)).astype(np.float32)
+    for row, numbers in zip(queries, serving.estimate_many(queries), strict=True):
+        expected = serving.estimate(row)
+        serving.keep(b"text", row, numbers)
+        found = serving.cached_estimates(b"text", row)
+        for name in ("accuracy", "cost", "error"):
+            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6)
+            assert np.isnan(getattr(found, name)[0])
+        assert found.similarity == pytest.approx(expected.similarity, rel=1e-5)
+        assert found.accuracy.base is None or found.accuracy.base.size < numbers.size + 1  # not of the whole batch

@@ -15,9 +15,9 @@ from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, FedrouterError
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
+from fedrouter.gateway.routing.estimates_cache import EstimatesCache, ModelColumns, QueryEstimates
 from fedrouter.gateway.routing.served import PRIOR, Served, ServedPrior
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -47,13 +47,13 @@ class ServedBundle:
         typical: Embeddings | None = None,
         cached_queries: int = CACHED_QUERIES,
     ) -> None:
-        self.bundle, self.router = bundle, bundle.router
+        self.bundle, self.router, self.models = bundle, bundle.router, models
         self.digest: str = bundle.manifest["digest"]
         self.version, self.family = bundle.version, bundle.router.family
         self.encoder: EncoderIdentity = bundle.encoder
         names = bundle.router.pool.names
-        self._known = np.array([name in names for name in models])
-        self._columns = np.array([names.index(name) if name in names else 0 for name in models])
+        known = np.array([name in names for name in models])
+        columns = np.array([names.index(name) if name in names else 0 for name in models])
         self.unknown = [name for name in models if name not in names]
         centres = self.router.regions()
         self._directions = None
@@ -65,7 +65,7 @@ class ServedBundle:
         self._estimator = self.router.single_estimator()
         offered = ModelPool([model for model in self.router.pool if model.name in models] or self.router.pool)
         estimates = self.router.estimate(typical)
-        self._known &= estimates.usable[self._columns]
+        self._columns = ModelColumns(columns, known & estimates.usable[columns])
         self.points = OperatingPoints(estimates.over(offered))
         self._cache = EstimatesCache(self.estimate, cached_queries)
 
@@ -80,7 +80,29 @@ class ServedBundle:
     def estimate(self, embedding: Embeddings) -> QueryEstimates:
         """Estimates for a query ``(d,)``."""
         similarity = self.similarity(embedding) if self.has_regions else None
-        return QueryEstimates(embedding, self._estimator(embedding), self._columns, self._known, similarity)
+        found, part = self._estimator(embedding), self._columns.of
+        return QueryEstimates(
+            embedding, part(found.accuracy)[0], part(found.cost)[0], lambda: part(found.error)[0], similarity
+        )
+
+    def estimate_many(self, embeddings: Embeddings) -> Floats:
+        """Estimates for queries ``(n, d)`` as numbers ``(n, 3M + 1)``, which :meth:`keep` takes.
+
+        Accuracy, cost and standard error of each model, and the similarity; NaN where unknown.
+        """
+        found, queries = self.router.estimate(embeddings), len(embeddings)
+        parts = [self._columns.of(values, queries) for values in (found.accuracy, found.cost, found.error)]
+        similarity = np.full((queries, 1), np.nan)
+        if self._directions is not None:
+            lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-12)
+            similarity[:, 0] = (embeddings @ self._directions.T).max(axis=1) / lengths / self._usual
+        return np.concatenate([*parts, similarity], axis=1)
+
+    def keep(self, digest: bytes, embedding: Embeddings, numbers: Floats) -> None:
+        """Put into the cache what :meth:`estimate_many` found for a query, elsewhere, with the same bundle."""
+        accuracy, cost, error = numbers[:-1].reshape(3, -1).copy()  # which must not keep their batch in memory
+        similarity = float(numbers[-1]) if self.has_regions else None
+        self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error, similarity))
 
     @property
     def has_regions(self) -> bool:

@@ -18,15 +18,19 @@ from typing import Any
 
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
-from fedrouter.gateway.routing.encoder_process import EncoderProcess
+from fedrouter.gateway.routing.encoder_process import Encoded, EncoderProcess
 
 LOG = logging.getLogger("fedrouter.gateway")
 Encode = Callable[[Sequence[str]], Embeddings]
-BATCH = 16
-BEHIND = 12
-"""Prompts that may wait for the encoder's process; further short ones are encoded on the event loop."""
+BATCH, BESIDE = 16, 64
+"""Prompts of a batch for the thread, which may have long ones, and for the process."""
+AHEAD = 2
+"""Batches that the process has at most: while the event loop is busy, it goes on with the next."""
+BEHIND = 0.05
+"""Seconds for which the process may have been at a batch; then it got no core, and further short prompts are encoded
+on the event loop."""
 PATIENCE = 0.1
-"""Seconds that one of them waits for the process, which may get no core; then it is encoded on the event loop."""
+"""Seconds that a short prompt waits for the process; then it too is encoded on the event loop."""
 MAX_WAITING = 256
 """Prompts that may wait for the encoder; further ones time out at once, so that overload does not build a queue."""
 
@@ -85,7 +89,7 @@ class Embedder:
         self._pending: dict[bytes, _Entry] = {}
         self._first: deque[_Entry] = deque()
         self._later: deque[_Entry] = deque()
-        self._busy = self._scheduled = False
+        self._busy, self._scheduled = 0, False
         self._batches: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
         self.hits = self.misses = self.late = self.failed = 0
         self._thread = threading.Thread(target=self._run, name="fedrouter-encoder", daemon=True)
@@ -139,8 +143,7 @@ class Embedder:
         """
         self.misses += 1
         at_once = self._loaded and len(text) <= self._at_once()
-        # What the process has not begun with would wait longer there than it takes here.
-        if at_once and (self._process() is None or len(self._pending) >= BEHIND):
+        if at_once and ((process := self._process()) is None or process.waiting > BEHIND):
             return self._encoded_now(digest, text), None
         entry = self._entry(digest, text, self._first)
         if entry is None:
@@ -218,32 +221,40 @@ class Embedder:
         entry.done.cancel()
 
     def _next_batch(self) -> None:
-        """Give the worker what is wanted most, if it has nothing to do."""
+        """Give the process or the thread what is wanted most, if it can take more."""
         self._scheduled = False
-        if self._busy:
+        process, most = self._process(), self._at_once()
+        if self._busy >= (1 if process is None else AHEAD):
             return
         batch: list[_Entry] = []
-        while self._first and len(batch) < BATCH:
+        room = BATCH if process is None else BESIDE
+        while self._first and len(batch) < room:
             entry = self._first.popleft()
-            if self._alive(entry) and entry not in batch:
-                (batch if entry.waiting else self._later).append(entry)
-        while self._later and len(batch) < BATCH:
+            if self._alive(entry):
+                if not entry.waiting:
+                    self._later.append(entry)
+                elif entry not in batch:
+                    batch.append(entry)
+        while self._later and len(batch) < room:
             entry = self._later.popleft()
             if self._alive(entry) and entry not in batch:
                 batch.append(entry)
         if not batch:
             return
-        self._busy = True
-        process, most = self._process(), self._at_once()
+        self._busy += 1
         if process is None or any(len(entry.text) > most for entry in batch):
             self._batches.put(batch)
             return
 
-        def encoded(found: Embeddings | None) -> None:
+        def encoded(found: Encoded | None) -> None:
             if found is None:
                 self._batches.put(batch)
-            else:
-                self._settle(batch, [row.copy() for row in found])  # a row must not keep its batch in memory
+                return
+            rows = [row.copy() for row in found.embeddings]  # a row must not keep its batch in memory
+            if found.served is not None and found.estimates is not None:
+                for entry, row, numbers in zip(batch, rows, found.estimates, strict=True):
+                    found.served.keep(entry.digest, row, numbers)
+            self._settle(batch, rows)
 
         process.encode([entry.text for entry in batch], encoded)
 
@@ -271,7 +282,7 @@ class Embedder:
                 entry.done.set_exception(EncoderFailed())
             else:
                 entry.done.set_result(embedding)
-        self._busy = False
+        self._busy -= 1
         self._next_batch()
 
     def _run(self) -> None:

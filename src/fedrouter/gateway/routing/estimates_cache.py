@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.estimates import Estimates, ranking, utility
+from fedrouter.estimates import ranking, utility
 from fedrouter.evaluations import Embeddings, Floats, Integers
 
 Flags = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ class Ranking:
 class QueryEstimates:
     """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
-    ``columns`` ``(M,)`` are the models' columns in ``estimates``, and ``known`` ``(M,)`` those that have an estimate.
+    ``error`` gives the standard errors of the accuracy, or the way to them, for not every request needs them.
     ``similarity`` is that of the query to the training data, 1 if it is typical; None if the router's family has no
     regions.
     """
@@ -55,27 +55,25 @@ class QueryEstimates:
     def __init__(
         self,
         embedding: Embeddings | None,
-        estimates: Estimates | None,
-        columns: Integers,
-        known: Flags,
+        accuracy: Floats,
+        cost: Floats,
+        error: Floats | Callable[[], Floats],
         similarity: float | None = None,
     ) -> None:
         self.embedding, self.similarity = embedding, similarity
-        self._estimates, self._columns = estimates, columns
-        self._usable = known
-        self.accuracy = self._row(None if estimates is None else estimates.accuracy)
-        self.cost = self._row(None if estimates is None else estimates.cost)
+        self.accuracy, self.cost, self._error = accuracy, cost, error
         self._rankings: dict[tuple[float, bytes], Ranking] = {}
 
     @classmethod
     def unknown(cls, models: int) -> QueryEstimates:
         """Placeholder for a query that no router has estimated: every value is NaN."""
-        return cls(None, None, np.zeros(models, np.int64), np.zeros(models, np.bool_))
+        nothing = np.full(models, np.nan)
+        return cls(None, nothing, nothing, nothing)
 
     @cached_property
     def error(self) -> Floats:
         """Standard errors of the accuracy, ``(M,)``."""
-        return self._row(None if self._estimates is None else self._estimates.error)
+        return self._error() if callable(self._error) else self._error
 
     def ranking(self, allowed: Flags, tradeoff: float) -> Ranking:
         """The allowed models ``(M,)`` ranked at one λ; the latest few rankings are kept."""
@@ -87,10 +85,21 @@ class QueryEstimates:
             found = self._rankings[key] = Ranking(self, allowed, tradeoff)
         return found
 
-    def _row(self, values: Floats | None) -> Floats:
+
+class ModelColumns:
+    """Where the gateway's models stand among a router's: ``columns`` ``(M,)``, and which are ``known`` ``(M,)``."""
+
+    def __init__(self, columns: Integers, known: Flags) -> None:
+        self._columns, self._unknown = columns, np.where(known, 0.0, np.nan)
+
+    def of(self, values: Floats | None, queries: int = 1) -> Floats:
+        """The gateway's part ``(n, M)`` of values over the router's models, NaN where unknown or where there are none.
+
+        ``queries`` is n where there are no values.
+        """
         if values is None:
-            return np.full(len(self._columns), np.nan)
-        return np.where(self._usable, values[0, self._columns], np.nan)
+            return np.full((queries, len(self._columns)), np.nan)
+        return values.take(self._columns, 1) + self._unknown
 
 
 class EstimatesCache:
@@ -107,8 +116,13 @@ class EstimatesCache:
         """The estimates of a prompt with this digest; computed again if its embedding is another object by now."""
         found = self._entries.get(digest)
         if found is None or found.embedding is not embedding:
-            found = self._entries[digest] = self._estimate(embedding)
+            found = self._estimate(embedding)
+        self.keep(digest, found)
+        return found
+
+    def keep(self, digest: bytes, estimates: QueryEstimates) -> None:
+        """Put the estimates of a prompt into the cache, as the latest that were used."""
+        self._entries[digest] = estimates
         self._entries.move_to_end(digest)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
-        return found

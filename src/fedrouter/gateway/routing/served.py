@@ -71,7 +71,7 @@ class ServedPrior:
         self._accuracy = np.where(np.isnan(given), _guess(self._cost), given)
         self._error = np.where(np.isnan(given), PRICE_ERROR, QUALITY_ERROR)
         one = self.estimate_all(np.zeros((1, encoder.dimension), np.float32))
-        self._every = QueryEstimates(None, one, np.arange(len(models)), np.ones(len(models), np.bool_))
+        self._every = QueryEstimates(None, self._accuracy, self._cost, self._error)
         self.points = OperatingPoints(one)
 
     def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
