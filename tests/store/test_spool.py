@@ -128,6 +128,52 @@ def test_a_writer_that_ends_while_the_store_is_locked_leaves_its_rows_to_the_nex
     assert files(base) == []
 
 
+def test_a_score_of_a_row_that_waits_in_the_spool_of_another_process_is_not_of_an_unknown_decision(store, base, made):
+    waiting, text = made(0), made(1, text='"id": "forged"')
+
+    async def main():
+        writer, other = SpooledWriter(store, Spool.open(base, LIMIT)), Spool.open(base, LIMIT)
+        other.add(text)
+        other.add(waiting)
+        other.add(SentScore("only-scored", 1.0, "user", 2.0, None))
+        found = [await writer.score(decision, 1.0, "user") for decision in (waiting.id, "forged", "only-scored")]
+        store.append([text, waiting])
+        other.drop(3)
+        found.append(await writer.score(waiting.id, 1.0, "user"))
+        other.close()
+        await writer.close()
+        return found
+
+    assert asyncio.run(main()) == ["pending", "unknown", "unknown", "stored"]
+
+
+def test_a_score_that_was_acknowledged_waits_for_a_row_that_another_process_has_still_to_write(store, base, made):
+    rows = [made(number) for number in range(3)]
+
+    async def main():
+        writer, other = SpooledWriter(store, Spool.open(base, LIMIT)), Spool.open(base, LIMIT)
+        other.add(rows[0])
+        with sqlite3.connect(base, isolation_level=None) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            await writer.put(rows[1])
+            assert await writer.score(rows[0].id, 1.0, "user") == "deferred"
+            await writer.put(rows[2])
+            lock.execute("ROLLBACK")
+        while len(list(store.rows())) < 2:  # the rows behind it are written all the same
+            await asyncio.sleep(0.02)
+        assert writer.spooled == 1
+        store.append(rows[:1])
+        other.drop(1)
+        while writer.degraded:
+            await asyncio.sleep(0.02)
+        other.close()
+        await writer.close()
+
+    asyncio.run(main())
+    assert store.get(rows[0].id).score == 1.0
+    assert files(base) == []
+
+
 def test_rows_that_another_process_leaves_are_written_by_one_that_runs(store, base, made, monkeypatch):
     """A gateway that a reload replaced, or a worker that was killed: its rows need not wait for the next start."""
     monkeypatch.setattr(spooled_writer, "LOOK", 0.02)

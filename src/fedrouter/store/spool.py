@@ -60,6 +60,12 @@ class Spool:
         """What processes that have ended meanwhile left; may run on another thread than the rest."""
         return _left(self._base)
 
+    def holds_elsewhere(self, decision: str) -> bool:
+        """Whether the row of a decision waits in the spool of another process that runs; may run on another thread."""
+        own = {file.path for file in (*self._left, self._file) if file is not None}
+        named = b'"id": %b' % json.dumps(decision).encode()  # in a text, its quotes would be escaped
+        return any(named in _waiting(path) for path in _files(self._base) if path not in own)
+
     def add_left(self, left: list[LeftFile]) -> None:
         """Take over what :meth:`look` found."""
         for file, entries in left:
@@ -116,7 +122,7 @@ class _SpoolFile:
     """One file, which this process has locked."""
 
     def __init__(self, path: Path, handle: int) -> None:
-        self._path, self._handle, self._end = path, handle, 0
+        self.path, self._handle, self._end = path, handle, 0
 
     @classmethod
     def create(cls, path: Path, size: int) -> _SpoolFile:
@@ -127,7 +133,7 @@ class _SpoolFile:
             fcntl.flock(handle, fcntl.LOCK_EX)
             os.posix_fallocate(handle, 0, size)
             hidden.rename(path)
-            found._path = path
+            found.path = path
         except OSError:
             found.remove()
             raise
@@ -173,10 +179,11 @@ class _SpoolFile:
 
     def close(self) -> None:
         os.close(self._handle)
+        self._handle = -1  # which another file may have soon
 
     def remove(self) -> None:
         self.clear()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self.close()
 
 
@@ -184,9 +191,22 @@ LeftFile = tuple[_SpoolFile, list[Entry]]
 """A file that an ended process left, locked by this one now, and what is in it."""
 
 
+def _files(base: Path) -> list[Path]:
+    return sorted(base.parent.glob(f"{base.name}{SUFFIX}*"))
+
+
 def _left(base: Path) -> list[LeftFile]:
-    paths = sorted(base.parent.glob(f"{base.name}{SUFFIX}*"))
-    return [(file, list(file.entries())) for path in paths if (file := _SpoolFile.take(path))]
+    return [(file, list(file.entries())) for path in _files(base) if (file := _SpoolFile.take(path))]
+
+
+def _waiting(path: Path) -> bytes:
+    """What a file of any process holds; nothing if it is empty."""
+    try:
+        with path.open("rb") as file:
+            begun = file.read(HEADER.size)
+            return file.read() if any(begun) else b""
+    except OSError:  # removed by its owner
+        return b""
 
 
 def _written(entry: Entry) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Literal
 
 from fedrouter.errors import FedrouterError
 from fedrouter.store import scores
@@ -67,19 +68,30 @@ class SpooledWriter:
     async def score(
         self, decision_id: str, score: float, by: str, at: float | None = None, key: str | None = None
     ) -> Scored:
-        """Score a decision, like `Writer.score`; "deferred" if the score waits for the store."""
+        """Score a decision, like `Writer.score`; "deferred" if the score waits for the store.
+
+        "pending" if the decision is not in the store yet: its row waits in the spool of another process.
+        """
         scores.check(score, by)
         sent = SentScore(decision_id, score, by, time.time() if at is None else at, key)
         if not self.degraded:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    return await self._writer.send(sent)
+                    return await self._sent(sent)
             except (StoreFailed, TimeoutError) as error:
                 self._degrade(str(error) or "it did not answer in time")
         if self.full:
             raise StoreFailed(f"store: {self._store.where}: too many rows wait for it")
         self._spool.add(sent)
         return "deferred"
+
+    async def _sent(self, sent: SentScore) -> Scored:
+        outcome = await self._writer.send(sent)
+        if outcome != "unknown":
+            return outcome
+        if await asyncio.to_thread(self._spool.holds_elsewhere, sent.decision):
+            return "pending"
+        return await self._writer.send(sent)  # its row may have left that spool for the store meanwhile
 
     async def adopt(self) -> None:
         """Write what processes that end leave in their spools, until cancelled."""
@@ -117,18 +129,23 @@ class SpooledWriter:
         LOG.warning("the store is back: no row waits for it any more")
 
     async def _write_some(self) -> bool:
-        """Write the oldest entries; False if the store still fails."""
+        """Write the oldest entries; False if the store still fails, or what they need is not there yet."""
         entries = self._spool.first(AT_ONCE)
         outcomes = await asyncio.gather(*(self._written(entry) for entry in entries))
-        done = outcomes.index(False) if False in outcomes else len(outcomes)
+        done = outcomes.index("failed") if "failed" in outcomes else len(outcomes)
+        for entry, outcome in zip(entries[:done], outcomes, strict=False):
+            if outcome == "pending":
+                self._spool.add(entry)  # behind the others, which need not wait for it
         self._spool.drop(done)
-        return done > 0
+        return "done" in outcomes[:done]
 
-    async def _written(self, entry: Entry) -> bool:
+    async def _written(self, entry: Entry) -> Literal["done", "pending", "failed"]:
         try:
+            if isinstance(entry, SentScore):
+                return "pending" if await self._sent(entry) == "pending" else "done"
             await self._writer.send(entry)
         except StoreFailed:
-            return False
+            return "failed"
         except FedrouterError as error:  # the store refuses this row, today and tomorrow
             LOG.error("a row was refused by the store and is lost: %s", error)
-        return True
+        return "done"

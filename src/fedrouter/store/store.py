@@ -349,6 +349,11 @@ class Store:
         with self.reading() as connection:
             return next(iter(switches.switches(connection)), None)
 
+    def switch_of(self, path: str) -> BundleRow | None:
+        """How the bundle at this path became current, also if it was withdrawn; None if it never did."""
+        with self.reading() as connection:
+            return switches.switch_of(connection, path)
+
     def bundles(self, most: int = 50) -> list[BundleRow]:
         """The latest switches in force, newest first."""
         with self.reading() as connection:

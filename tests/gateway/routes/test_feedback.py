@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from fedrouter.gateway.config import JudgeConfig, JudgesConfig
+from fedrouter.store.spool import Spool
 from gateway.running import SQL, config_for
 
 
@@ -47,6 +49,25 @@ def test_a_score_is_in_the_log_when_it_is_acknowledged(gateway):
 )
 def test_feedback_that_makes_no_sense_is_refused(gateway, body, status):
     assert gateway.http.post("/v1/feedback", json=body).status_code == status
+
+
+def test_a_decision_whose_row_another_process_has_still_to_write_is_not_unknown(gateway):
+    response = gateway.chat(SQL)
+    decision = response.headers["x-fedrouter-decision-id"]
+    row = replace(gateway.record(response), id="f" * 32)
+    other = Spool.open(gateway.store.path, 1 << 16)  # as of a worker that the store did not answer in time
+    try:
+        other.add(row)
+        found = score(gateway, row.id, 1)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        assert found.json()["error"]["code"] == "decision_pending"
+        assert score(gateway, "e" * 32, 1).status_code == 404
+        assert score(gateway, decision, 1).status_code == 200
+        gateway.store.append([row])
+        other.drop(1)
+        assert score(gateway, row.id, 1).json()["outcome"] == "stored"
+    finally:
+        other.close()
 
 
 def test_usage_sums_what_the_log_holds(start, bundle, upstream, tmp_path):

@@ -6,18 +6,20 @@ import json
 import os
 import resource
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedrouter import bundle
 from fedrouter.bundle import load
 from fedrouter.data.simulator import CAST
 from fedrouter.gateway.config import Config, LearningConfig, Upstream, UpstreamParams
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
-from fedrouter.gateway.upkeep import journal
-from fedrouter.gateway.upkeep.autopilot import JOURNAL, Autopilot
+from fedrouter.gateway.upkeep import autopilot, journal
+from fedrouter.gateway.upkeep.autopilot import JOURNAL, LOCK, Autopilot
 from fedrouter.learning.exploration import Thompson
 from fedrouter.store.store import Store
 from learning.logs import record
@@ -142,16 +144,16 @@ def disk_takes(size):
 def test_a_full_disk_leaves_no_half_bundle_and_the_same_rows_are_tried_again(day_zero):
     config, store, bundles, traffic = day_zero
     traffic(600, equally_good)
-    autopilot = Autopilot(config, store, bundles)
-    assert autopilot._due()
+    pilot = Autopilot(config, store, bundles)
+    assert pilot._due()
     with disk_takes(2000), pytest.raises(OSError, match="File too large"):
-        autopilot.attempt()
-    assert not list(Path(config.learning.folder).iterdir())
+        pilot.attempt()
+    assert not list(Path(config.learning.folder).glob("*auto-*"))
     assert store.current() is None
-    assert not autopilot._due()  # not at once: learning takes long
-    autopilot._not_before = 0.0
-    assert autopilot._due()
-    assert autopilot.attempt()["swapped"]
+    assert not pilot._due()  # not at once: learning takes long
+    pilot._not_before = 0.0
+    assert pilot._due()
+    assert pilot.attempt()["swapped"]
 
 
 def test_a_line_that_was_cut_off_does_not_count_and_spoils_no_other(tmp_path):
@@ -167,11 +169,111 @@ def test_a_line_that_was_cut_off_does_not_count_and_spoils_no_other(tmp_path):
     assert [entry["at"] for entry in journal.entries(path)] == [1.0, 3.0]
 
 
-def test_what_a_killed_process_left_is_removed_later(day_zero):
+def test_what_a_killed_process_left_half_written_is_removed(day_zero):
     config, store, bundles, _ = day_zero
     folder = Path(config.learning.folder)
-    for name in (".auto-old", ".auto-new", "auto-1"):
+    for name in (".auto-1-x", "auto-1"):
         (folder / name).mkdir(parents=True)
-    os.utime(folder / ".auto-old", (1, 1))
-    Autopilot(config, store, bundles)._clear()
-    assert {path.name for path in folder.iterdir()} == {".auto-new", "auto-1"}
+    Autopilot(config, store, bundles)._take_over()
+    assert visible(folder) == {"auto-1"}
+
+
+def visible(folder):
+    return {path.name for path in folder.iterdir()} - {LOCK}
+
+
+@dataclass
+class Better:
+    """A trial that the candidate has won, to come to what follows it."""
+
+    better, why = True, "it is better"
+
+    def to_json(self):
+        return {"requests": 100}
+
+
+STEPS = {
+    "nothing is written": (autopilot, "replace_file", "before", False),
+    "a candidate is announced": (autopilot, "replace_file", "after", False),
+    "half a candidate is written": (bundle.Path, "write_text", "before", False),
+    "a candidate is written": (autopilot, "save", "after", False),
+    "the guesses are named as current": (Store, "set_current", "after", False),
+    "it is in service": (Store, "set_current", "after the second", True),
+    "half of a line is written": (journal.json, "dumps", "half", True),
+    "it is recorded": (autopilot, "append", "after", True),
+}
+"""Where a process is killed: a function, before or after which; and whether the candidate is then in service."""
+
+
+def kill_at(monkeypatch, where, name, when, journal_path):
+    """End this process, as by SIGKILL, before or after a call of a function."""
+    real, calls = getattr(where, name), []
+
+    def killed(*args, **more):
+        calls.append(1)
+        if when == "half" and args[0].get("swapped"):
+            journal_path.write_text(real(*args, **more)[:40])
+            os._exit(9)
+        if when == "before":
+            os._exit(9)
+        found = real(*args, **more)
+        if when == "after" or (when == "after the second" and len(calls) == 2):
+            os._exit(9)
+        return found
+
+    monkeypatch.setattr(where, name, killed)
+
+
+QUICK = ("a candidate is written", "it is in service")
+
+
+@pytest.mark.parametrize(
+    ("step", "rolled_back"),
+    [
+        *(pytest.param(step, False, marks=() if step in QUICK else pytest.mark.slow) for step in STEPS),
+        *(pytest.param(step, True, marks=pytest.mark.slow) for step in STEPS if STEPS[step][3]),
+    ],
+)
+def test_a_kill_in_the_middle_of_a_swap_leaves_one_bundle_in_service_and_says_why(
+    day_zero, monkeypatch, step, rolled_back
+):
+    config, store, bundles, traffic = day_zero
+    traffic(100, equally_good)
+    where, name, when, serves = STEPS[step]
+    folder = Path(config.learning.folder)
+    monkeypatch.setattr(autopilot, "run_trial", lambda *_: Better())
+    child = os.fork()
+    if not child:
+        try:
+            kill_at(monkeypatch, where, name, when, folder / JOURNAL)
+            with Store.open(config.store) as own:
+                Autopilot(config, own, bundles).attempt()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9, "the step was not reached"
+    if serves and rolled_back:
+        assert store.roll_back().path == PRIOR
+
+    pilot = Autopilot(config, store, bundles)
+    pilot._take_over()
+    found, current = journal.entries(folder / JOURNAL), store.current()
+    names = visible(folder) - {JOURNAL}
+    if serves:
+        (entry,) = found
+        assert (entry["swapped"], entry["why"], entry["trial"]) == (True, "it is better", {"requests": 100})
+        assert names == {Path(entry["bundle"]).name}
+        assert load(entry["bundle"]).manifest["digest"] == entry["digest"]
+        assert (entry["rows"], entry["until"]) == (100, 100.0)
+        assert not pilot._due()  # what it has learned from
+        expected = ("", PRIOR) if rolled_back else (entry["digest"], str(Path(entry["bundle"]).resolve()))
+        assert (current.digest, current.path) == expected
+        bundles.swap(bundles.at(current.path, current.digest))
+        traffic(100, equally_good)
+    else:
+        assert (found, names, current and current.path) == ([], set(), current and PRIOR)
+    assert pilot._due()
+    again = pilot.attempt()
+    assert again["swapped"]
+    assert store.current().digest == again["digest"]
+    assert len(journal.entries(folder / JOURNAL)) == len(found) + 1
+    assert visible(folder) == names | {JOURNAL, Path(again["bundle"]).name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 import time
 from contextlib import asynccontextmanager, suppress
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from yarl import URL
 
+from fedrouter.gateway.upstream import http_client
 from fedrouter.gateway.upstream.http_client import HEAD_LIMIT, PIECE, Broken, HttpClient, Target, Unreachable
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -279,6 +281,48 @@ def test_an_upstream_that_closes_its_half_and_reads_nothing_is_not_waited_for(ca
             ended.set()
             upstream.join(10)
     assert not caplog.records  # asyncio complains of writing to what is closed
+
+
+class Closing(Upstream):
+    """Answers the first request of its first connection, and closes it on the next; ``then`` for other connections."""
+
+    def __init__(self, last, then):
+        super().__init__()
+        self._last, self._then = last, then
+
+    async def serve(self, reader, writer):
+        answers = [OK, self._last] if self.connections == 1 else [self._then]
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            for answer in answers:
+                self.requests.append(await reader.readuntil(b"\r\n\r\n{}"))
+                if answer is None:  # as a process that is killed: with a reset
+                    linger = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                writer.write(answer or b"")
+
+
+@pytest.mark.parametrize("last", [b"", None])
+def test_a_request_that_crosses_the_close_of_a_kept_connection_is_sent_again(last, monkeypatch):
+    monkeypatch.setattr(http_client, "CROSSING", 60.0)  # however slow this machine is
+    upstream = Closing(last, OK)
+    assert exchange(upstream, b"{}", b"{}") == [(200, b"ok"), (200, b"ok")]
+    assert (upstream.connections, len(upstream.requests)) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("last", "then", "seconds", "sent"),
+    [
+        (b"", b"", 60.0, 3),  # once only
+        (b"H", OK, 60.0, 2),  # it has begun to answer
+        (b"", OK, -1.0, 2),  # it has had time to work on it
+    ],
+)
+def test_a_request_that_may_have_been_processed_is_not_sent_again(last, then, seconds, sent, monkeypatch):
+    monkeypatch.setattr(http_client, "CROSSING", seconds)
+    upstream = Closing(last, then)
+    with pytest.raises(Broken):
+        exchange(upstream, b"{}", b"{}")
+    assert len(upstream.requests) == sent
 
 
 def test_requests_that_come_together_share_a_lookup_and_addresses_take_turns(monkeypatch):

@@ -31,13 +31,19 @@ async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 
 
 async def write_score(gateway: Gateway, decision: str, score: float, key: Key, own: str | None) -> Scored:
-    """Write a score for a decision, of the key ``own`` only unless that is None, and count it."""
+    """Write a score for a decision, of the key ``own`` only unless that is None, and count it.
+
+    :class:`HttpError` 503 if the decision's row has still to be written by the process that answered it.
+    """
     outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
     model = gateway.metrics.model_of(decision)
     if model is None and outcome == "stored":  # another worker has served it, or it was long ago
         with contextlib.suppress(StoreFailed):
             model = await asyncio.to_thread(gateway.store.served_by, decision)
     gateway.metrics.scored(model, score, outcome)
+    if outcome == "pending":
+        message = "The answer with this decision_id has not been written to the log yet; send the score again."
+        raise HttpError(503, message, "decision_pending", "server_error", headers=[(b"retry-after", b"1")])
     return outcome
 
 

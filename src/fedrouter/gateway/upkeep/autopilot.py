@@ -1,13 +1,14 @@
 """Autopilot: learns from the gateway's own log, tries the result on old traffic, and swaps only if it is better.
 
 Every attempt is a line of ``autopilot.jsonl`` in the folder of its bundles: what was compared, the interval, and why it
-was swapped or not. The bundle that it replaces stays where it is, for `fedrouter bundle rollback`.
+was swapped or not. The bundle that it replaces stays where it is, for `fedrouter bundle rollback`. An attempt that ends
+with its process is completed by the next one, or undone: a file says what was about to happen.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import json
 import logging
 import shutil
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 from fedrouter.bundle import load, save
 from fedrouter.errors import FedrouterError
+from fedrouter.files import locked, replace_file
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
@@ -36,10 +38,12 @@ CHECK = 2.0
 CLIENT = "gateway"
 """The log's name among a router's clients."""
 JOURNAL = "autopilot.jsonl"
+BEGUN = "autopilot.begun.json"
+"""The line of an attempt whose candidate is on its way into service."""
+LOCK = ".autopilot.lock"
+"""Held during an attempt, so that what another one has begun belongs to a process that has ended."""
 AGAIN = 300.0
 """Seconds until it learns again after the store or the disk has failed."""
-ABANDONED = 3600.0
-"""Seconds after which a folder that was begun and not finished counts as left behind."""
 
 
 class Autopilot:
@@ -53,7 +57,7 @@ class Autopilot:
 
     def _resume(self) -> None:
         """Go on after the last attempt, whichever process made it."""
-        last: dict[str, Any] = next(reversed(entries(self._folder / JOURNAL)), {})
+        last = self._last(JOURNAL)
         self._until, self._at = _number(last.get("until"), 0.0), _number(last.get("at"), time.time())
         self._not_before = 0.0
 
@@ -63,8 +67,7 @@ class Autopilot:
             await asyncio.sleep(CHECK)
             if not leadership.leads:
                 await leadership.acquired()
-                self._resume()
-                await asyncio.to_thread(self._clear)
+                await asyncio.to_thread(self._take_over)
             try:
                 if await asyncio.to_thread(self._due):
                     outcome = await asyncio.to_thread(self.attempt)
@@ -79,23 +82,56 @@ class Autopilot:
         """
         self._at, before = time.time(), self._until
         try:
-            found = self._attempt(swap)
-        except (StoreFailed, OSError):  # nothing is wrong with what was learned: the same rows are tried again
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with locked(self._folder / LOCK):
+                self._finish()
+                try:
+                    found = self._attempt(swap)
+                except StoreFailed:
+                    raise
+                except FedrouterError as error:
+                    found = self._line({"swapped": False, "why": str(error)})
+                append(self._folder / JOURNAL, found)
+                (self._folder / BEGUN).unlink(missing_ok=True)
+        except (FedrouterError, OSError):  # nothing is wrong with what was learned: the same rows are tried again
             self._until, self._not_before = before, time.time() + AGAIN
             raise
-        except FedrouterError as error:
-            found = {"swapped": False, "why": str(error)}
-        found = {"at": self._at, "until": self._until, **found}
-        self._folder.mkdir(parents=True, exist_ok=True)
-        append(self._folder / JOURNAL, found)
         return found
 
-    def _clear(self) -> None:
-        """Remove what processes that were killed while they saved a bundle have left."""
+    def _line(self, found: dict[str, Any]) -> dict[str, Any]:
+        return {"at": self._at, "until": self._until, **found}
+
+    def _take_over(self) -> None:
+        """Go on where the process that led before has ended."""
+        if self._folder.exists():
+            try:
+                with locked(self._folder / LOCK):
+                    self._finish()
+            except (FedrouterError, OSError) as error:  # the next attempt meets it again
+                LOG.error("autopilot: %s", error)
+        self._resume()
+
+    def _finish(self) -> None:
+        """Complete or undo an attempt whose process was killed: a bundle is recorded and in service, or it is removed.
+
+        A candidate that has not come into service is learned again, from the same rows.
+        """
         for scratch in self._folder.glob(".auto-*"):
-            with contextlib.suppress(OSError):
-                if time.time() - scratch.stat().st_mtime > ABANDONED:
-                    shutil.rmtree(scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
+        begun = self._last(BEGUN)
+        if begun and self._last(JOURNAL).get("at") != begun["at"]:
+            bundle = self._folder / Path(begun["bundle"]).name
+            switch = self._store.switch_of(str(bundle.resolve()))
+            if switch is not None:
+                append(self._folder / JOURNAL, begun | {"digest": switch.digest, "swapped": True})
+            else:
+                shutil.rmtree(bundle, ignore_errors=True)
+                LOG.warning("autopilot: a candidate was removed: its process ended before it put it into service")
+        (self._folder / BEGUN).unlink(missing_ok=True)
+
+    def _last(self, name: str) -> dict[str, Any]:
+        """The last line of a file; nothing if there is none."""
+        return next(reversed(entries(self._folder / name)), {})
 
     def _attempt(self, swap: bool) -> dict[str, Any]:
         serving = self._bundles.current
@@ -118,7 +154,7 @@ class Autopilot:
             self._default.of,
             self._default.kept_quality or 0.0,
         )
-        found: dict[str, Any] = {"swapped": False, "why": trial.why, "trial": trial.to_json()}
+        found = self._line({"swapped": False, "why": trial.why, "trial": trial.to_json()})
         if swap and not trial.better:
             return found
         if bundle is None:
@@ -126,9 +162,11 @@ class Autopilot:
         else:
             learned = learn_from_log(bundle, self._store, CLIENT)
         path = self._folder / f"auto-{int(self._at * 1000):x}"
+        found |= {"bundle": str(path), "rows": learned.rows}
+        replace_file(self._folder / BEGUN, json.dumps(found).encode())
         save(path, learned.router, serving.encoder, learned.provenance)
         digest = load(path).manifest["digest"]
-        found |= {"bundle": str(path), "digest": digest, "rows": learned.rows}
+        found["digest"] = digest
         if not swap:
             return found
         before = self._store.current()

@@ -33,6 +33,8 @@ PIECE = 1 << 18
 """Bytes of a request that are written at once."""
 STAGGER = 0.25
 """Seconds after which the next address of a name is tried, while the one before does not answer."""
+CROSSING = 1.0
+"""Seconds within which a close that comes without a byte of a response has crossed the request on its way."""
 
 
 Key = tuple[str, int, bool]
@@ -109,6 +111,11 @@ class Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Whether it can take another request after this one."""
         return self._sent and self._complete and self._keeps_alive and self.usable
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether not a byte of a response has come."""
+        return not self._head_complete and not self._overhead
 
     @property
     def at_eof(self) -> bool:
@@ -290,10 +297,22 @@ class HttpClient:
     async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Response:
         """The response to a request, of which the head was received.
 
-        :class:`Unreachable` if nothing was sent, :class:`Broken` if the connection was lost after that.
+        :class:`Unreachable` if nothing was sent, :class:`Broken` if the connection was lost after that. An upstream may
+        close a kept connection at the moment at which a request is on its way there: it has not read it, so it is sent
+        again, once, on a connection of its own.
         """
         head, key = target.head(headers, len(body)), (target.host, target.port, target.tls)
-        connection = self._kept(key) or await self._connected(*key)
+        kept = self._kept(key)
+        if kept is not None:
+            began = time.monotonic()
+            try:
+                return await self._sent(kept, key, head, body)
+            except Broken:
+                if not kept.unanswered or time.monotonic() - began > CROSSING:
+                    raise
+        return await self._sent(await self._connected(*key), key, head, body)
+
+    async def _sent(self, connection: Connection, key: Key, head: bytes, body: bytes) -> Response:
         try:
             await connection.send(head, body)
         except BaseException:

@@ -20,6 +20,14 @@ def switches(connection: Connection, most: int = 2) -> list[BundleRow]:
     return [BundleRow(*row) for row in found]
 
 
+def switch_of(connection: Connection, path: str) -> BundleRow | None:
+    """The latest switch to the bundle at this path, also if it was withdrawn; None if it was never current."""
+    b = BUNDLES.c
+    wanted = select(b.place, b.digest, b.path, b.at).where(b.path == path).order_by(b.place.desc()).limit(1)
+    found = connection.execute(wanted).first()
+    return None if found is None else BundleRow(*found)
+
+
 def switch_to(connection: Connection, digest: str, path: str) -> BundleRow:
     """Make a bundle current; nothing is added if it already is, as when several gateways start."""
     _take_turns(connection)
