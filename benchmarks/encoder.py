@@ -366,7 +366,7 @@ def main() -> None:
         "",
         f"One thread of a shared machine; texts cut from the prompts of {SET}, each encoded alone and once; medians "
         f"over {ROUNDS} rounds, each encoder in its own process, alternating. Ready: imports, weights and the first "
-        f"text. Packages: beyond those of the core. Load average at the start: {load:.0f} on {os.cpu_count()} cores.",
+        f"text. Packages: beyond those of the core. Load average at the start: {load:.1f} on {os.cpu_count()} cores.",
         "",
         *table,
         "",

@@ -12,7 +12,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.auto import NOTHING_TAUGHT, AutoSettings, blend, evidence, learn
+from fedrouter.federation.families.auto import NOTHING_TAUGHT, AutoSettings, blend, by_chance, evidence, learn
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, NothingToLearn
@@ -58,17 +58,36 @@ def test_the_routers_of_a_question_are_made_once_for_all_clients(monkeypatch):
     assert len(made) == 1
 
 
-def test_evidence_is_the_difference_of_errors_in_standard_errors():
+def best_blend(draw, truth, knows, others):
+    """The gram of a reference without queries and of ``others`` that see the truth with noise, and their best blend."""
+    seen = knows * truth[:, None] + 0.3 * draw.normal(size=(len(truth), others))
+    errors = np.column_stack([np.zeros(len(truth)), seen]) - truth[:, None]
+    gram = errors.T @ errors
+    return gram, blend(gram)
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_where_nothing_is_known_evidence_is_as_large_as_chance_says(others):
     draw = np.random.default_rng(0)
     found = []
-    for _ in range(400):  # a candidate that differs from the reference by noise alone
-        truth, moved = draw.normal(size=500), 0.1 * draw.normal(size=500)
-        errors = np.stack([truth, truth + moved], axis=1)
-        gram = errors.T @ errors
-        found.append(evidence(gram, 500, np.array([0.0, 1.0]), 0) + np.sqrt((moved**2).sum()) / 2)
-    assert np.mean(found) == pytest.approx(0, abs=0.15)
-    assert np.std(found) == pytest.approx(1, abs=0.1)
+    for _ in range(1500):
+        gram, weights = best_blend(draw, draw.normal(size=300), 0.0, others)
+        found.append(by_chance(evidence(gram, 300, weights, 0), others))
+    assert np.mean(np.array(found) <= 0.1) == pytest.approx(0.1, abs=0.025)
+    assert np.mean(np.array(found) <= 0.01) == pytest.approx(0.01, abs=0.008)
     assert evidence(np.eye(2), 10, np.array([1.0, 0.0]), 0) == 0
+    assert by_chance(0.0, others) == 1 - 0.5**others  # the rest of the time all of them are worse than nothing
+
+
+def test_what_moves_toward_the_truth_is_evidence_even_if_it_needs_shrinking():
+    """Half of its weight is right: the reduction of its error alone, in standard errors, was called chance."""
+    draw = np.random.default_rng(1)
+    truth = draw.normal(size=600)
+    gram, weights = best_blend(draw, truth, 0.06, 1)
+    assert 0.1 < weights[1] < 0.9
+    assert by_chance(evidence(gram, 600, weights, 0), 1) < 0.01
+    reduction = (gram[0, 0] - weights @ gram @ weights) / (2 * weights[1] * np.sqrt(gram[0, 0] / 600 * 0.3**2 * 600))
+    assert reduction < 2.33
 
 
 def test_where_queries_teach_something_query_blind_is_dropped():

@@ -2,7 +2,7 @@
 
 Each client holds out a part of its queries. Every candidate family is learned without those parts, the clients sum up
 the candidates' errors on them, and from the sums the server finds the blend with the least error. The query-blind
-family is a candidate by default, and is what is learned unless the blend's error is lower by more than chance: where
+family is a candidate by default, and is what is learned unless the blend follows the truth by more than chance: where
 queries teach nothing, a router that followed them would toss a coin at random, not where it pays. Test data plays no
 part. A candidate that the clients' privacy policies do not let them contribute to is left out, with a note.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from math import comb
 from operator import add
 from typing import Any, Self
 
@@ -37,8 +38,8 @@ from fedrouter.routers.blend import BlendRouter, pack_routers
 
 LEAST_WEIGHT = 0.05
 """Parts with a smaller weight are dropped: they cost more time than they improve."""
-LEAST_EVIDENCE = 2.33
-"""Standard errors by which a blend must be better than ignoring the query; by chance one in a hundred is."""
+FALSE_ALARM = 0.01
+"""How often a blend may follow queries that teach nothing; it loses little then, because its weights are small."""
 ALL_ROWS = -1
 """In place of a fold: no row is left out."""
 BLIND = "query_blind"
@@ -133,7 +134,7 @@ def learn(
         errors, rows = errors + total.gram.totals(), rows + total.count
     weights = blend(errors)
     compared = BLIND in names and len(names) > 1 and rows > 0
-    nothing = compared and evidence(errors, rows, weights, names.index(BLIND)) < LEAST_EVIDENCE
+    nothing = compared and by_chance(evidence(errors, rows, weights, names.index(BLIND)), len(names) - 1) > FALSE_ALARM
     if nothing:
         weights = np.eye(len(names))[names.index(BLIND)]
     callback(
@@ -194,17 +195,30 @@ def blend(errors: Floats) -> Floats:
 
 
 def evidence(errors: Floats, rows: int, weights: Floats, reference: int) -> float:
-    """By how many standard errors a blend's squared error is below that of one candidate, the ``reference``.
+    """By how many standard errors a blend moves the predictions of one candidate, the ``reference``, toward the truth.
 
-    The difference is ``Σ (2 e δ - δ²)``, where e is the reference's error on a row and δ the change of its prediction;
-    all that varies by chance is the first term, with variance ``4 σ² Σ δ²``. Both follow from ``errors``.
+    With e the reference's error on a row and δ the change of its prediction, that is ``-Σ e δ`` over its standard
+    deviation if δ knew nothing of e, ``σ (Σ δ²)^½``. Both follow from ``errors``. The reduction of the squared error,
+    ``-Σ (2 e δ + δ²)``, would be the stricter measure, twice as strict at the weights of least error: they have
+    shrunk δ already by what it errs.
     """
     change = weights - np.eye(len(weights))[reference]
     moved = float(change @ errors @ change)
     if moved <= 0:
         return 0.0
-    after = float(weights @ errors @ weights)
-    return float((errors[reference, reference] - after) / (2 * np.sqrt(after / rows * moved) + 1e-12))
+    noise = float(errors[reference, reference]) / rows
+    return float(-(errors[reference] @ change) / (np.sqrt(noise * moved) + 1e-12))
+
+
+def by_chance(evidence: float, others: int) -> float:
+    """How often the best blend with so many ``others`` has this much evidence if none of them knows anything.
+
+    Half of them are then worse than nothing and get no weight; with k left, the square is that of k standard normal
+    numbers. That is so of others that are unrelated; related ones have less to choose from.
+    """
+    from scipy.special import gammaincc  # the survival function of χ² with k degrees of freedom is Q(k/2, x/2)
+
+    return float(sum(comb(others, k) * gammaincc(k / 2, evidence**2 / 2) for k in range(1, others + 1)) / 2**others)
 
 
 def add_models(
