@@ -93,7 +93,8 @@ TOOL_CALL = {
 class ControlledUpstream:
     """Runs on its own thread; keeps every request body and header it got, and how often each model was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._host = host
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.asked: Counter[str] = Counter()
@@ -107,7 +108,8 @@ class ControlledUpstream:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}/v1"
 
     def forget(self) -> None:
         self.bodies.clear()
@@ -124,7 +126,7 @@ class ControlledUpstream:
         asyncio.set_event_loop(self._loop)
 
         async def start():
-            server = await asyncio.start_server(self._connection, "127.0.0.1", 0, limit=1 << 26)
+            server = await asyncio.start_server(self._connection, self._host, 0, limit=1 << 26)
             self.port = server.sockets[0].getsockname()[1]
             self._ready.set()
             return server

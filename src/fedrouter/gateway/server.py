@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import math
@@ -25,7 +26,7 @@ from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.http import CLOSE
 from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import WorkerMetrics
-from fedrouter.gateway.workers.listening import inherited_socket, url_of
+from fedrouter.gateway.workers.listening import bind, cannot_listen, inherited_socket, url_of
 from fedrouter.gateway.workers.worker import current_worker
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -96,6 +97,8 @@ def serve(
     listening = inherited_socket() if owns_process and worker is None else None
     if worker is not None:
         listening = socket.socket(fileno=worker.listening)
+    # Given no socket, the event loop makes its own, and that of `::` for IPv6 alone.
+    own = bind(config.server) if listening is None and config.server.host == "::" else listening
     measured, orphaned = list[WorkerMetrics](), list[bool]()
 
     async def open_first() -> Gateway:
@@ -216,11 +219,15 @@ def serve(
         # It would end the process; it is meant for a supervisor.
         signal.signal(signal.SIGUSR2, lambda *_: LOG.warning("SIGUSR2 replaces workers: start with --workers"))
     try:
-        server.run(None if listening is None else [listening])
+        server.run(None if own is None else [own])
     except KeyboardInterrupt:
         pass
     except SystemExit:  # uvicorn exits like this if it cannot listen
-        raise FedrouterError(f"{config.server.host}:{config.server.port}: cannot listen there") from None
+        raise cannot_listen(config.server) from None
+    except OSError as error:  # another process has come first since the socket was bound
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise cannot_listen(config.server) from None
     finally:
         for each in measured:
             each.end()

@@ -61,3 +61,13 @@ def test_the_table_is_bounded_and_an_address_of_ipv6_is_its_first_half(clock, mo
     assert len(attempts._left) == 5
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff%eth0") != network_of("2001:db8:0:1::1")
     assert network_of("") == ""
+
+
+def test_addresses_of_ipv4_at_a_socket_for_both_are_limited_one_by_one(clock):
+    attempts = SignIns()
+    for _ in range(PER_MINUTE):
+        wrong(attempts, "::ffff:192.0.2.1")
+    with attempts.attempt("::ffff:192.0.2.2"):
+        pass
+    with pytest.raises(HttpError), attempts.attempt("192.0.2.1"):
+        pass

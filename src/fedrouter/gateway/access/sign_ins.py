@@ -53,9 +53,14 @@ class SignIns:
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: of IPv6 the first half, because one customer has all of the other."""
+    """What counts as one address: of IPv6 the first half, because one customer has all of the other.
+
+    A socket for both has addresses of IPv4 within one such half (``::ffff:192.0.2.1``): each counts as its own.
+    """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:  # a Unix socket
         return address
+    if found.version == 6:
+        found = found.ipv4_mapped or found
     return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))

@@ -16,7 +16,9 @@ MAX_HEADER_KB = 1024
 class ServerConfig(Section):
     """The HTTP server and its limits."""
 
-    host: Text = Field(default="127.0.0.1", description="Address to listen on.")
+    host: Text = Field(
+        default="127.0.0.1", description="Address to listen on; `0.0.0.0` for all of IPv4, `::` for all."
+    )
     port: Count = Field(default=8080, le=65535, description="Port to listen on; 0 for any free one.")
     auth: StrictBool = Field(default=True, description="Whether requests need an API key.")
     body_limit_mb: Positive = Field(default=32.0, le=MAX_LIMIT_MB, description="Largest request body, in MiB.")

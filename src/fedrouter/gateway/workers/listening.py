@@ -28,22 +28,46 @@ def inherited_socket() -> socket.socket | None:
     return found
 
 
-def listen(server: ServerConfig) -> socket.socket:
-    """Listen at the config's address."""
+def bind(server: ServerConfig) -> socket.socket:
+    """A socket at the config's address, which does not listen yet; `::` is every address, of IPv4 as well."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         found = socket.socket(family, kind, protocol)
+    except OSError:
+        raise cannot_listen(server) from None
+    try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         found.bind(address)
+    except OSError:
+        found.close()
+        raise cannot_listen(server) from None
+    return found
+
+
+def listen(server: ServerConfig) -> socket.socket:
+    """Listen at the config's address."""
+    found = bind(server)
+    try:
         found.listen(BACKLOG)
     except OSError:
-        raise FedrouterError(f"{server.host}:{server.port}: cannot listen there") from None
+        found.close()
+        raise cannot_listen(server) from None
     return found
+
+
+def cannot_listen(server: ServerConfig) -> FedrouterError:
+    return FedrouterError(f"{_bracketed(server.host)}:{server.port}: cannot listen there")
 
 
 def url_of(host: str, port: int) -> str:
     """The address as a client on this machine can use it."""
-    shown = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
-    return f"http://{shown}:{port}"
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{_bracketed(here)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,104 @@
+"""IPv6: listeners, dual-stack ones, upstreams, sign-ins, and addresses that are shown; by real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+
+import httpx2 as httpx
+import pytest
+
+from fedrouter.errors import FedrouterError
+from fedrouter.gateway.access.sign_ins import PER_MINUTE
+from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.workers.listening import bind, listen, url_of
+from gateway.process import GatewayProcess, settings
+from gateway.running import config_for, eventually
+from gateway.traffic import Heard, clients_at_work, missing
+from gateway.upstreams import ControlledUpstream
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback (::1)")
+
+
+@pytest.fixture(scope="module")
+def upstream_v6():
+    found = ControlledUpstream("::1")
+    yield found
+    found.stop()
+
+
+def on_both(url):
+    """The address of a gateway over IPv6, and over IPv4."""
+    port = url.rpartition(":")[2]
+    return f"http://[::1]:{port}", f"http://127.0.0.1:{port}"
+
+
+def test_an_address_that_is_shown_can_be_pasted():
+    shown = [url_of(host, 80) for host in ("::1", "::", "0.0.0.0", "example.org")]
+    assert shown == ["http://[::1]:80", "http://[::1]:80", "http://127.0.0.1:80", "http://example.org:80"]
+
+
+@ipv6
+def test_a_taken_port_is_said_with_brackets():
+    with listen(ServerConfig(host="::1", port=0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(FedrouterError, match=rf"^\[::1\]:{port}: cannot listen there$"):
+            bind(ServerConfig(host="::1", port=port))
+
+
+@ipv6
+def test_a_gateway_and_its_upstream_on_ipv6(start, bundle, upstream_v6, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream_v6.url, server=ServerConfig(host="::1", port=0)))
+    assert gateway.url.startswith("http://[::1]:")
+    assert gateway.record(gateway.chat()).status == "ok"
+    assert upstream_v6.headers[-1]["host"] == f"[::1]:{upstream_v6.port}"
+
+
+@ipv6
+def test_a_dual_stack_gateway_serves_both_and_limits_their_sign_ins_apart(start, bundle, upstream, tmp_path):
+    gateway = start(config_for(tmp_path, bundle, upstream.url, server=ServerConfig(host="::", port=0)))
+
+    def sign_in(client, key):
+        headers = {"x-page-request": "1", "origin": str(client.base_url).rstrip("/")}
+        return client.post("/page/api/session", json={"key": key}, headers=headers).status_code
+
+    v6, v4 = on_both(gateway.url)
+    with httpx.Client(base_url=v6) as by_v6, httpx.Client(base_url=v4) as by_v4:
+        assert [sign_in(by_v4, "wrong") for _ in range(PER_MINUTE)] == [401] * PER_MINUTE
+        assert sign_in(by_v4, gateway.key) == 429
+        assert sign_in(by_v6, gateway.key) == 200
+
+
+@ipv6
+@pytest.mark.slow
+def test_workers_on_ipv6_are_replaced_under_load(tmp_path, bundle, upstream_v6):
+    config = settings(tmp_path, bundle, upstream_v6.url) | {"server": {"host": "::", "port": 0}}
+    gateway, heard = GatewayProcess(tmp_path, config, workers=2), Heard()
+    gateway.start()
+    assert gateway.url.startswith("http://[::1]:")
+    v6, v4 = on_both(gateway.url)
+
+    async def main():
+        async with (
+            clients_at_work(v6, gateway.key, heard, "v6"),
+            clients_at_work(v4, gateway.key, heard, "v4"),
+        ):
+            os.kill(gateway.pid, signal.SIGUSR2)
+            done = await asyncio.to_thread(eventually, lambda: "all workers were replaced" in gateway.printed(), 120)
+            assert done
+
+    asyncio.run(main())
+    assert gateway.stop() == 0
+    assert (heard.wrong, heard.broken_off) == ([], 0)
+    assert missing(tmp_path / "log.db", heard) == []
