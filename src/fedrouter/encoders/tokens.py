@@ -61,10 +61,12 @@ class Tokenizer:
     def _divided(self, word: str) -> tuple[int, ...]:
         """The tokens of a word, a long one part by part."""
         word = START + word
+        if len(word) <= LONGEST:
+            return tuple(self._merged(word))
         parts = (word[start : start + LONGEST] for start in range(0, len(word), LONGEST))
         return tuple(token for part in parts for token in self._merged(part))
 
-    def _merged(self, word: str) -> tuple[int, ...]:
+    def _merged(self, word: str) -> list[int]:
         """Merge the neighbors that form the most frequent piece, until no two form one."""
         parts, number = list(word), self._numbers.get
         pairs = [number(left + right, NO_PIECE) for left, right in pairwise(parts)]
@@ -76,7 +78,10 @@ class Tokenizer:
                 pairs[at - 1] = number(parts[at - 1] + parts[at], NO_PIECE)
             if at < len(pairs):
                 pairs[at] = number(parts[at] + parts[at + 1], NO_PIECE)
-        return tuple(token for part in parts for token in self._token(part))
+        try:
+            return [self._numbers[part] for part in parts]
+        except KeyError:
+            return [token for part in parts for token in self._token(part)]
 
     def _token(self, part: str) -> list[int]:
         number = self._numbers.get(part)

@@ -85,22 +85,22 @@ async def route_request(
 
 async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named: str | None) -> str | None:
     """The model that must answer: the one that the request names, or the only one that can; None if it is routed."""
-    speaking = [model.name for model in gateway.config.models if api.name in model.params.api]
     if named is not None:
         if not key.allows(named):
             raise not_allowed(f"this key may not use {named}")
-        if named not in speaking:
+        if named not in _speaking(gateway, api):
             raise HttpError(
                 400, f"model: {named} does not speak this API (params.api).", "model_not_found", param="model"
             )
         return named
-    speaking = [name for name in speaking if key.allows(name)]
-    if not api.chosen_freely and len(speaking) > 1:
-        raise HttpError(
-            400, f"model: expected the name of a model: {', '.join(speaking)}.", "invalid_value", param="model"
-        )
-    if not api.chosen_freely and speaking:
-        return speaking[0]
+    if not api.chosen_freely:
+        speaking = [name for name in _speaking(gateway, api) if key.allows(name)]
+        if len(speaking) > 1:
+            raise HttpError(
+                400, f"model: expected the name of a model: {', '.join(speaking)}.", "invalid_value", param="model"
+            )
+        if speaking:
+            return speaking[0]
     previous = body.get("previous_response_id")
     if previous is None:
         return None
@@ -117,6 +117,11 @@ async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key,
     if not key.allows(found):
         raise not_allowed(f"this key may not use {found}, which gave the previous response")
     return found
+
+
+def _speaking(gateway: Gateway, api: Api) -> list[str]:
+    """The models whose upstreams speak an API."""
+    return [model.name for model in gateway.config.models if api.name in model.params.api]
 
 
 def _with_defaults(options: RequestOptions, key: Key) -> RequestOptions:

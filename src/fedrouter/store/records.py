@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import time
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -30,7 +30,7 @@ def new_id(at: float | None = None) -> str:
     True
     """
     milliseconds = int((time.time() if at is None else at) * 1000)
-    return f"{milliseconds:012x}{secrets.token_hex(10)}"
+    return f"{milliseconds:012x}{os.urandom(10).hex()}"
 
 
 @dataclass(frozen=True)

@@ -154,10 +154,10 @@ class Decider:
         allowed: Flags = speaking
         if tokens > self._any_length[api]:
             allowed = speaking & (self._context_length >= tokens)
-        if not allowed.any():
-            raise _none_left(
-                f"the request takes about {tokens} tokens, more than any model's context", "context_length_exceeded"
-            )
+            if not allowed.any():
+                raise _none_left(
+                    f"the request takes about {tokens} tokens, more than any model's context", "context_length_exceeded"
+                )
         for need in prompt.needs:
             allowed = allowed & self._able[need]
             if not allowed.any():

@@ -22,10 +22,9 @@ from fedrouter.gateway.routing.encoder_process import Encoded, EncoderProcess
 
 LOG = logging.getLogger("fedrouter.gateway")
 Encode = Callable[[Sequence[str]], Embeddings]
-BATCH, BESIDE = 16, 64
-"""Prompts of a batch for the thread, which may have long ones, and for the process."""
-AHEAD = 2
-"""Batches that the process has at most: while the event loop is busy, it goes on with the next."""
+BATCH = 16
+AHEAD = 4
+"""Batches that the process has at most: it goes on with the next while the event loop handles the last."""
 BEHIND = 0.05
 """Seconds for which the process may have been at a batch; then it got no core, and further short prompts are encoded
 on the event loop."""
@@ -227,15 +226,14 @@ class Embedder:
         if self._busy >= (1 if process is None else AHEAD):
             return
         batch: list[_Entry] = []
-        room = BATCH if process is None else BESIDE
-        while self._first and len(batch) < room:
+        while self._first and len(batch) < BATCH:
             entry = self._first.popleft()
             if self._alive(entry):
                 if not entry.waiting:
                     self._later.append(entry)
                 elif entry not in batch:
                     batch.append(entry)
-        while self._later and len(batch) < room:
+        while self._later and len(batch) < BATCH:
             entry = self._later.popleft()
             if self._alive(entry) and entry not in batch:
                 batch.append(entry)

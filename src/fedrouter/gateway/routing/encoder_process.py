@@ -53,7 +53,9 @@ class EncoderProcess(asyncio.Protocol):
         self._dimension = dimension
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
-        self._asked: deque[tuple[float, Then]] = deque()
+        self._asked: deque[Then] = deque()
+        self._since = 0.0
+        """When it began with the first of them, or could have."""
         self._received = bytearray()
         self._late: asyncio.TimerHandle | None = None
         self._served: Served | None = None
@@ -78,8 +80,8 @@ class EncoderProcess(asyncio.Protocol):
 
     @property
     def waiting(self) -> float:
-        """Seconds for which the batch that it encodes has been there."""
-        return time.monotonic() - self._asked[0][0] if self._asked else 0.0
+        """Seconds for which it has been at a batch."""
+        return time.monotonic() - self._since if self._asked else 0.0
 
     def follow(self, served: Served | None) -> None:
         """Say what is in service, so that batches from now on are estimated with it."""
@@ -99,9 +101,9 @@ class EncoderProcess(asyncio.Protocol):
         except orjson.JSONEncodeError:  # a lone surrogate cannot be sent
             then(None)
             return
-        self._asked.append((time.monotonic(), then))
-        if self._late is None:
-            self._wait()
+        self._asked.append(then)
+        if len(self._asked) == 1:
+            self._begin()
         self._send(message)
 
     async def close(self) -> None:
@@ -128,9 +130,9 @@ class EncoderProcess(asyncio.Protocol):
             body = bytes(self._received[HEAD.size : HEAD.size + size])
             del self._received[: HEAD.size + size]
             self._end_waiting()
-            _, then = self._asked.popleft()
+            then = self._asked.popleft()
             if self._asked:
-                self._wait()
+                self._begin()
             then(self._encoded(body, texts, number) if texts else None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -139,7 +141,7 @@ class EncoderProcess(asyncio.Protocol):
         self._received.clear()
         self._end_waiting()
         while self._asked:
-            self._asked.popleft()[1](None)
+            self._asked.popleft()(None)
         if not self._closing:
             LOG.error("the encoder's process has ended: the gateway encodes prompts by itself until it is back")
             self._start_again()
@@ -156,8 +158,9 @@ class EncoderProcess(asyncio.Protocol):
         assert self._transport is not None
         self._transport.write(LENGTH.pack(len(message)) + message)
 
-    def _wait(self) -> None:
-        """Kill the process if it does not answer; but loading takes as long as it takes."""
+    def _begin(self) -> None:
+        """It begins with a batch; if it never answers it is killed, but loading takes as long as it takes."""
+        self._since = time.monotonic()
         if self.ready and self._process is not None:
             self._late = asyncio.get_running_loop().call_later(PATIENCE, self._process.kill)
 

@@ -27,15 +27,16 @@ class Ranking:
         self._estimates = estimates
         self.known: Flags = allowed & ~np.isnan(estimates.accuracy)
         self.utility: Floats = np.where(self.known, utility(estimates.accuracy, estimates.cost, tradeoff), -np.inf)
-        self.indices = tuple(int(index) for index in ranking(self.utility, estimates.cost) if allowed[index])
-        self.any_known = bool(self.known.any())
+        may = allowed.tolist()
+        self.indices = tuple([index for index in ranking(self.utility, estimates.cost).tolist() if may[index]])
+        self.any_known = True in self.known.tolist()  # numpy's `any` takes longer than all the rest for a few models
         self._starting_with: dict[int, tuple[tuple[int, ...], Mapping[str, Sequence[float]]]] = {}
 
     def starting_with(self, index: int) -> tuple[tuple[int, ...], Mapping[str, Sequence[float]]]:
         """The indices with one of them moved to the front, and the estimates and utilities in that order."""
         found = self._starting_with.get(index)
         if found is None:
-            order = (index, *(other for other in self.indices if other != index))
+            order = (index, *[other for other in self.indices if other != index])
             estimates = self._estimates
             columns = {"accuracy": estimates.accuracy, "cost": estimates.cost, "utility": self.utility}
             lists = {name: values.tolist() for name, values in columns.items()}
