@@ -44,7 +44,8 @@ What a run decides (how much to shrink, which round to keep, which families to b
 form of the one-shot families (partial pooling, 64 directions, 60 landmarks, the rule for the kernel's width)
 was chosen with the test areas of seeds 0 and 1 of these data sets in view: similar forms were within 0.005 of each
 other on average, whitened features 0.01 below. Seeds 2 and up, and [other worlds](unseen.md), were not used. That each
-model has a variance of its own deviations was decided on [splits 21 and 22](candidates.md), which no table here uses.
+model has a variance of its own deviations was decided on [splits 21 and 22](candidates.md), and what evidence `auto`
+asks for before it follows queries on [splits 31 to 54](evidence.md); no table here uses them.
 """
 ENCODERS = """\
 `auto` under the default privacy with other encoders, on the same splits: `aiq` and price as above, then `static` less
