@@ -18,11 +18,16 @@ TEXT = st.text(st.characters(max_codepoint=127), max_size=300) | st.text("ab1 \n
 
 
 def assert_equal_to_one_by_one(words, text):
-    counts, tokens = words.read(text, 2 * len(text))
+    [found] = words.read([text], [2 * len(text)])
+    assert_is_of(found, text)
+
+
+def assert_is_of(found, text):
+    counts, tokens = found
     expected = Counts.of(text, 2 * len(text))
     assert tokens.tolist() == TOKENIZER.tokens(text)
     for field in dataclasses.fields(Counts):
-        assert np.array_equal(getattr(counts, field.name), getattr(expected, field.name)), field.name
+        assert getattr(counts, field.name) == getattr(expected, field.name), field.name
 
 
 @settings(max_examples=100, deadline=None)
@@ -36,6 +41,16 @@ def assert_equal_to_one_by_one(words, text):
 def test_a_text_has_the_words_that_it_has_one_by_one(text):
     for _ in range(2):  # then from the table
         assert_equal_to_one_by_one(WORDS, text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TEXT, max_size=3))
+@example(["", "a b", "", " ", "b"])
+@example([f"{'z1' * WIDTH} a", "b", f"c {'z1' * WIDTH} {'q9' * WIDTH}"])
+@example(["x" * (MOST - 1)] * 3 + ["x" * (MOST - 2)])
+def test_texts_that_are_read_together_do_not_touch_each_other(texts):
+    for found, text in zip(WORDS.read(texts, [2 * len(text) for text in texts]), texts, strict=True):
+        assert_is_of(found, text)
 
 
 @pytest.mark.parametrize("bits", [1, 3])
@@ -52,7 +67,7 @@ def test_words_that_share_a_row_of_the_table_do_not_take_each_others_tokens(monk
 def test_a_word_is_divided_only_when_it_is_not_in_the_table():
     divided = []
     words = AsciiWords(lambda word: divided.append(word) or TOKENIZER.of_word(word))
-    words.read("once upon a time", 16)
+    list(words.read(["once upon a time"], [16]))
     assert sorted(divided) == ["a", "once", "time", "upon"]
-    words.read("once upon another time", 22)
+    list(words.read(["once upon another time"], [22]))
     assert divided[4:] == ["another"]

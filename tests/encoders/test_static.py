@@ -205,3 +205,22 @@ def test_the_table_is_what_the_script_makes(monkeypatch):
     from make_static_table import tables
 
     assert tables() == {name: (FOLDER / name).read_bytes() for name in STATIC_FILES}
+
+
+def test_a_text_has_the_same_embedding_whatever_it_is_encoded_with():
+    texts = [
+        "",
+        "one",
+        "Übung",
+        "x " * 2047,
+        "y" * 4096,
+        "z" * 4097,
+        "\ud800",
+        "a b c",
+        "1) yes\n2) no",
+        "",
+        "w " * 2048,
+    ]
+    together = static_encoder().encode(texts * 2)
+    alone = [static_encoder().encode([text])[0] for text in texts]
+    assert np.array_equal(together, alone * 2)

@@ -7,14 +7,14 @@ belong to the encoder: an embedding depends on its text alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from fedrouter.encoders.ascii_words import MOST, AsciiWords
+from fedrouter.encoders.ascii_words import MOST, TOGETHER, AsciiWords
 from fedrouter.encoders.encoder import Watch
 from fedrouter.encoders.identity import STATIC, EncoderIdentity
 from fedrouter.encoders.shape import READ, STATISTICS, Counts, standardized, statistics_of
@@ -61,24 +61,34 @@ class StaticEncoder:
     def encode(self, texts: Sequence[str], watch: Watch | None = None) -> Embeddings:
         """Embeddings ``(n, d)`` float32; of a long text, its end."""
         embeddings = np.zeros((len(texts), self._width + len(STATISTICS)), np.float32)
-        for row, text in enumerate(texts):
-            embeddings[row] = self._one(text)
+        for row, (counts, tokens) in enumerate(self._read(texts)):
+            words = self._words(tokens[-TOKENS:]) * WORDS_WEIGHT
+            shape = standardized(statistics_of(counts), self._center, self._scale)
+            whole = np.concatenate([words, shape * SHAPE_WEIGHT])
+            np.divide(whole, np.sqrt(whole.dot(whole)), out=embeddings[row])
             if watch is not None and (row % 256 == 255 or row == len(texts) - 1):
                 watch(row + 1, len(texts))
         return embeddings
 
-    def _one(self, text: str) -> Embeddings:
-        end = text[-READ:]
-        if len(end) <= WINDOW and end.isascii():
-            counts, tokens = self._ascii.read(end, len(text))
-        else:
-            end = end.encode(errors="replace").decode()  # a lone surrogate is no character
-            counts = Counts.of(end, len(text))
-            tokens = np.array(self._tokenizer.tokens(last_paragraphs(end, WINDOW)), np.intp)
-        words = self._words(tokens[-TOKENS:]) * WORDS_WEIGHT
-        shape = standardized(statistics_of(counts), self._center, self._scale)
-        whole = np.concatenate([words, shape * SHAPE_WEIGHT])
-        return whole / np.sqrt(whole.dot(whole))  # type: ignore[no-any-return]
+    def _read(self, texts: Sequence[str]) -> Iterator[tuple[Counts, Integers]]:
+        """What is counted in the end of each text, and its tokens; short texts in ASCII are read together."""
+        together, lengths, size = list[str](), list[int](), 1
+        for text in texts:
+            end = text[-READ:]
+            short = len(end) <= WINDOW and end.isascii()
+            if together and (not short or size + len(end) >= TOGETHER):
+                yield from self._ascii.read(together, lengths)
+                together, lengths, size = [], [], 1
+            if short:
+                together.append(end)
+                lengths.append(len(text))
+                size += len(end) + 1
+            else:
+                end = end.encode(errors="replace").decode()  # a lone surrogate is no character
+                tokens = self._tokenizer.tokens(last_paragraphs(end, WINDOW))
+                yield Counts.of(end, len(text)), np.array(tokens, np.intp)
+        if together:
+            yield from self._ascii.read(together, lengths)
 
     def _words(self, tokens: Integers) -> Embeddings:
         """The mean of the vectors of tokens ``(t,)``, brought to length one; zeros if there are none."""
