@@ -20,7 +20,8 @@ import torch
 
 from fedrouter.engines.batched.layout import Layout
 from fedrouter.engines.batched.plan import HASHED, order_of, steps_of
-from fedrouter.engines.batched.training import Stack, train_together
+from fedrouter.engines.batched.stack import Networks, Stack
+from fedrouter.engines.batched.training import train_together
 from fedrouter.federation.local_training import TrainingJob
 from fedrouter.routers.mlp import HEADS, initial_weights
 
@@ -67,7 +68,7 @@ def agreement(device):
     """The relative distance of the GPU's updates from those of float64 on the CPU, worst client."""
     weights = weights_of()
     jobs = jobs_of(request_of(weights), (700, 300, 270, 64, 3))
-    exact = train_together(jobs, "cpu", "float64", HASHED)
+    exact = [*train_together(jobs, "cpu", "float64", HASHED)]
     found = {}
     for name, tf32 in (("float32", False), ("tf32", True), ("bfloat16", False)):
         torch.backends.cuda.matmul.allow_tf32 = tf32
@@ -110,24 +111,26 @@ def measure(clients, rows, device, rate, precision):
     jobs = jobs_of(request, [rows] * clients)
     jobs = [jobs[place] for place in order_of(jobs)]
     began = time.perf_counter()
-    steps = steps_of(jobs, layout, HASHED)
+    steps = [*steps_of(jobs, layout, HASHED)]
     planned = time.perf_counter() - began
     began = time.perf_counter()
-    stack = Stack.of(jobs, layout, device, getattr(torch, precision))
+    networks = Networks.of(layout, clients, device, getattr(torch, precision))
+    stack, row = Stack.of(jobs, networks), layout.pack(weights)
+    networks.start(row)
     stack.run(steps)
     if device == "cuda":
         torch.cuda.synchronize()
     first = time.perf_counter() - began
 
     def one_round():
-        stack.restart(weights)
+        networks.start(row)
         stack.run(steps)
 
     seconds = median(one_round, device)
     below = sum(array.size for name, array in weights.items() if name != "layer1.weight")
     # Bytes: seven times four for AdamW on weights and moments; weights for products, and gradients, in their precision.
-    size = stack.gradients.element_size()
-    copies = size if stack.half is not None else 0
+    size = networks.gradients.element_size()
+    copies = size if networks.half is not None else 0
     traffic = clients * len(steps) * ((6 * 4 + 4 * size + copies) * layout.numbers + size * below)
     return {
         "products": "tf32" if precision == "float32" else precision,

@@ -74,6 +74,7 @@ ORDERS = {
         ("flower", "local"),
         ("batched.layout", "batched.plan", "summed"),
         ("batched.kernels",),
+        ("batched.stack",),
         ("batched.training",),
         ("batched",),
         ("simulated",),

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Generic, Self, TypeVar, get_type_hints
 
 import numpy as np
@@ -62,12 +62,18 @@ class Message:
         return arrays, json.dumps(scalars)
 
     @classmethod
+    @cache
+    def _kinds(cls) -> Mapping[str, Any]:
+        """The type of each field; to evaluate annotations takes as long as to read a reply."""
+        return get_type_hints(cls)
+
+    @classmethod
     def unpack(cls, packed: Packed) -> Self:
         """Rebuild a message from its packed form; missing or extra fields and broken rules raise BadMessage."""
         arrays, scalars = dict(packed[0]), packed[1]
         try:
             values: dict[str, Any] = dict(json.loads(scalars))
-            for name, kind in get_type_hints(cls).items():
+            for name, kind in cls._kinds().items():
                 if kind in (Weights, Named, CostScale):
                     prefix = f"{name}/"
                     inside = [key for key in arrays if key.startswith(prefix)]

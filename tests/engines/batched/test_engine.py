@@ -97,9 +97,11 @@ def test_clients_of_different_sizes_train_together_as_they_do_alone(changes):
         assert loss == pytest.approx(expected_loss, abs=1e-5)
 
 
+@pytest.mark.parametrize("stack_bytes", [training.STACK_BYTES, 1], ids=["stacked", "one by one"])
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
-def test_gradients_are_those_of_autograd_in_float64(changes, monkeypatch):
-    """Both in float64, so that only the mathematics can differ. Masks are drawn in float32 by both."""
+def test_gradients_are_those_of_autograd_in_float64(changes, stack_bytes, monkeypatch):
+    """Both in float64, so that only the mathematics can differ."""
+    monkeypatch.setattr(training, "STACK_BYTES", stack_bytes)
     asked = request(**changes)
     together = train_together(jobs(asked), precision="float64", rounded=False)
     import fedrouter.federation.local_training as local
@@ -115,7 +117,7 @@ def test_gradients_are_those_of_autograd_in_float64(changes, monkeypatch):
 
 def test_how_many_train_together_does_not_matter():
     together = train_together(jobs(request()))
-    apart = [train_together([job])[0] for job in jobs(request())]
+    apart = [next(train_together([job])) for job in jobs(request())]
     for (ours, _), (others, _) in zip(together, apart, strict=True):
         assert all(np.abs(ours[name] - others[name]).max() < TOLERANCE for name in ours)
 
@@ -126,7 +128,7 @@ def test_neither_the_number_of_cores_nor_what_a_core_trained_before_changes_a_bi
     try:
         for cores in (1, 2, 3):
             torch.set_num_threads(cores)
-            found.append(train_together(jobs(request())))
+            found.append([*train_together(jobs(request()))])
             assert torch.get_num_threads() == cores
     finally:
         torch.set_num_threads(before)
@@ -134,6 +136,19 @@ def test_neither_the_number_of_cores_nor_what_a_core_trained_before_changes_a_bi
         for (weights, loss), (same, same_loss) in zip(found[0], others, strict=True):
             assert loss == same_loss
             assert all(np.array_equal(weights[name], same[name]) for name in weights)
+
+
+def test_an_error_among_the_jobs_is_raised_and_leaves_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(training, "STACK_BYTES", 1)
+    before = torch.get_num_threads()
+
+    def broken():
+        yield jobs(request())[0]
+        raise ArithmeticError("broken")
+
+    with pytest.raises(ArithmeticError, match="broken"):
+        train_together(broken())
+    assert torch.get_num_threads() == before
 
 
 def test_hashed_masks_keep_the_right_share_and_differ_between_clients_rows_and_units():

@@ -6,7 +6,7 @@ iterations until labels stay or centres hardly move, and the restart with the sm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,15 @@ PADDED = 1.5
 
 
 def cluster_together(
-    jobs: Sequence[ClusterJob], device: str = "cpu", precision: str = "float32", rounded: bool = True
-) -> list[npt.NDArray[Any]]:
+    given: Iterable[ClusterJob], device: str = "cpu", precision: str = "float32", rounded: bool = True
+) -> Iterator[npt.NDArray[Any]]:
     """What :func:`~fedrouter.federation.clustering.cluster` gives for each of the jobs, in their order.
 
     Centres are ``rounded`` to float32, in which they travel. Half precision does not tell points apart, so that with
     "bfloat16" the work is in float32. A client in which a cluster loses all of its points is clustered alone: that is
     rare, and not worth a batched form.
     """
+    jobs = [*given]
     precision = "float64" if precision == "float64" else "float32"
     found: dict[int, npt.NDArray[Any]] = {}
     for places in _groups(jobs, NUMBERS if device == "cpu" else NUMBERS_ON_GPU):
@@ -43,7 +44,7 @@ def cluster_together(
             if centres is None:
                 centres = cluster(job.points, job.clusters, job.restarts, job.iterations, job.seed)
             found[place] = centres.astype(np.float32) if rounded else centres
-    return [found[place] for place in range(len(jobs))]
+    return (found[place] for place in range(len(jobs)))
 
 
 def _groups(jobs: Sequence[ClusterJob], numbers: int) -> Iterator[list[int]]:

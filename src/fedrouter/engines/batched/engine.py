@@ -1,8 +1,8 @@
 """The batched engine: the in-process engine, with the training or clustering of many clients in one computation.
 
 A client answers ``train`` exactly as on the local engine, up to where it would train: its privacy policy, its choice of
-rows and what it remembers are its own. There its job waits, in a thread, until all that train together have one. Only
-one thread runs at a time, in a fixed order. The same goes for ``cluster``.
+rows and what it remembers are its own. There its job waits, in a thread, until it is done with those of others. Only
+one client answers at a time, in a fixed order. The same goes for ``cluster``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ TOGETHER_ON_GPU = 1024
 class Computation:
     """The part of an answer to ``verb`` that is done for many clients at once.
 
-    ``hook`` is where a client hands over its job instead of doing it; ``together`` does a list of jobs.
+    ``hook`` is where a client hands over its job instead of doing it; ``together`` takes all jobs, and gives what came
+    of each in their order.
     """
 
     verb: str
     hook: ContextVar[Any]
-    together: Callable[[Sequence[Any], str, str], Sequence[Any]]
+    together: Callable[[Iterable[Any], str, str], Iterator[Any]]
 
 
 COMPUTATIONS = (Computation("train", TRAINER, train_together), Computation("cluster", CLUSTERER, cluster_together))
@@ -79,11 +80,9 @@ class BatchedFederation(LocalFederation):
             some = names[start : start + self._together]
             seats = [_Seat(self._clients[name], verb, request, hidden, computation.hook) for name in some]
             try:
-                jobs = [seat.job() for seat in seats]
-                waiting = [job.task for job in jobs if job]
-                done = iter(computation.together(waiting, self._device, self._precision) if waiting else ())
-                for name, seat, job in zip(some, seats, jobs, strict=True):
-                    yield name, seat.reply(_Result(next(done)) if job else None)
+                done = computation.together(_tasks_of(seats), self._device, self._precision)
+                for name, seat in zip(some, seats, strict=True):
+                    yield name, seat.reply(done)
             finally:
                 for seat in seats:
                     seat.close()
@@ -111,13 +110,20 @@ class _Result:
     value: Any
 
 
+def _tasks_of(seats: Iterable[_Seat]) -> Iterator[Any]:
+    """What the clients want done, asked one after the other."""
+    for seat in seats:
+        if job := seat.job():
+            yield job.task
+
+
 class _Seat:
     """A client that answers a verb in a thread of its own, which waits where its job is to be done."""
 
     def __init__(self, client: Client, verb: str, request: Request[Any], hidden: bool, hook: ContextVar[Any]) -> None:
         self._said: SimpleQueue[_Job | Message | BaseException] = SimpleQueue()
         self._done: SimpleQueue[_Result | _Closed] = SimpleQueue()
-        self._reply: Message | None = None
+        self._reply: Message | None = None  # of a client that had no job
 
         def answer() -> None:
             hook.set(self._hand_over)
@@ -137,14 +143,13 @@ class _Seat:
         self._reply = said
         return None
 
-    def reply(self, result: _Result | None) -> Message:
-        """The client's reply, once it has this result."""
-        if result is not None:
-            self._done.put(result)
+    def reply(self, done: Iterator[Any]) -> Message:
+        """The client's reply; if it had a job, what came of it is the next of these."""
+        if self._reply is None:
+            self._done.put(_Result(next(done)))
             said = self._next()
             assert isinstance(said, Message)
             self._reply = said
-        assert self._reply is not None
         return self._reply
 
     def close(self) -> None:

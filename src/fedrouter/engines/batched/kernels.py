@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedrouter.engines.batched.plan import hashed_mask
 from fedrouter.routers.mlp import NORM_EPSILON
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BETAS, EPSILON, NORM_SLACK = (0.9, 0.999), 1e-8, 1e-6
 """Of torch's AdamW and of its clipping, which the local engine uses."""
+Kept: TypeAlias = "tuple[torch.Tensor, ...]"
+"""What the activation of a layer keeps for its gradient."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Kernels:
     @cache
     def on(device: str) -> Kernels:
         if device == "cpu":
-            return Kernels(activate_of_torch, deactivate_of_torch, loss_of_rows, adamw_of_torch, hashed_mask, False)
+            return Kernels(activate_of_torch, deactivate_of_torch, loss_of_rows, adamw_of_torch, scaled_mask, False)
         import torch
 
         def run(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +46,7 @@ class Kernels:
 
 def activate(
     linear: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor | None, dropout: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, Kept]:
     """LayerNorm, GELU and dropout of ``(clients, rows, units)``; also what was normalized, and its scale."""
     import torch
 
@@ -54,13 +56,12 @@ def activate(
     normal = centred * scale
     found = torch.nn.functional.gelu(normal * weight[:, None] + shift[:, None])
     found = found if mask is None else found * mask / (1 - dropout)
-    return found.to(kind), normal.to(kind), scale
+    return found.to(kind), (normal.to(kind), scale)
 
 
 def deactivate(
     delta: torch.Tensor,
-    normal: torch.Tensor,
-    scale: torch.Tensor,
+    kept: Kept,
     weight: torch.Tensor,
     shift: torch.Tensor,
     mask: torch.Tensor | None,
@@ -69,6 +70,7 @@ def deactivate(
     """The gradient by what :func:`activate` was given: by ``linear``, and by weight and shift of its norm."""
     import torch
 
+    normal, scale = kept
     kind, delta, normal = delta.dtype, widened(delta), widened(normal)
     values = normal * weight[:, None] + shift[:, None]
     slope = 0.5 * (1 + torch.erf(values * 0.5**0.5))
@@ -152,40 +154,56 @@ def adamw(
 
 def activate_of_torch(
     linear: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor | None, dropout: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """:func:`activate` by torch's own kernels, with few arrays between them: nothing is compiled on a CPU."""
+) -> tuple[torch.Tensor, Kept]:
+    """:func:`activate` by torch's own kernels, with few arrays between them: nothing is compiled on a CPU.
+
+    A ``mask`` is a :func:`scaled_mask`.
+    """
     import torch
 
     kind, linear = linear.dtype, widened(linear)
-    normal, _, scale = torch.native_layer_norm(linear, linear.shape[2:], None, None, NORM_EPSILON)
-    found = torch.nn.functional.gelu(torch.addcmul(shift[:, None], normal, weight[:, None]))
+    if len(linear) == 1:  # torch's kernel takes the weights of one client
+        values, mean, scale = torch.native_layer_norm(linear, linear.shape[2:], weight[0], shift[0], NORM_EPSILON)
+        normal = values
+    else:
+        normal, mean, scale = torch.native_layer_norm(linear, linear.shape[2:], None, None, NORM_EPSILON)
+        values = torch.addcmul(shift[:, None], normal, weight[:, None])
+    found = torch.nn.functional.gelu(values)
     if mask is not None:
-        found.mul_(mask).div_(1 - dropout)
-    return found.to(kind), normal.to(kind), scale
+        found.mul_(mask)
+    return found.to(kind), (linear, normal, mean, scale, values)
 
 
 def deactivate_of_torch(
     delta: torch.Tensor,
-    normal: torch.Tensor,
-    scale: torch.Tensor,
+    kept: Kept,
     weight: torch.Tensor,
     shift: torch.Tensor,
     mask: torch.Tensor | None,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """:func:`deactivate` by torch's own kernels."""
+    """:func:`deactivate` by torch's own kernels; ``delta`` is overwritten."""
     import torch
 
-    kind, delta, normal = delta.dtype, widened(delta), widened(normal)
+    linear, normal, mean, scale, values = kept
+    kind, delta = delta.dtype, widened(delta)
     if mask is not None:
-        delta = (delta * mask).div_(1 - dropout)
-    values = torch.addcmul(shift[:, None], normal, weight[:, None])
-    delta = torch.ops.aten.gelu_backward(delta, values)
-    by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
-    delta.mul_(weight[:, None])
-    along = (delta * normal).mean(dim=2, keepdim=True)
-    delta.sub_(delta.mean(dim=2, keepdim=True)).addcmul_(normal, along, value=-1).mul_(scale)
+        delta.mul_(mask)
+    delta = torch.ops.aten.gelu_backward.default(delta, values)
+    undo, shape = torch.ops.aten.native_layer_norm_backward.default, linear.shape[2:]
+    if len(linear) == 1:
+        own = weight[0], shift[0]
+        delta, by_weight, by_shift = undo(delta, linear, shape, mean, scale, *own, [True, True, True])
+    else:
+        by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
+        delta.mul_(weight[:, None])
+        delta = undo(delta, linear, shape, mean, scale, None, None, [True, False, False])[0]
     return delta.to(kind), by_weight, by_shift
+
+
+def scaled_mask(seeds: torch.Tensor, width: int, units: int, dropout: float) -> torch.Tensor:
+    """A hashed mask as the factor of each unit: 0, or what makes up for the units that are dropped."""
+    return hashed_mask(seeds, width, units, dropout).float().div_(1 - dropout)
 
 
 def adamw_of_torch(
@@ -204,8 +222,9 @@ def adamw_of_torch(
     from torch.optim.adamw import adamw as step
 
     gradient = gradient.to(parameter.dtype)
-    length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
-    gradient.mul_((clip_norm / (length + NORM_SLACK)).clamp(max=1))
+    shorter = clip_norm / (torch.linalg.vector_norm(gradient, dim=1, keepdim=True) + NORM_SLACK)
+    if shorter.min() < 1:
+        gradient.mul_(shorter.clamp(max=1))
     step(
         list(parameter.unbind()),
         list(gradient.unbind()),

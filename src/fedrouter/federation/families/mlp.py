@@ -191,13 +191,13 @@ def average(updates: Sequence[Update], like: Weights) -> Weights:
     shapes = {name: array.shape for name, array in like.items()}
     for update in updates:
         update.require({n: a.shape for n, a in update.weights.items()} == shapes, "weights of another network")
-    return {
-        name: sum(
-            (update.weights[name].astype(np.float64) * (update.rows / rows) for update in updates),
-            start=np.zeros((), np.float64),
-        ).astype(np.float32)
-        for name in like
-    }
+    found = {}
+    for name, array in like.items():
+        total, part = np.zeros(array.shape, np.float64), np.empty(array.shape, np.float64)
+        for update in updates:
+            total += np.multiply(update.weights[name], update.rows / rows, out=part, dtype=np.float64)
+        found[name] = total.astype(np.float32)
+    return found
 
 
 def mix(old: Weights, new: Weights, keep: float) -> Weights:

@@ -103,6 +103,8 @@ class PrivateRows:
         whose rows would all be taken keeps them, because a model that is never trained is worse than one that is never
         validated.
         """
+        if not fraction:
+            return np.zeros(len(rows), bool)
         queries = np.unique(rows.query)
         draw = np.random.default_rng(derive(0, "held out", self._client))
         held = np.isin(rows.query, draw.permutation(queries)[: round(fraction * len(queries))])
