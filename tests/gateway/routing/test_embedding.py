@@ -59,6 +59,7 @@ def test_what_nobody_wants_any_more_is_not_encoded(encoder):
         for found, claim in await asyncio.gather(*leaving):
             assert found is None
             claim.release()
+        assert (embedder.left, embedder.late) == (50, 0)
         staying = asyncio.ensure_future(embedder.embed(b"stays", "stays"))
         await asyncio.sleep(0)
         encoder.released.set()
@@ -133,7 +134,7 @@ def test_clients_that_hung_up_leave_the_encoder_to_others(start, bundle, upstrea
     for thread in threads:
         thread.join()
     # The gateway has noticed that they are gone.
-    assert eventually(lambda: 'asks{outcome="late"} 40.0' in gateway.http.get("/metrics").text, 20)
+    assert eventually(lambda: 'asks{outcome="left"} 40.0' in gateway.http.get("/metrics").text, 20)
     released.set()
     assert gateway.chat(SQL).headers["x-fedrouter-reason"] != "encoder_timeout"
     assert not [text for text in encoded if text.startswith("left")]

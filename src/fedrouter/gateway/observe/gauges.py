@@ -51,5 +51,5 @@ def gauges(
         named = (("model", str(cell["model"])), ("region", str(cell["label"])))
         yield "fedrouter_drift", about, named, cell["before"] - cell["after"]
     about = "Prompts since the start, by where their embedding came from or why there is none."
-    for outcome in ("hits", "misses", "late", "failed"):
+    for outcome in ("hits", "misses", "late", "left", "failed"):
         yield "fedrouter_encoder_asks", about, (("outcome", outcome),), getattr(embedder, outcome)

@@ -90,7 +90,7 @@ class Embedder:
         self._later: deque[_Entry] = deque()
         self._busy, self._scheduled = 0, False
         self._batches: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
-        self.hits = self.misses = self.late = self.failed = 0
+        self.hits = self.misses = self.late = self.left = self.failed = 0
         self._thread = threading.Thread(target=self._run, name="fedrouter-encoder", daemon=True)
         self._thread.start()
 
@@ -159,10 +159,13 @@ class Embedder:
             raise
         finally:
             entry.waiting -= 1
-        if at_once and not entry.done.done() and not (interrupted is not None and interrupted.done()):
-            claim.release()
-            return self._encoded_now(digest, text), None
         if not entry.done.done():
+            if interrupted is not None and interrupted.done():
+                self.left += 1
+                return None, claim
+            if at_once:
+                claim.release()
+                return self._encoded_now(digest, text), None
             self.late += 1
             return None, claim
         claim.release()
