@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import resource
 import select
 import socket
+import threading
 import time
 from urllib.parse import urlsplit
 
 import pytest
 
+from fedrouter.gateway import connection as connection_module
 from fedrouter.gateway.config import ServerConfig
 from gateway.running import SQL, config_for, eventually
-from gateway.wire import send
+from gateway.wire import Reply, send
 
 LIMITS = ServerConfig(port=0, header_limit_kb=16, request_timeout=1, write_timeout=1, body_limit_mb=1)
+CHAT = json.dumps({"model": "atlas-mini", "messages": [{"role": "user", "content": SQL}]}).encode()
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,8 @@ def test_a_body_that_comes_byte_by_byte_is_not_waited_for(gateway, path):
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def test_half_open_and_idle_connections_make_room_for_others(start, bundle, upstream, tmp_path):
+def test_half_open_and_idle_connections_make_room_for_others(start, bundle, upstream, tmp_path, monkeypatch):
+    monkeypatch.setattr(connection_module, "GRACE", 0.0)
     server = LIMITS.replace(connections=3, request_timeout=30)
     gateway = start(config_for(tmp_path, bundle, upstream.url, server=server))
     with contextlib.ExitStack() as connections:
@@ -166,15 +172,66 @@ def test_connections_are_limited_and_free_again(start, bundle, upstream, tmp_pat
     for connection in held:  # each has a request whose body does not come
         connection.sendall(post(gateway, "/v1/feedback", 100) + b"{")
 
-    def answered(status: int) -> bool:
-        return asyncio.run(send(gateway.url, LIVE)).status == status
+    def asked() -> Reply:
+        head = f"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {gateway.key}\r\n\r\n"
+        return asyncio.run(send(gateway.url, head.encode()))
 
-    assert eventually(lambda: answered(503))
-    refused = asyncio.run(send(gateway.url, LIVE))
+    assert eventually(lambda: asked().status == 503)
+    refused = asked()
     assert refused.error()["code"] == "too_many_connections"
+    assert (refused.headers["retry-after"], refused.headers["connection"]) == ("1", "close")
+    assert asyncio.run(send(gateway.url, LIVE)).status == 200  # an overload is no reason to restart it
+    assert asyncio.run(send(gateway.url, post(gateway, "/v1/feedback", 1 << 20) + b" " * (1 << 20))).status == 503
     for connection in held:
         connection.close()
-    assert eventually(lambda: answered(200))
+    assert eventually(lambda: asked().status == 200)
+
+
+def test_in_a_burst_of_connections_each_request_is_answered(start, bundle, upstream, tmp_path, monkeypatch):
+    """Those beyond the limit, too: nobody is cut off because others come."""
+    monkeypatch.setattr(connection_module, "GRACE", 60.0)  # however slow this machine is
+    gateway = start(config_for(tmp_path, bundle, upstream.url, server=LIMITS.replace(connections=20)))
+    request = post(gateway, "/v1/chat/completions", len(CHAT)) + CHAT
+    told = threading.Event()
+
+    async def hold_the_event_loop():
+        told.wait(30)
+
+    loop = gateway.app.servers[0].get_loop()
+    asyncio.run_coroutine_threadsafe(hold_the_event_loop(), loop)
+    with contextlib.ExitStack() as opened:
+        burst = [opened.enter_context(connected(gateway)) for _ in range(40)]
+        for each in burst[::2]:
+            each.sendall(request)
+        told.set()  # all of them are seen at the same time, the requests of every other one later
+        for each in burst[1::2]:
+            each.sendall(request)
+        found = [each.recv(1 << 16) for each in burst]
+    refused = [answer for answer in found if answer.startswith(b"HTTP/1.1 503 ")]
+    assert all(b"\r\nretry-after: 1\r\n" in answer for answer in refused)
+    assert sum(answer.startswith(b"HTTP/1.1 200 ") for answer in found) == 40 - len(refused) >= 20
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in found[:20])
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most", "raised"),
+    [
+        (1024, 4096, 500, 2256),
+        (1024, resource.RLIM_INFINITY, 500, 2256),
+        (4096, 4096, 500, None),
+        (1024, 1056, 200, 1056),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 500, None),
+    ],
+)
+def test_a_process_gets_the_open_files_that_its_connections_need_or_serves_fewer(
+    monkeypatch, caplog, soft, hard, most, raised
+):
+    set_to = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: set_to.append(both))
+    assert connection_module.allowed_connections(500) == most
+    assert set_to == ([] if raised is None else [(raised, hard)])
+    assert ("server.connections: 200 of 500" in caplog.text) == (most < 500)
 
 
 def test_a_client_that_stops_reading_does_not_hold_its_upstream(gateway, upstream):

@@ -168,6 +168,9 @@ class ControlledUpstream:
                 return self._plain(writer, b"oops", 500)
             while not self.released.is_set():
                 await asyncio.sleep(0.01)
+        elif behavior == "waits":  # until it is released
+            while not self.released.is_set():
+                await asyncio.sleep(0.25)
         elif behavior == "hang":
             await asyncio.sleep(60)
         elif behavior == "reset":

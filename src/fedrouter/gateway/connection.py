@@ -6,17 +6,42 @@ They hold before a key is known, so that strangers cannot take memory or keep co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+import resource
+import select
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from itertools import islice, takewhile
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fedrouter.gateway.config import ServerConfig
-from fedrouter.gateway.http import CLIENT, CLOSE, DISCARDED_BYTES, DISCARDED_SECONDS, Client, HttpError
+from fedrouter.gateway.http import (
+    CLIENT,
+    CLOSE,
+    DISCARDED_BYTES,
+    DISCARDED_SECONDS,
+    AsgiMessage,
+    Client,
+    HttpError,
+    HttpRequest,
+    Receive,
+    Send,
+    refuse,
+)
 
+LOG = logging.getLogger("fedrouter.gateway")
 LINGER = 1.0
 """Seconds that an idle connection may still send a request after the shutdown began, if it is lingering."""
+GRACE = 1.0
+"""Seconds for a new connection to send its request before it makes room for others."""
+LOOKED = 16
+"""Connections without a request that are looked at before a new one is refused: the oldest of each kind."""
+FILES, OTHER_FILES = 4, 256
+"""Open files for each connection (a client that is served and one that is refused, and their upstreams), and others."""
+HEALTH = b"/health/"
+"""What is answered also while there are too many connections: an overload is no reason to restart the process."""
 
 
 class _HeadTooLarge(Exception):
@@ -24,26 +49,39 @@ class _HeadTooLarge(Exception):
 
 
 class Waiting:
-    """Connections without a request, oldest first: they make room for a new one when there are too many.
+    """Connections without a request, oldest first: they make room for a new one when there are more than ``most``.
 
-    Half-open ones go first; those that have had an answer and may send another request are rather kept.
+    Half-open ones go first; those that have had an answer and may send another request are rather kept. One that has
+    just come, or whose request has arrived and was not read yet, is not closed: in a burst all are of this kind. As
+    many again may be ``crowded``, so that they can be told; then they make room for each other.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.half_open: dict[Connection, None] = {}
+        self.crowded: dict[Connection, None] = {}
         self.idle: dict[Connection, None] = {}
 
     def forget(self, connection: Connection) -> None:
         self.half_open.pop(connection, None)
+        self.crowded.pop(connection, None)
         self.idle.pop(connection, None)
 
-    def make_room(self) -> bool:
-        """Close one; False if every connection has a request."""
-        oldest = next(iter(self.half_open or self.idle), None)
-        if oldest is None:
+    def make_room(self, before: float) -> bool:
+        """Close one that is idle, or half-open since ``before``; False if there is none."""
+        kinds = (takewhile(lambda each: each.waits_since <= before, kind) for kind in (self.half_open, self.crowded))
+        return any(self._close_one(kind) for kind in (*kinds, self.idle))
+
+    def make_room_in_crowd(self) -> bool:
+        """Close one of the crowd, however short it has waited; False if there is none."""
+        return self._close_one(self.crowded)
+
+    def _close_one(self, oldest: Iterable[Connection]) -> bool:
+        found = next((each for each in islice(oldest, LOOKED) if each.quiet), None)
+        if found is None:
             return False
-        self.forget(oldest)
-        oldest.transport.abort()
+        self.forget(found)
+        found.transport.abort()
         return True
 
 
@@ -65,16 +103,34 @@ class Connection(HttpToolsProtocol):
         self._writing: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._in_head = False
-        self._refused = False
+        self._refused = self._crowded = False
         self._discarded = 0
         self._client = Client()
+        self.waits_since = 0.0
+        """Of the event loop's clock: since when a request is waited for."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it is open and nothing has come that was not read yet."""
+        if self.transport.is_closing():
+            return False
+        arrived = select.poll()
+        arrived.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not arrived.poll(0)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.connections and not self._without_request.make_room():
-            self._refuse(HttpError(503, "Too many connections.", "too_many_connections", "server_error"))
+        waiting = self._without_request
+        self._crowded = self._is_too_many()  # it is told so when its request has come
+        if self._crowded and len(self.connections) > 2 * waiting.most and not waiting.make_room_in_crowd():
+            transport.abort()
         else:
             self._wait_for_head()
+
+    def _is_too_many(self) -> bool:
+        """Whether there are too many connections, none of which makes room for this one."""
+        waiting = self._without_request
+        return len(self.connections) > waiting.most and not waiting.make_room(self.loop.time() - GRACE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting = _cancelled(self._waiting)
@@ -118,6 +174,11 @@ class Connection(HttpToolsProtocol):
         self._without_request.half_open.pop(self, None)
         if self._head_over_limit():
             raise _HeadTooLarge  # the parser wraps it, and `send_400_response` is called
+        if self._crowded:
+            self._without_request.crowded.pop(self, None)
+            self._crowded = self._is_too_many()
+            if self._crowded and not self.url.startswith(HEALTH):
+                self.app = _too_many_connections
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -172,7 +233,8 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_head(self) -> None:
         if self._waiting is None:
-            self._without_request.half_open[self] = None
+            waiting, self.waits_since = self._without_request, self.loop.time()
+            (waiting.crowded if self._crowded else waiting.half_open)[self] = None
             self._waiting = self.loop.call_later(self._limits.request_timeout, self._head_is_late)
 
     def _head_is_late(self) -> None:
@@ -231,11 +293,34 @@ def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
     return None
 
 
+async def _too_many_connections(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+    """In place of the application: quickly, before anything is looked up or paid for."""
+    headers = [(b"retry-after", b"1"), CLOSE]
+    error = HttpError(503, "Too many connections.", "too_many_connections", "server_error", headers=headers)
+    await refuse(HttpRequest(scope, receive), send, error)
+
+
 def _too_large(limit: int) -> HttpError:
     return HttpError(431, f"The headers are larger than {limit:,} bytes.", "headers_too_large")
 
 
 def connections(limits: ServerConfig, lingering: bool = False) -> Callable[..., Connection]:
     """A factory of connections with these limits, for uvicorn."""
-    waiting = Waiting()
+    waiting = Waiting(allowed_connections(limits.connections))
     return lambda *args, **more: Connection(limits, lingering, waiting, *args, **more)
+
+
+def allowed_connections(wanted: int) -> int:
+    """How many connections there may be; the process gets as many open files as they need, if it may have them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = FILES * wanted + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    raised = needed if hard == resource.RLIM_INFINITY else max(soft, min(hard, needed))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    allowed = max(1, (raised - OTHER_FILES) // FILES)
+    if allowed < wanted:
+        LOG.warning(
+            "server.connections: %d of %d, because this process may have %d open files", allowed, wanted, raised
+        )
+    return min(allowed, wanted)

@@ -29,7 +29,8 @@ class ServerConfig(Section):
         default=64.0, description="Largest head of a request (its line and headers), in KiB."
     )
     connections: Annotated[StrictInt, Field(ge=1)] = Field(
-        default=1000, description="Open connections of clients; further ones close those without a request, or get 503."
+        default=1000,
+        description="Connections of clients to serve; further ones close those without a request, or get 503.",
     )
     request_timeout: Positive = Field(
         default=30.0,

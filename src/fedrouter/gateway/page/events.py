@@ -36,7 +36,8 @@ async def events(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Send the newest decisions until the browser leaves, the session ends or the gateway stops."""
     key = visit.key.id
     if _open.total() >= MOST_STREAMS or _open[key] >= OF_ONE_KEY:
-        raise HttpError(503, "Too many pages are open.", "too_many_pages", "server_error")
+        again = [(b"retry-after", b"10")]
+        raise HttpError(503, "Too many pages are open.", "too_many_pages", "server_error", headers=again)
     ends = [asyncio.ensure_future(visit.request.disconnected())]
     ends.append(asyncio.ensure_future(_leaving(gateway)))
     _open[key] += 1

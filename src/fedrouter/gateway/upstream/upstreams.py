@@ -335,7 +335,7 @@ def _longer(model: Upstream, other: Upstream) -> bool:
 def _all_failed(last: _AttemptFailed | None, attempts: int) -> UpstreamsFailed:
     """The error for the client after the last attempt."""
     if last is None:
-        return UpstreamsFailed(503, "upstream_error", "No model could be called.", attempts)
+        return UpstreamsFailed(503, "upstream_error", "No model could be called in time.", attempts, 1.0)
     messages = {429: "The upstream's rate limit is reached.", 504: "The upstream did not answer in time."}
     message = messages.get(last.status, "The upstream failed to answer.")
     return UpstreamsFailed(last.status, last.kind, message, attempts, last.after)
