@@ -15,8 +15,9 @@ from fedrouter.frontier.envelope import Envelope
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply
-from fedrouter.gateway.routing.bundles import ServedBundle, typical_queries
+from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.default_tradeoff import SETTING
+from fedrouter.gateway.routing.mapped_router import typical_queries
 from fedrouter.gateway.routing.served import Served, pool_of
 from fedrouter.store.page.activity import UNROUTED
 from fedrouter.store.page.search import recent

@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadBundle, FedrouterError
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.gateway.routing.estimates_cache import EstimatesCache, ModelColumns, QueryEstimates
+from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
+from fedrouter.gateway.routing.mapped_router import MappedRouter, typical_queries
 from fedrouter.gateway.routing.served import PRIOR, Served, ServedPrior
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Router
 from fedrouter.store.engine import StoreFailed
 
 if TYPE_CHECKING:
@@ -29,14 +27,12 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("fedrouter.gateway")
 POLL = 2.0
 """Seconds between two checks of the store for another bundle."""
-PROBES = 64
-"""Random queries that stand in for typical ones where neither traffic nor regions are known."""
 CACHED_QUERIES = 4096
 """Queries whose estimates are kept unless told otherwise; a repeated prompt is not estimated again."""
 
 
-class ServedBundle:
-    """A loaded bundle mapped to the gateway's models, some of which its router may not know."""
+class ServedBundle(MappedRouter):
+    """A loaded bundle as the gateway serves it."""
 
     needs_embedding = True
 
@@ -47,25 +43,13 @@ class ServedBundle:
         typical: Embeddings | None = None,
         cached_queries: int = CACHED_QUERIES,
     ) -> None:
-        self.bundle, self.router, self.models = bundle, bundle.router, models
+        super().__init__(bundle, models)
+        self.bundle = bundle
         self.digest: str = bundle.manifest["digest"]
         self.version, self.family = bundle.version, bundle.router.family
         self.encoder: EncoderIdentity = bundle.encoder
-        names = bundle.router.pool.names
-        known = np.array([name in names for name in models])
-        columns = np.array([names.index(name) if name in names else 0 for name in models])
-        self.unknown = [name for name in models if name not in names]
-        centres = self.router.regions()
-        self._directions = None
-        if centres is not None and bundle.encoder.normalised:
-            lengths = np.maximum(np.linalg.norm(centres, axis=1), 1e-12)
-            self._directions = np.ascontiguousarray(centres / lengths[:, None], np.float32)
-            self._usual = float(np.median(lengths))
-        typical = typical_queries(self.router) if typical is None else typical
-        self._estimator = self.router.single_estimator()
         offered = ModelPool([model for model in self.router.pool if model.name in models] or self.router.pool)
-        estimates = self.router.estimate(typical)
-        self._columns = ModelColumns(columns, known & estimates.usable[columns])
+        estimates = self.router.estimate(typical_queries(self.router) if typical is None else typical)
         self.points = OperatingPoints(estimates.over(offered))
         self._cache = EstimatesCache(self.estimate, cached_queries)
 
@@ -77,57 +61,11 @@ class ServedBundle:
     def estimate_all(self, embeddings: Embeddings) -> Estimates:
         return self.router.estimate(embeddings)
 
-    def estimate(self, embedding: Embeddings) -> QueryEstimates:
-        """Estimates for a query ``(d,)``."""
-        similarity = self.similarity(embedding) if self.has_regions else None
-        found, part = self._estimator(embedding), self._columns.of
-        return QueryEstimates(
-            embedding, part(found.accuracy)[0], part(found.cost)[0], lambda: part(found.error)[0], similarity
-        )
-
-    def estimate_many(self, embeddings: Embeddings) -> Floats:
-        """Estimates for queries ``(n, d)`` as numbers ``(n, 3M + 1)``, which :meth:`keep` takes.
-
-        Accuracy, cost and standard error of each model, and the similarity; NaN where unknown.
-        """
-        found, queries = self.router.estimate(embeddings), len(embeddings)
-        parts = [self._columns.of(values, queries) for values in (found.accuracy, found.cost, found.error)]
-        similarity = np.full((queries, 1), np.nan)
-        if self._directions is not None:
-            lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-12)
-            similarity[:, 0] = (embeddings @ self._directions.T).max(axis=1) / lengths / self._usual
-        return np.concatenate([*parts, similarity], axis=1)
-
     def keep(self, digest: bytes, embedding: Embeddings, numbers: Floats) -> None:
         """Put into the cache what :meth:`estimate_many` found for a query, elsewhere, with the same bundle."""
         accuracy, cost, error = numbers[:-1].reshape(3, -1).copy()  # which must not keep their batch in memory
         similarity = float(numbers[-1]) if self.has_regions else None
         self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error, similarity))
-
-    @property
-    def has_regions(self) -> bool:
-        """Whether the router knows where its training queries lay, and embeddings have length one."""
-        return self._directions is not None
-
-    def similarity(self, embedding: Embeddings) -> float:
-        """Similarity of a query ``(d,)`` to the training data: 1 for a typical training query, about 0 for noise.
-
-        The cosine with the most similar region, over the cosine that is usual for the router's own training queries.
-        The bundle knows that one: the centre of a region is the mean of embeddings of length one, so its length is
-        their mean cosine with it. How alike any two texts are depends on the encoder, and cancels.
-        """
-        assert self._directions is not None
-        cosine = float((self._directions @ embedding).max() / max(float(np.linalg.norm(embedding)), 1e-12))
-        return cosine / self._usual
-
-
-def typical_queries(router: Router) -> Embeddings:
-    """Queries ``(n, d)`` that stand for a router's traffic where none is known: its regions, or random directions."""
-    regions = router.regions()
-    if regions is not None:
-        return regions
-    drawn = np.random.default_rng(0).normal(size=(PROBES, router.dimension)).astype(np.float32)
-    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
 @dataclass

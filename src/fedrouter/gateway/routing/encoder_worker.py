@@ -11,10 +11,13 @@ import contextlib
 import signal
 import socket
 import struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
+
+if TYPE_CHECKING:
+    from fedrouter.gateway.routing.mapped_router import MappedRouter
 
 LENGTH = struct.Struct("!I")
 """Before each message its length in bytes."""
@@ -30,18 +33,18 @@ class Worker:
         from fedrouter.encoders.static import static_encoder
 
         self._encoder = static_encoder()
-        self._served: Any = None
+        self._served: MappedRouter | None = None
         self._number = 0
 
     def serve(self, path: str, digest: str, models: list[str], number: int) -> None:
         """Estimate with another bundle; with none if it is not the one that the gateway has."""
         from fedrouter.bundle import load
-        from fedrouter.gateway.routing.bundles import ServedBundle
+        from fedrouter.gateway.routing.mapped_router import MappedRouter
 
         self._served, self._number = None, 0
         bundle = load(path)
         if bundle.manifest["digest"] == digest:
-            self._served, self._number = ServedBundle(bundle, tuple(models)), number
+            self._served, self._number = MappedRouter(bundle, tuple(models)), number
 
     def reply(self, texts: list[str]) -> bytes:
         """The answer to a batch."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.estimates import ranking, utility
-from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.evaluations import Embeddings, Floats
 
 Flags = npt.NDArray[np.bool_]
 MAX_RANKINGS = 4
@@ -85,22 +85,6 @@ class QueryEstimates:
                 self._rankings.clear()
             found = self._rankings[key] = Ranking(self, allowed, tradeoff)
         return found
-
-
-class ModelColumns:
-    """Where the gateway's models stand among a router's: ``columns`` ``(M,)``, and which are ``known`` ``(M,)``."""
-
-    def __init__(self, columns: Integers, known: Flags) -> None:
-        self._columns, self._unknown = columns, np.where(known, 0.0, np.nan)
-
-    def of(self, values: Floats | None, queries: int = 1) -> Floats:
-        """The gateway's part ``(n, M)`` of values over the router's models, NaN where unknown or where there are none.
-
-        ``queries`` is n where there are no values.
-        """
-        if values is None:
-            return np.full((queries, len(self._columns)), np.nan)
-        return values.take(self._columns, 1) + self._unknown
 
 
 class EstimatesCache:
