@@ -11,6 +11,7 @@ import base64
 import fcntl
 import json
 import logging
+import mmap
 import os
 import secrets
 import struct
@@ -64,7 +65,7 @@ class Spool:
         """Whether the row of a decision waits in the spool of another process that runs; may run on another thread."""
         own = {file.path for file in (*self._left, self._file) if file is not None}
         named = b'"id": %b' % json.dumps(decision).encode()  # in a text, its quotes would be escaped
-        return any(named in _waiting(path) for path in _files(self._base) if path not in own)
+        return any(_contains(path, named) for path in _files(self._base) if path not in own)
 
     def add_left(self, left: list[LeftFile]) -> None:
         """Take over what :meth:`look` found."""
@@ -199,14 +200,13 @@ def _left(base: Path) -> list[LeftFile]:
     return [(file, list(file.entries())) for path in _files(base) if (file := _SpoolFile.take(path))]
 
 
-def _waiting(path: Path) -> bytes:
-    """What a file of any process holds; nothing if it is empty."""
+def _contains(path: Path, part: bytes) -> bool:
+    """Whether a file of any process has these bytes; it is never cut short, and is not read into memory."""
     try:
-        with path.open("rb") as file:
-            begun = file.read(HEADER.size)
-            return file.read() if any(begun) else b""
-    except OSError:  # removed by its owner
-        return b""
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content[: HEADER.size]) and content.find(part) >= 0
+    except (OSError, ValueError):  # removed by its owner, or without space yet
+        return False
 
 
 def _written(entry: Entry) -> bytes:

@@ -13,7 +13,15 @@ import pytest
 from yarl import URL
 
 from fedrouter.gateway.upstream import http_client
-from fedrouter.gateway.upstream.http_client import HEAD_LIMIT, PIECE, Broken, HttpClient, Target, Unreachable
+from fedrouter.gateway.upstream.http_client import (
+    HEAD_LIMIT,
+    PIECE,
+    Broken,
+    Connection,
+    HttpClient,
+    Target,
+    Unreachable,
+)
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -253,6 +261,57 @@ def test_a_connection_that_the_upstream_has_closed_is_not_used_though_the_event_
             for end in ends:
                 end.set()
             upstream.join(10)
+
+
+class Taken:
+    """A transport that takes what is written, and knows whether it was closed."""
+
+    closed = False
+
+    def write(self, data):
+        pass
+
+    def abort(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK,
+        CHUNKED + b"2;x=y\r\nok\r\n0\r\nx-after: 1\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK,
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("more", [OK, b"HTTP/1.1 100 Continue\r\n\r\n", b"0\r\n\r\n", b"\r\nx", b"\0"])
+def test_more_than_an_answer_never_stays_for_the_next_request_wherever_it_is_cut(answer, more):
+    whole = answer + more
+    listening, other = socket.socketpair()
+
+    async def received(*pieces):
+        connection, transport = Connection(listening), Taken()
+        connection.connection_made(transport)
+        sending = asyncio.ensure_future(connection.send(b"", b""))
+        await asyncio.sleep(0)
+        for piece in pieces:
+            connection.data_received(piece)
+        with suppress(Broken):
+            await sending
+        return connection
+
+    async def all():
+        assert (await received(answer)).reusable
+        for cut in range(1, len(whole)):
+            connection = await received(whole[:cut], whole[cut:])
+            assert not connection.reusable
+            assert b"".join(connection._parts) in (b"", b"ok")
+
+    with listening, other:
+        asyncio.run(all())
 
 
 def test_an_upstream_that_closes_its_half_and_reads_nothing_is_not_waited_for(caplog):
