@@ -131,8 +131,8 @@ class Page:
             "",
             "Routed, the gateway checks a key, reads the prompt, encodes it with `static` or takes its embedding from "
             "the cache, estimates five models with the demo's router, forwards, and commits a row to its SQLite log "
-            "before the answer ends. It encodes and estimates in a second process while several requests are in progress. With a "
-            "named model nothing is estimated; the rest is the same. Its log holds "
+            "before the answer ends. It encodes and estimates in a second process while several requests are in "
+            "progress. With a named model nothing is estimated; the rest is the same. Its log holds "
             f"{self.logged:,} answered requests, none missing, for the reasons {reasons}. LiteLLM checks its master "
             "key and forwards, Portkey forwards to the address in a header; neither routes, and neither has a "
             "database here.",
@@ -224,8 +224,8 @@ class Page:
             "`fedrouter serve --workers 2` and LiteLLM's `--num_workers 2`; Portkey has no workers of its own, so this "
             "is two processes of Node's cluster module. Requests per second at 32 connections, and how many times that "
             f"of one worker it is. Load and upstream share the same {os.cpu_count()} cores, so two workers of anything "
-            "cannot do twice as much here. One worker of fedrouter already has a second process, which encodes and estimates; two "
-            "workers have none.",
+            "cannot do twice as much here. One worker of fedrouter already has a second process, which encodes and "
+            "estimates; two workers have none.",
             "",
             f"| {' | '.join(['', *MANY.values()])} |",
             "|---|" + "---|" * len(MANY),
