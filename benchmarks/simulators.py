@@ -94,13 +94,25 @@ def own_rounds(engine: str, rounds: int) -> list[float]:
 
 
 def processor_seconds(mark: str) -> float:
-    """What all processes with this text in their environment have used until now."""
-    total = 0
+    """What all processes with this text in their environment, and those they started, have used until now.
+
+    Both, because a process that sets its title, as Ray's do, loses its environment there.
+    """
+    used: dict[int, int] = {}
+    parents: dict[int, int] = {}
+    marked: set[int] = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            number = int(folder.name)
+            used[number], parents[number] = sum(map(int, fields[11:13])), int(fields[1])
             if mark.encode() in (folder / "environ").read_bytes():
-                total += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:13]))
-    return total / os.sysconf("SC_CLK_TCK")
+                marked.add(number)
+
+    def counted(number: int) -> bool:
+        return number in marked or (number in parents and counted(parents[number]))
+
+    return sum(ticks for number, ticks in used.items() if counted(number)) / os.sysconf("SC_CLK_TCK")
 
 
 class Simulator:

@@ -57,6 +57,15 @@ def network() -> Any:
     return Network()
 
 
+@cache
+def kept_network() -> Any:
+    """One network a process, into which weights are loaded; here, where a process of Ray finds it."""
+    import torch
+
+    torch.set_num_threads(1)
+    return network()
+
+
 def optimizer(parameters: Any, lr: float = LEARNING_RATE) -> Any:
     import torch
 

@@ -180,10 +180,10 @@ def test_only_families_that_are_compared_are_measured_also_by_the_theory(tmp_pat
 
 def test_a_document_tells_the_device_only_if_it_was_used(tmp_path):
     here, there = run_settings(tmp_path), run_settings(tmp_path, device="cuda")
-    for unit in (Unit("comparison", "kmeans", 0), Unit("rounds", "mlp", 0), Unit("theorems", "", 0)):
+    for unit in (Unit("rounds", "mlp", 0), Unit("theorems", "", 0)):
         assert here.digest_of(unit) == there.digest_of(unit)
-    trained = Unit("theory", "mlp", 0)
-    assert here.digest_of(trained) != there.digest_of(trained)
+    for unit in (Unit("theory", "mlp", 0), Unit("comparison", "kmeans", 0)):  # K-means rounds otherwise on a GPU
+        assert here.digest_of(unit) != there.digest_of(unit)
 
 
 def test_an_experiment_is_complete_only_with_every_seed_and_family(tmp_path):
