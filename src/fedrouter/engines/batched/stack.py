@@ -65,7 +65,7 @@ class Networks:
         """Begin from these weights ``(numbers,)``, all clients the same."""
         import torch
 
-        self.parameters.copy_(torch.from_numpy(row))
+        self.parameters.copy_(torch.from_numpy(row).to(self.parameters))  # one row travels to a GPU, not one a client
         if self.half is not None:
             self.half.copy_(self.parameters)
         self.first.zero_()
