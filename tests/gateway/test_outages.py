@@ -101,9 +101,10 @@ def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tm
 
 @pytest.fixture
 def small_disk(tmp_path):
+    """With room for the spool and for everything that a fast machine logs meanwhile, once the filler is gone."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True, check=False)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", folder], capture_output=True, check=False)
     if done.returncode:
         pytest.skip("a small disk cannot be mounted here")
     yield folder
