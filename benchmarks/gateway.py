@@ -142,9 +142,9 @@ def free_port() -> int:
 
 @contextmanager
 def fedrouter(folder: Path, upstream: str, workers: int = 1) -> Iterator[Running]:
-    """The gateway as a user starts it: keys on, every request logged, a router over the demo's five models."""
+    """The gateway as a user starts it: keys on, every request logged, the default router over the demo's models."""
     folder.mkdir()
-    demo_bundle(folder / "bundle")
+    demo_bundle(folder / "bundle", kind="auto")
     prices = [(each.model.name, each.model.input_price, each.model.output_price) for each in CAST]
     models = [
         {"model_name": name, "input_price": prompt, "output_price": answer, "params": {"api_base": f"{upstream}/v1"}}
