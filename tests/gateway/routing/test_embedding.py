@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.routing.embedding import BEHIND, MAX_WAITING, Embedder, EncoderFailed
+from fedrouter.gateway.routing.embedding import AHEAD, BATCH, BEHIND, MAX_WAITING, Embedder, EncoderFailed
 from fedrouter.gateway.routing.encoder_process import Encoded
 from gateway.running import SQL, config_for, eventually
 
@@ -297,3 +297,31 @@ def test_estimates_that_come_with_embeddings_are_kept_for_the_decision():
     [(digest, embedding, numbers)] = kept
     assert (digest, numbers) == (b"digest", [1.0] * 7)
     assert embedding is found  # by which the cache knows that they belong to it
+
+
+def test_prompts_that_come_together_are_passed_on_together_as_several_batches():
+    given = []
+
+    class Process:
+        waiting = 0.0
+
+        def encode(self, texts, then):
+            given.append((texts, then))
+
+    process = Process()
+
+    async def main():
+        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 999, lambda: 8, lambda: process)
+        await embedder.first("a warm-up")
+        waiting = [asyncio.ensure_future(embedder.embed(b"%d" % n, f"text {n}")) for n in range(AHEAD * BATCH + 3)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [len(texts) for texts, _ in given] == [BATCH] * AHEAD  # before any has come back
+        while given:
+            texts, then = given.pop(0)
+            then(Encoded(np.full((len(texts), 4), 2, np.float32), None, None))
+        found = await asyncio.gather(*waiting)
+        embedder.close()
+        return {float(embedding[0]) for embedding, _ in found}
+
+    assert asyncio.run(main()) == {2.0}

@@ -223,11 +223,16 @@ class Embedder:
         entry.done.cancel()
 
     def _next_batch(self) -> None:
-        """Give the process or the thread what is wanted most, if it can take more."""
+        """Give the process or the thread what is wanted most, as far as it can take more."""
         self._scheduled = False
+        while self._passed_on():
+            pass
+
+    def _passed_on(self) -> bool:
+        """Pass a batch on; False if nothing waits, or no more can be taken."""
         process, most = self._process(), self._at_once()
         if self._busy >= (1 if process is None else AHEAD):
-            return
+            return False
         batch: list[_Entry] = []
         while self._first and len(batch) < BATCH:
             entry = self._first.popleft()
@@ -241,11 +246,11 @@ class Embedder:
             if self._alive(entry) and entry not in batch:
                 batch.append(entry)
         if not batch:
-            return
+            return False
         self._busy += 1
         if process is None or any(len(entry.text) > most for entry in batch):
             self._batches.put(batch)
-            return
+            return True
 
         def encoded(found: Encoded | None) -> None:
             if found is None:
@@ -258,6 +263,7 @@ class Embedder:
             self._settle(batch, rows)
 
         process.encode([entry.text for entry in batch], encoded)
+        return True
 
     def _alive(self, entry: _Entry) -> bool:
         """Whether an entry is still to be encoded; one that nobody wants is dropped."""
