@@ -7,7 +7,7 @@ group sizes, so that ten rows can be learned from. Two series: 40,000 rows in al
 fresh process: seconds are processor time of learning alone, memory is the peak of the whole process, with torch,
 scikit-learn and the clients' own rows in it. Rows have 32 dimensions and three models; networks are 32-32 with two
 rounds, everything else has its defaults. It must show: a slope of log time against log clients of at most 1.05 from 100
-clients on, and with the same rows at most 1.5 times the memory at 10,000 clients that 100 need.
+clients on, and at most 1.5 times the memory at 10,000 clients that 100 need.
 
 The cost model is seconds = a + b · clients + c · rows for each family, by least squares of relative errors.
 """
@@ -101,10 +101,7 @@ def report(runs: list[dict[str, Any]]) -> None:
             steep = slope({n: run["seconds"] for n, run in own.items()}) if len(own) > 2 else float("nan")
             least, most = min(n for n in own if n >= 100), max(own)
             grown = own[most]["peak"] / own[least]["peak"]
-            marks = (
-                " (above)" if steep > MOST_SLOPE else "",
-                " (above)" if series == "total" and grown > MOST_MEMORY else "",
-            )
+            marks = " (above)" if steep > MOST_SLOPE else "", " (above)" if grown > MOST_MEMORY else ""
             print(f"| {family} | {' | '.join(cells)} | {steep:.2f}{marks[0]} | {grown:.2f}×{marks[1]} |")
     print("\n| family | seconds | median error of the fit |\n|---|---|---|")
     for family in dict.fromkeys(run["family"] for run in runs):

@@ -36,8 +36,12 @@ def cluster(
     iterations: int,
     seed: int,
     weights: npt.NDArray[np.int64] | None = None,
+    overwrite: bool = False,
 ) -> Embeddings:
-    """Centres ``(k, d)``; k is at most the number of distinct points, so fewer points than clusters are allowed."""
+    """Centres ``(k, d)``; k is at most the number of distinct points, so fewer points than clusters are allowed.
+
+    With ``overwrite`` no copy of the points is made, and they are of no use afterwards.
+    """
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
@@ -52,7 +56,8 @@ def cluster(
         return clusterer(ClusterJob(points, clusters, restarts, iterations, seed))
     # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
     with threadpool_limits(limits=1):
-        model = KMeans(clusters, n_init=restarts, max_iter=iterations, algorithm="lloyd", random_state=seed)
+        how = {"n_init": restarts, "max_iter": iterations, "random_state": seed, "copy_x": not overwrite}
+        model = KMeans(clusters, algorithm="lloyd", **how)
         model.fit(points, sample_weight=weights)
     return np.asarray(model.cluster_centers_, np.float32)
 

@@ -1,5 +1,7 @@
 """Algorithm 2: exactness of the sums, and what is sent."""
 
+import threading
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, learn
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, global_centres, learn
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
@@ -107,3 +109,35 @@ def test_the_paper_s_form_takes_the_nearest_centre_also_where_an_average_over_al
     assert np.array_equal(paper.centres, router.centres)
     assert len(np.unique(paper.estimate(rows.embeddings).accuracy[:, 0])) <= len(paper.centres)
     assert len(np.unique(router.estimate(rows.embeddings).accuracy[:, 0])) == rows.queries
+
+
+def centroids_of(clients, seed=0):
+    draw = np.random.default_rng(seed)
+    centres = (draw.normal(size=(15, 64)).astype(np.float32) for _ in range(clients))
+    return {f"client-{place}": Centroids(one, draw.integers(1, 9, 15)) for place, one in enumerate(centres)}
+
+
+@pytest.mark.parametrize("clients", [1, 40])
+def test_clustering_their_centroids_leaves_the_replies_as_they_came(clients):
+    replies = centroids_of(clients)
+    before = {name: reply.centres.copy() for name, reply in replies.items()}
+    twice = [global_centres(replies, KMeansSettings(k_global=8), seed=3) for _ in range(2)]
+    assert twice[0].tobytes() == twice[1].tobytes()
+    assert all(np.array_equal(reply.centres, before[name]) for name, reply in replies.items())
+
+
+def test_the_server_copies_the_centroids_once_to_cluster_them():
+    replies = centroids_of(clients=400)
+    size = sum(reply.centres.nbytes for reply in replies.values())
+    once = KMeansSettings(restarts=1, iterations=2)
+    global_centres(replies, once, 0)  # imports, and what libraries keep from their first use
+    threads = threading.active_count()
+    tracemalloc.start()
+    try:
+        global_centres(replies, once, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A second time while scikit-learn computes their variance. Three times is what it took with its own copy.
+    assert peak < 2.6 * size
+    assert threading.active_count() == threads

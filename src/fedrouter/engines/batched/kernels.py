@@ -1,10 +1,12 @@
-"""What is between the matrix products of a step, for all clients at once; on a GPU each is compiled to few kernels."""
+"""What is between the matrix products of a step, and its end, for all clients at once: by torch's own kernels.
+
+A GPU has others, :mod:`fedrouter.engines.batched.fused`, except for float64.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedrouter.engines.batched.plan import hashed_mask
@@ -12,6 +14,8 @@ from fedrouter.routers.mlp import NORM_EPSILON
 
 if TYPE_CHECKING:
     import torch
+
+    from fedrouter.engines.batched.networks import Networks
 
 BETAS, EPSILON, NORM_SLACK = (0.9, 0.999), 1e-8, 1e-6
 """Of torch's AdamW and of its clipping, which the local engine uses."""
@@ -21,42 +25,55 @@ Kept: TypeAlias = "tuple[torch.Tensor, ...]"
 
 @dataclass(frozen=True)
 class Kernels:
-    """The functions of this file as a device runs them; ``recorded`` if steps become CUDA graphs."""
+    """The functions of this file as a device runs them."""
 
     activate: Callable[..., Any]
     deactivate: Callable[..., Any]
     loss: Callable[..., Any]
-    adamw: Callable[..., Any]
     mask: Callable[..., Any]
-    recorded: bool
+    descent: Callable[..., Any]
 
-    @staticmethod
-    @cache
-    def on(device: str) -> Kernels:
-        if device == "cpu":
-            return Kernels(activate_of_torch, deactivate_of_torch, loss_of_rows, adamw_of_torch, scaled_mask, False)
-        import torch
 
-        def run(function: Callable[..., Any]) -> Callable[..., Any]:
-            compiled: Callable[..., Any] = torch.compile(function)
-            return compiled
+@dataclass
+class Targets:
+    """What the heads should give for all rows: model ``(rows,)``, accuracy and cost ``(rows, 2)``.
 
-        return Kernels(run(activate), run(deactivate), run(loss_of_rows), run(adamw), run(hashed_mask), True)
+    ``frozen`` ``(rows, 2, M)`` is what distillation pulls to, for the models with ``anchored`` ``(M,)`` 1.
+    """
+
+    model: torch.Tensor
+    values: torch.Tensor
+    frozen: torch.Tensor | None
+    anchored: torch.Tensor
 
 
 def activate(
-    linear: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor | None, dropout: float
+    hidden: torch.Tensor,
+    matrix: torch.Tensor,
+    bias: torch.Tensor,
+    weight: torch.Tensor,
+    shift: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
 ) -> tuple[torch.Tensor, Kept]:
-    """LayerNorm, GELU and dropout of ``(clients, rows, units)``; also what was normalized, and its scale."""
+    """A layer on ``hidden`` ``(clients, rows, units below)``: product, LayerNorm by weight and shift, GELU, dropout.
+
+    A ``mask`` is a :func:`scaled_mask`.
+    """
     import torch
 
+    linear = torch.baddbmm(bias[:, None], hidden, matrix.mT)
     kind, linear = linear.dtype, widened(linear)
-    centred = linear - linear.mean(dim=2, keepdim=True)
-    scale = torch.rsqrt((centred * centred).mean(dim=2, keepdim=True) + NORM_EPSILON)
-    normal = centred * scale
-    found = torch.nn.functional.gelu(normal * weight[:, None] + shift[:, None])
-    found = found if mask is None else found * mask / (1 - dropout)
-    return found.to(kind), (normal.to(kind), scale)
+    if len(linear) == 1:  # torch's kernel takes the weights of one client
+        values, mean, scale = torch.native_layer_norm(linear, linear.shape[2:], weight[0], shift[0], NORM_EPSILON)
+        normal = values
+    else:
+        normal, mean, scale = torch.native_layer_norm(linear, linear.shape[2:], None, None, NORM_EPSILON)
+        values = torch.addcmul(shift[:, None], normal, weight[:, None])
+    found = torch.nn.functional.gelu(values)
+    if mask is not None:
+        found.mul_(mask)
+    return found.to(kind), (linear, normal, mean, scale, values)
 
 
 def deactivate(
@@ -66,23 +83,58 @@ def deactivate(
     shift: torch.Tensor,
     mask: torch.Tensor | None,
     dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradient by what :func:`activate` was given: by ``linear``, and by weight and shift of its norm."""
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """The gradient by the product in :func:`activate`, and by the vectors: bias, and weight and shift of the norm.
+
+    ``delta`` is overwritten.
+    """
     import torch
 
-    normal, scale = kept
-    kind, delta, normal = delta.dtype, widened(delta), widened(normal)
-    values = normal * weight[:, None] + shift[:, None]
-    slope = 0.5 * (1 + torch.erf(values * 0.5**0.5))
-    slope = slope + values * torch.exp(-0.5 * values * values) * 0.3989422804014327  # 1 / √(2π)
-    delta = delta * slope if mask is None else delta * slope * mask / (1 - dropout)
-    by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
-    delta = delta * weight[:, None]
-    delta = delta - delta.mean(dim=2, keepdim=True) - normal * (delta * normal).mean(dim=2, keepdim=True)
-    return (delta * scale).to(kind), by_weight, by_shift
+    linear, normal, mean, scale, values = kept
+    kind, delta = delta.dtype, widened(delta)
+    if mask is not None:
+        delta.mul_(mask)
+    delta = torch.ops.aten.gelu_backward.default(delta, values)
+    undo, shape = torch.ops.aten.native_layer_norm_backward.default, linear.shape[2:]
+    if len(linear) == 1:
+        own = weight[0], shift[0]
+        delta, by_weight, by_shift = undo(delta, linear, shape, mean, scale, *own, [True, True, True])
+    else:
+        by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
+        delta.mul_(weight[:, None])
+        delta = undo(delta, linear, shape, mean, scale, None, None, [True, False, False])[0]
+    delta = delta.to(kind)
+    return delta, (delta.sum(dim=1), by_weight, by_shift)
 
 
-def loss_of_rows(
+def loss_of_heads(
+    hidden: torch.Tensor,
+    matrix: torch.Tensor,
+    bias: torch.Tensor,
+    targets: Targets,
+    rows: torch.Tensor,
+    share: torch.Tensor,
+    counted: torch.Tensor,
+    losses: torch.Tensor,
+    models: int,
+    shared: bool,
+    distillation: float,
+) -> tuple[torch.Tensor, tuple[torch.Tensor]]:
+    """The gradient of the loss by what the heads give for ``rows`` ``(clients, width)`` of the targets, and by bias.
+
+    The loss times ``counted`` ``(clients,)`` is added to ``losses`` ``(clients,)``.
+    """
+    import torch
+
+    found = torch.baddbmm(bias[:, None], hidden, matrix.mT)  # (clients, width, 2M + 2 and zeros)
+    frozen = None if targets.frozen is None else targets.frozen[rows]
+    settings = targets.anchored, models, shared, distillation
+    loss, delta = _loss_of_rows(found, targets.model[rows], targets.values[rows], share, frozen, *settings)
+    losses += loss * counted
+    return delta, (delta.sum(dim=1),)
+
+
+def _loss_of_rows(
     found: torch.Tensor,
     model: torch.Tensor,
     targets: torch.Tensor,
@@ -121,125 +173,69 @@ def widened(values: torch.Tensor) -> torch.Tensor:
     return values if values.dtype.itemsize > 2 else values.float()
 
 
-def adamw(
-    parameter: torch.Tensor,
-    gradient: torch.Tensor,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    corrections: torch.Tensor,
-    half: torch.Tensor | None,
-    learning_rate: float,
-    weight_decay: float,
-    clip_norm: float,
-) -> None:
-    """Clip each client's gradient ``(clients, numbers)`` to ``clip_norm`` and take its step, in place.
-
-    ``corrections`` ``(3,)`` are those of both moments, and the number of the step. ``half`` is a copy of the parameters
-    in half precision, which follows.
-    """
-    gradient = widened(gradient)
-    length = (gradient * gradient).sum(dim=1, keepdim=True).sqrt()
-    clipped = gradient * (clip_norm / (length + NORM_SLACK)).clamp(max=1)
-    moment = first + (clipped - first) * (1 - BETAS[0])
-    square = second * BETAS[1] + clipped * clipped * (1 - BETAS[1])
-    size = (square / corrections[1]).sqrt() + EPSILON
-    kept = 1 - learning_rate * weight_decay
-    moved = parameter * kept - learning_rate / corrections[0] * moment / size
-    parameter.copy_(moved)
-    if half is not None:
-        half.copy_(moved)
-    first.copy_(moment)
-    second.copy_(square)
-
-
-def activate_of_torch(
-    linear: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor, mask: torch.Tensor | None, dropout: float
-) -> tuple[torch.Tensor, Kept]:
-    """:func:`activate` by torch's own kernels, with few arrays between them: nothing is compiled on a CPU.
-
-    A ``mask`` is a :func:`scaled_mask`.
-    """
-    import torch
-
-    kind, linear = linear.dtype, widened(linear)
-    if len(linear) == 1:  # torch's kernel takes the weights of one client
-        values, mean, scale = torch.native_layer_norm(linear, linear.shape[2:], weight[0], shift[0], NORM_EPSILON)
-        normal = values
-    else:
-        normal, mean, scale = torch.native_layer_norm(linear, linear.shape[2:], None, None, NORM_EPSILON)
-        values = torch.addcmul(shift[:, None], normal, weight[:, None])
-    found = torch.nn.functional.gelu(values)
-    if mask is not None:
-        found.mul_(mask)
-    return found.to(kind), (linear, normal, mean, scale, values)
-
-
-def deactivate_of_torch(
-    delta: torch.Tensor,
-    kept: Kept,
-    weight: torch.Tensor,
-    shift: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """:func:`deactivate` by torch's own kernels; ``delta`` is overwritten."""
-    import torch
-
-    linear, normal, mean, scale, values = kept
-    kind, delta = delta.dtype, widened(delta)
-    if mask is not None:
-        delta.mul_(mask)
-    delta = torch.ops.aten.gelu_backward.default(delta, values)
-    undo, shape = torch.ops.aten.native_layer_norm_backward.default, linear.shape[2:]
-    if len(linear) == 1:
-        own = weight[0], shift[0]
-        delta, by_weight, by_shift = undo(delta, linear, shape, mean, scale, *own, [True, True, True])
-    else:
-        by_weight, by_shift = (delta * normal).sum(dim=1), delta.sum(dim=1)
-        delta.mul_(weight[:, None])
-        delta = undo(delta, linear, shape, mean, scale, None, None, [True, False, False])[0]
-    return delta.to(kind), by_weight, by_shift
-
-
 def scaled_mask(seeds: torch.Tensor, width: int, units: int, dropout: float) -> torch.Tensor:
     """A hashed mask as the factor of each unit: 0, or what makes up for the units that are dropped."""
     return hashed_mask(seeds, width, units, dropout).float().div_(1 - dropout)
 
 
-def adamw_of_torch(
-    parameter: torch.Tensor,
-    gradient: torch.Tensor,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    corrections: torch.Tensor,
-    half: torch.Tensor | None,
-    learning_rate: float,
-    weight_decay: float,
-    clip_norm: float,
-) -> None:
-    """:func:`adamw` in one pass over memory, which on a CPU is what it takes."""
-    import torch
-    from torch.optim.adamw import adamw as step
+@dataclass
+class Descent:
+    """Gradients of a step of the first ``clients``, each written into one array ``(clients, numbers)``, and its end.
 
-    gradient = gradient.to(parameter.dtype)
-    shorter = clip_norm / (torch.linalg.vector_norm(gradient, dim=1, keepdim=True) + NORM_SLACK)
-    if shorter.min() < 1:
-        gradient.mul_(shorter.clamp(max=1))
-    step(
-        list(parameter.unbind()),
-        list(gradient.unbind()),
-        list(first.unbind()),
-        list(second.unbind()),
-        [],
-        [corrections[2] - 1 for _ in parameter],  # counted up first
-        fused=True,
-        amsgrad=False,
-        beta1=BETAS[0],
-        beta2=BETAS[1],
-        lr=learning_rate,
-        weight_decay=weight_decay,
-        eps=EPSILON,
-        maximize=False,
-    )
-    if half is not None:
-        half.copy_(parameter)
+    ``share`` and ``initial`` are those of :class:`fedrouter.engines.batched.fused.FusedDescent`, which needs them.
+    """
+
+    networks: Networks
+    clients: int
+    request: Any
+    share: torch.Tensor
+    initial: bool
+
+    def add(
+        self, name: str, delta: torch.Tensor, below: torch.Tensor, by_vectors: tuple[torch.Tensor, ...] = ()
+    ) -> None:
+        """Write the gradient ``deltaᵀ below`` of a matrix, and of its vectors."""
+        import torch
+
+        matrix, *vectors = (self.networks.gradient(self.clients, each) for each in self.networks.layout.group(name))
+        torch.bmm(delta.mT, below, out=matrix)
+        for vector, gradient in zip(vectors, by_vectors, strict=True):
+            vector.copy_(gradient)
+
+    def step(self, corrections: torch.Tensor) -> None:
+        """Clip and take the step, in place, in one pass over memory, which on a CPU is what it takes.
+
+        ``corrections`` ``(3,)`` are those of both moments, and the number of the step.
+        """
+        import torch
+        from torch.optim.adamw import adamw
+
+        networks, request = self.networks, self.request
+        start = networks.layout.first_head if request.heads_only else 0
+        arrays = networks.parameters, networks.gradients, networks.first, networks.second
+        parameter, gradient, first, second = (each[: self.clients, start:] for each in arrays)
+        gradient = gradient.to(parameter.dtype)
+        shorter = request.clip_norm / (torch.linalg.vector_norm(gradient, dim=1, keepdim=True) + NORM_SLACK)
+        if shorter.min() < 1:
+            gradient.mul_(shorter.clamp(max=1))
+        adamw(
+            list(parameter.unbind()),
+            list(gradient.unbind()),
+            list(first.unbind()),
+            list(second.unbind()),
+            [],
+            [corrections[2] - 1 for _ in parameter],  # counted up first
+            fused=True,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=request.learning_rate,
+            weight_decay=request.weight_decay,
+            eps=EPSILON,
+            maximize=False,
+        )
+        if networks.half is not None:
+            networks.half[: self.clients, start:].copy_(parameter)
+
+
+TORCH = Kernels(activate, deactivate, loss_of_heads, scaled_mask, Descent)

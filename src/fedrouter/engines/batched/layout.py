@@ -51,6 +51,12 @@ class Layout:
             at += _aligned(prod(shape))
         return cls(blocks, at, first_head, models, hidden, PROJECTION in weights)
 
+    def group(self, matrix: str) -> tuple[str, ...]:
+        """Names of a matrix and of the vectors that come with it: its bias, and weight and bias of its norm."""
+        of, norm = matrix.rpartition(".")[0], matrix.replace("layer", "norm").rpartition(".")[0]
+        names = dict.fromkeys(f"{each}.{part}" for each in (of, norm) for part in ("weight", "bias"))
+        return tuple(name for name in names if name in self.blocks)
+
     def view(self, flat: torch.Tensor, name: str) -> torch.Tensor:
         """One weight of all clients, ``(clients, *shape)``, as a view of ``(clients, numbers)``."""
         start, shape = self.blocks[name]

@@ -28,7 +28,7 @@ LOCAL, HASHED = "local", "hashed"
 SKIPPED = 2**14
 """Pairs of random numbers that are skipped at once."""
 MULTIPLE = 8
-"""Batches of recorded steps that are longer than ``batch_size`` are filled up to a multiple of this."""
+"""Batches of recorded steps are filled up to a multiple of this: few kinds of steps, in arrays that products like."""
 Batch: TypeAlias = "tuple[torch.Tensor, bool]"
 """The rows of a client's step, and whether it is of the last epoch."""
 
@@ -80,7 +80,7 @@ def steps_of(
         known = [list(plan) for plan in plans]
         plans = [*known]
         widest = max(len(batch) for plan in known for batch, _ in plan)
-        widest = widest if widest <= request.batch_size else -(-widest // MULTIPLE) * MULTIPLE
+        widest = -(-widest // MULTIPLE) * MULTIPLE
         seeds = _seeds_of(jobs, len(known[0]), len(layers))
     for number, drawn in enumerate(zip_longest(*plans)):
         active = [each for each in drawn if each is not None]

@@ -14,18 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.engines.batched.layout import Layout
+from fedrouter.engines.batched.networks import Networks
 from fedrouter.engines.batched.plan import HASHED, LOCAL, order_of, steps_of
-from fedrouter.engines.batched.stack import Networks, Stack
+from fedrouter.engines.batched.recorded import RecordedStack
+from fedrouter.engines.batched.stack import Stack
 from fedrouter.routers.mlp import Weights
 
 if TYPE_CHECKING:
+    import torch
+
     from fedrouter.federation.local_training import TrainingJob
 
 STACK_BYTES = 2**21
 """Of weights of clients that are one computation on the CPU: they, gradients and moments should stay in a core's cache.
 Networks that are larger are trained one by one; of small ones many are together, because each operation has a price."""
 _LAST = threading.local()
-"""The last networks of a thread on the CPU: fresh memory for them takes as long as half of a client's products."""
+"""The last networks of a thread: fresh memory for them takes as long as half of a client's products on a CPU. On a GPU
+they are those of the graphs that were recorded."""
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
@@ -41,8 +46,8 @@ def train_together(
 
     Jobs share one request and differ in rows and seed. All of them are taken before this returns; on the CPU the first
     are trained meanwhile. ``masks`` are those of the local engine on the CPU, and hashed on a GPU, unless they are
-    named. Weights are ``rounded`` to float32, in which they travel. With the precision "bfloat16" matrix products and
-    gradients are in it, and weights and moments in float32.
+    named. Weights are ``rounded`` to float32, in which they travel. With the precision "bfloat16" matrix products are
+    in it, and weights and moments in float32; gradients of matrices are in it on the CPU alone.
     """
     waiting = iter(jobs)
     first = next(waiting, None)
@@ -83,21 +88,35 @@ def _train_stack(
 
     places = order_of(given)
     jobs = [given[place] for place in places]
-    wanted = layout, len(jobs), device, getattr(torch, precision)
-    networks: Networks | None = getattr(_LAST, "networks", None)
-    if not networks or not networks.fit(*wanted):
-        networks = Networks.of(*wanted)
-    _LAST.networks = networks if device == "cpu" else None
-    networks.start(row)
-    stack = Stack.of(jobs, networks)
-    stack.run(steps_of(jobs, layout, masks, networks.parameters.dtype))
-    rows[:] = networks.parameters.cpu().numpy()
+    networks = _networks_for(layout, len(jobs), device, getattr(torch, precision))
+    networks.start(row, jobs[0].request.heads_only)
+    steps = steps_of(jobs, layout, masks, networks.parameters.dtype)
+    stack: Stack | RecordedStack
+    if networks.fused:
+        assert masks == HASHED, "fused kernels hash their masks"
+        stack = _LAST.recorded = getattr(_LAST, "recorded", None) or RecordedStack(networks)
+        stack.load(jobs)
+    else:
+        stack = Stack.of(jobs, networks)
+    stack.run(steps)
+    rows[:] = networks.parameters[: len(jobs)].cpu().numpy()
     losses = stack.losses.cpu().numpy()
     like = jobs[0].request.returned_weights()
     trained: list[tuple[Weights, float]] = [({}, 0.0)] * len(jobs)
-    for place, own, loss in zip(places, rows, losses, strict=True):
+    for place, own, loss in zip(places, rows, losses[: len(jobs)], strict=True):
         trained[place] = layout.unpack(own, like), float(loss / len(given[place].model))
     return trained
+
+
+def _networks_for(layout: Layout, clients: int, device: str, kind: torch.dtype) -> Networks:
+    """The last networks of this thread, if they fit, or new ones."""
+    last: Networks | None = getattr(_LAST, "networks", None)
+    if last and last.fit(layout, clients, device, kind):
+        return last
+    del last
+    _LAST.networks = _LAST.recorded = None  # two of them may not fit into memory
+    _LAST.networks = networks = Networks.of(layout, clients, device, kind)
+    return networks
 
 
 def on_each_core(function: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:

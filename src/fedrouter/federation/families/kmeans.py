@@ -7,6 +7,8 @@ Pool" and "When New Clients Join the System".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -89,10 +91,17 @@ def global_centres(replies: Mapping[str, Centroids], settings: KMeansSettings, s
     some = [reply for reply in replies.values() if len(reply.centres)]
     if not some:
         raise NothingToLearn("centroids", replies)
-    centroids = np.concatenate([reply.centres for reply in some])
-    sizes = np.concatenate([reply.sizes for reply in some])
-    own_seed = derive(seed, "cluster", "server")
-    return cluster(centroids, settings.k_global, settings.restarts, settings.iterations, own_seed, weights=sizes)
+
+    def clustered() -> Embeddings:
+        centroids = np.concatenate([reply.centres for reply in some])
+        sizes = np.concatenate([reply.sizes for reply in some])
+        how = settings.k_global, settings.restarts, settings.iterations, derive(seed, "cluster", "server")
+        return cluster(centroids, *how, weights=sizes, overwrite=True)
+
+    # What a thread has freed, the allocator keeps for it until it ends. Families that are learned in lockstep have a
+    # thread each, and each would keep two copies of all centroids; a thread that ends leaves them to the next.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, clustered).result()
 
 
 def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:

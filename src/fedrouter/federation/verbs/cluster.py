@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MOST_CENTRES = 256
 """A reply may always have this many centres: centroids sent before are sent again, even if fewer are asked for."""
+UNSIGNED: Bytes = np.frombuffer(b"", np.uint8)
+"""The signature of a client without a long-term key; one array for the replies of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ class Centroids(Message):
     centres: Annotated[Embeddings, "(k, d) float32: mean embedding of each cluster"]
     sizes: Annotated[Integers, "(k,) int64: number of queries nearest to each centre"]
     signature: Annotated[Bytes, "(n,) uint8: signature by its long-term key, empty if it has none"] = field(
-        default_factory=lambda: np.zeros(0, np.uint8)
+        default_factory=lambda: UNSIGNED
     )
 
     def check(self) -> None:
