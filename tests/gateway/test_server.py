@@ -159,7 +159,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):
         )
         done = subprocess.run([sys.executable, "-c", program, str(config)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "cannot listen there" in done.stdout
+    assert "cannot listen there: another process does; choose another port with --port" in done.stdout
 
 
 SEEDS = (

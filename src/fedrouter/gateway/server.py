@@ -26,7 +26,8 @@ from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.http import CLOSE
 from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import WorkerMetrics
-from fedrouter.gateway.workers.listening import bind, cannot_listen, inherited_socket, url_of
+from fedrouter.gateway.threads import multiply_in_one_thread
+from fedrouter.gateway.workers.listening import bind, cannot_listen, inherited_socket, url_of, why_not
 from fedrouter.gateway.workers.worker import current_worker
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -93,6 +94,8 @@ def serve(
     ``reopened`` opens a gateway with the config as it is then, in place of the one given.
     """
     owns_process = threading.current_thread() is threading.main_thread()
+    if owns_process:
+        multiply_in_one_thread()
     worker = current_worker() if owns_process else None
     listening = inherited_socket() if owns_process and worker is None else None
     if worker is not None:
@@ -223,11 +226,11 @@ def serve(
     except KeyboardInterrupt:
         pass
     except SystemExit:  # uvicorn exits like this if it cannot listen
-        raise cannot_listen(config.server) from None
+        raise why_not(config.server) from None
     except OSError as error:  # another process has come first since the socket was bound
         if error.errno != errno.EADDRINUSE:
             raise
-        raise cannot_listen(config.server) from None
+        raise cannot_listen(config.server, error) from None
     finally:
         for each in measured:
             each.end()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,10 +15,9 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
+from fedrouter.routers.prepared import Found, Prepared
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-SingleEstimator = Callable[[Embeddings], Estimates]
-"""From one valid query ``(d,)`` to its estimates ``(1, M)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +67,19 @@ class Router(ABC):
             raise BadInput("embeddings: expected finite numbers only")
         return self._estimate(queries)
 
-    def single_estimator(self) -> SingleEstimator:
-        """The same estimates for one query at a time, prepared so that each takes microseconds: for serving.
+    def prepared(self, models: Integers) -> Prepared:
+        """The estimates of some models up to rounding, prepared so that a query takes microseconds: for serving."""
+        known = self._estimate(np.zeros((1, self.dimension), np.float32)).usable[models]
 
-        They may differ from those of :meth:`estimate` by rounding, so they must not enter sums that leave a client.
-        """
-        return self.estimate
+        def error(found: Estimates, some: slice) -> Floats | None:
+            return None if found.error is None else np.where(known, found.error[:, models], 0.0)[:, some]
+
+        def finish(queries: Embeddings, products: Floats) -> Found:
+            found = self._estimate(queries)
+            parts = [np.where(known, values[:, models], 0.0) for values in (found.accuracy, found.cost)]
+            return Found(np.concatenate(parts, axis=1), partial(error, found))
+
+        return Prepared(known, np.empty((0, self.dimension), np.float32), finish)
 
     def estimate_own(self, rows: Evaluations) -> tuple[Floats, Floats]:
         """Accuracy and cost ``(n,)`` of each evaluation's own model; ``rows`` are over this router's pool."""

@@ -13,9 +13,12 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router, SingleEstimator
+from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.prepared import Found, Prepared, joined
 from fedrouter.routers.registry import router_class
 
+UNSURE = 0.5
+"""The standard error of the accuracy for a part whose family knows none."""
 NUMBERED = ("query_blind", "kmeans", "linear", "kernel", "mlp")
 """Families that a saved blend may name by their position here: the only form before other families could be parts."""
 
@@ -67,9 +70,27 @@ class BlendRouter(Router):
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         return self._mean([part._estimate(embeddings) for part in self.parts])
 
-    def single_estimator(self) -> SingleEstimator:
-        parts = [part.single_estimator() for part in self.parts]
-        return lambda query: self._mean([part(query) for part in parts])
+    def prepared(self, models: Integers) -> Prepared:
+        parts = [part.prepared(models) for part in self.parts]
+        known = np.array([part.known for part in parts])  # (J, M)
+        # A part that does not know a model has no weight for it.
+        weights = np.where(known, np.array(self.weights)[:, None], 0.0)
+        weights = weights / np.where(known.any(axis=0), weights.sum(axis=0), 1.0)
+        of_means = np.concatenate([weights, weights], axis=1)[:, None]  # (J, 1, 2M)
+
+        def combine(found: Sequence[Found]) -> Found:
+            each = np.array([one.means for one in found])  # (J, n, 2M)
+            means = (of_means * each).sum(axis=0)
+
+            def error(some: slice) -> Floats:
+                apart = each[:, :, : len(models)][:, :, some] - means[:, : len(models)][:, some]
+                own = [one.error(some) for one in found]
+                errors = np.array([np.full_like(apart[0], UNSURE) if one is None else one for one in own])
+                return np.asarray(np.sqrt((weights[:, None, some] * (errors**2 + apart**2)).sum(axis=0)))
+
+            return Found(means, error)
+
+        return joined(parts, np.asarray(known.any(axis=0)), combine)
 
     def _mean(self, found: Sequence[Estimates]) -> Estimates:
         """The weighted average of the parts' estimates."""
@@ -89,7 +110,7 @@ class BlendRouter(Router):
         def error() -> Floats:
             # The parts' errors are correlated, because they saw the same rows: they add up rather than cancel. A part's
             # own error knows nothing of what its family cannot express; where families disagree, one of them is wrong.
-            own = [one.error if one.error is not None else np.full_like(one.accuracy, 0.5) for one in found]
+            own = [one.error if one.error is not None else np.full_like(one.accuracy, UNSURE) for one in found]
             apart = [one.accuracy - accuracy for one in found]
             return np.asarray(np.sqrt(mean([e**2 + a**2 for e, a in zip(own, apart, strict=True)])))
 

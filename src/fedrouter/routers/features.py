@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,17 @@ from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.exact import RowProducts
 
 Named = Mapping[str, npt.NDArray[np.float32]]
-SingleFeatures = Callable[[Embeddings], Floats]
-"""From one query ``(d,)`` to its features ``(r - 1,)`` without the constant, by ordinary floating-point products."""
+
+
+class PreparedFeatures(NamedTuple):
+    """A feature map prepared for serving: features without the constant are ``activation(queries, products) @ mixing``.
+
+    ``points`` ``(k, d)`` are what queries ``(n, d)`` are multiplied by; ``mixing`` is ``(k, r - 1)``.
+    """
+
+    points: Embeddings
+    activation: Callable[[Embeddings, Floats], Floats]
+    mixing: Floats
 
 
 class FeatureMap(Protocol):
@@ -27,8 +36,8 @@ class FeatureMap(Protocol):
 
     def __call__(self, embeddings: Embeddings) -> Floats: ...
 
-    def single(self) -> SingleFeatures:
-        """The map for one query at a time, prepared for serving."""
+    def prepared(self) -> PreparedFeatures:
+        """The map by ordinary floating-point products."""
         ...
 
     @property
@@ -49,8 +58,9 @@ class Projection:
     def __call__(self, embeddings: Embeddings) -> Floats:
         return with_constant(self._along(embeddings))
 
-    def single(self) -> SingleFeatures:
-        return np.ascontiguousarray(self.directions.T, np.float64).dot
+    def prepared(self) -> PreparedFeatures:
+        directions = np.ascontiguousarray(self.directions.T)
+        return PreparedFeatures(directions, lambda queries, products: products, np.eye(len(directions)))
 
     @cached_property
     def _along(self) -> RowProducts:
@@ -94,16 +104,15 @@ class Landmarks:
         similarity = np.exp(-float(self.sharpness[0]) * self._distances(embeddings))
         return with_constant(self._whitened(similarity))
 
-    def single(self) -> SingleFeatures:
-        points = self.points.astype(np.float64)
-        whitening = np.ascontiguousarray(self.whitening.T, np.float64)
-        sharpness, squares = float(self.sharpness[0]), (points**2).sum(axis=1)
+    def prepared(self) -> PreparedFeatures:
+        squares, sharpness = (self.points.astype(np.float64) ** 2).sum(axis=1), float(self.sharpness[0])
 
-        def features(query: Embeddings) -> Floats:
-            squared = np.maximum(squares - 2 * points.dot(query) + query.dot(query), 0.0)
-            return np.asarray(whitening.dot(np.exp(-sharpness * squared)))
+        def similarity(queries: Embeddings, products: Floats) -> Floats:
+            lengths = (queries * queries).sum(axis=1, dtype=np.float64)[:, None]
+            squared = np.maximum(squares - 2 * products + lengths, 0.0)
+            return np.asarray(np.exp(-sharpness * squared))
 
-        return features
+        return PreparedFeatures(self.points, similarity, self.whitening.astype(np.float64))
 
     @cached_property
     def _distances(self) -> SquaredDistances:

@@ -20,8 +20,9 @@ from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import BORROWED, Moments, fit
-from fedrouter.routers.base import Arrays, Cells, Router, SingleEstimator, fit_shapes
+from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
 from fedrouter.routers.features import SquaredDistances, squared_distances, with_constant
+from fedrouter.routers.prepared import Found, Prepared
 
 
 def nearest_centre(embeddings: Embeddings, centres: Embeddings) -> Integers:
@@ -148,23 +149,24 @@ class KMeansRouter(Router):
             accuracy, cost, error = (part[cluster] for part in (table.accuracy, table.cost, table.error))
         return Estimates(self.pool, accuracy, cost, reasons, lambda: error)
 
-    def single_estimator(self) -> SingleEstimator:
-        reasons = tuple(None if known else UNSEEN for known in self.sums.count.sum(axis=0) > 0)
+    def prepared(self, models: Integers) -> Prepared:
+        known = self.sums.count.sum(axis=0)[models] > 0
         centres = self.centres.astype(np.float64)
         squares, sharpness = (centres**2).sum(axis=1), _sharpness(self.centres) if self.soft else 0.0
-        whole = np.stack([self.table.accuracy, self.table.cost, self.table.error], axis=1)  # (K, 3, M)
-        flat = whole.reshape(len(whole), -1)
+        parts = (self.table.accuracy, self.table.cost, self.table.error)
+        table = np.concatenate([np.where(known, part[:, models], 0.0) for part in parts], axis=1)  # (K, 3M)
+        errors = 2 * len(models)
 
-        def estimate(query: Embeddings) -> Estimates:
-            shifted = squares - 2 * centres.dot(query)
+        def finish(queries: Embeddings, products: Floats) -> Found:
+            shifted = squares - 2 * products
             if self.soft:
-                weight = np.exp(sharpness * (shifted.min() - shifted))
-                found = (weight.dot(flat) / weight.sum()).reshape(3, 1, -1)
+                weight = np.exp(sharpness * (shifted.min(axis=1, keepdims=True) - shifted))
+                found = weight @ table / weight.sum(axis=1, keepdims=True)
             else:
-                found = whole[shifted.argmin(), :, None]
-            return Estimates(self.pool, found[0], found[1], reasons, lambda: found[2])
+                found = table[shifted.argmin(axis=1)]
+            return Found(found[:, :errors], lambda some: found[:, errors:][:, some])
 
-        return estimate
+        return Prepared(known, self.centres, finish)
 
     def regions(self) -> Embeddings | None:
         return self.centres

@@ -7,6 +7,7 @@ subtraction. The weights follow from the sums by partial pooling (:mod:`fedroute
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -18,8 +19,9 @@ from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import ExactSums
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import Moments, Posterior, fit
-from fedrouter.routers.base import Arrays, Router, SingleEstimator, fit_shapes
+from fedrouter.routers.base import Arrays, Router, fit_shapes
 from fedrouter.routers.features import FeatureMap, Landmarks, feature_map
+from fedrouter.routers.prepared import Found, Prepared
 
 LEAST_RELATIVE_COST = 0.05
 """A predicted cost stays above this share of its model's typical cost."""
@@ -145,29 +147,29 @@ class LinearRouter(Router):
             lambda: np.where(seen, fitted.accuracy.error(features), np.nan),
         )
 
-    def single_estimator(self) -> SingleEstimator:
-        fitted, models, seen = self.fitted, len(self.pool), self.sums.count > 0
-        reasons = tuple(None if known else UNSEEN for known in seen)
-        unseen = np.where(seen, 0.0, np.nan)
-        features = self.features.single()
-        both = np.concatenate([fitted.accuracy.weights, fitted.cost.weights])
-        weights = np.ascontiguousarray(both[:, 1:])
-        constant = both[:, 0] + np.repeat([fitted.centre, 1.0], models)
-        covariance = fitted.accuracy.covariance.reshape(-1, both.shape[1])
+    def prepared(self, models: Integers) -> Prepared:
+        fitted, size, known = self.fitted, len(models), self.sums.count[models] > 0
+        points, activation, mixing = self.features.prepared()
+        both = np.concatenate([fitted.accuracy.weights[models], fitted.cost.weights[models]])
+        weights = mixing @ both[:, 1:].T
+        constant = both[:, 0] + np.repeat([fitted.centre, 1.0], size)
+        least, most = np.repeat([0.0, LEAST_RELATIVE_COST], size), np.repeat([1.0, np.inf], size)
+        unit = np.where(np.tile(known, 2), np.concatenate([np.ones(size), self.unit[models]]), 0.0)
+        # The variance is quadratic in (1, features), so it is in the activations, with a linear and a constant term.
+        covariance = fitted.accuracy.covariance[models]
+        square, base = mixing @ covariance[:, 1:, 1:] @ mixing.T, covariance[:, 0, 0]  # (M, k, k), (M,)
+        slope = 2 * (covariance[:, 0, 1:] @ mixing.T)[:, None]  # (M, 1, k)
 
-        def error(found: Floats) -> Floats:
-            whole = np.concatenate(([1.0], found))
-            variance = covariance.dot(whole).reshape(models, -1).dot(whole)
-            return np.asarray(np.sqrt(np.maximum(variance, 0.0)) + unseen)[None]
+        def error(found: Floats, some: slice) -> Floats:
+            variance = ((found @ square[some] + slope[some]) * found).sum(axis=2).T + base[some]
+            return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
-        def estimate(query: Embeddings) -> Estimates:
-            found = features(query.astype(np.float64))
-            means = weights.dot(found) + constant
-            accuracy = np.minimum(np.maximum(means[:models], 0.0), 1.0) + unseen
-            cost = np.maximum(means[models:], LEAST_RELATIVE_COST) * self.unit + unseen
-            return Estimates(self.pool, accuracy[None], cost[None], reasons, lambda: error(found))
+        def finish(queries: Embeddings, products: Floats) -> Found:
+            found = activation(queries, products)
+            means = np.minimum(np.maximum(found @ weights + constant, least), most) * unit
+            return Found(means, partial(error, found))
 
-        return estimate
+        return Prepared(known, points, finish)
 
     def rows_by_model(self) -> Integers | None:
         return self.sums.count

@@ -6,6 +6,7 @@ Paper, section "Adaptive Personalization for High Heterogeneity". How the weight
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -15,8 +16,9 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router, SingleEstimator
-from fedrouter.routers.blend import BlendRouter, pack_names, pack_routers, unpack_names, unpack_routers
+from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.blend import UNSURE, BlendRouter, pack_names, pack_routers, unpack_names, unpack_routers
+from fedrouter.routers.prepared import Found, Prepared, joined
 
 WEIGHTS = ("accuracy_weight", "cost_weight")
 
@@ -43,9 +45,23 @@ class PersonalRouter(Router):
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         return self._mixed(*(router._estimate(embeddings) for router in (self.federated, self.local)))
 
-    def single_estimator(self) -> SingleEstimator:
-        shared, own = (router.single_estimator() for router in (self.federated, self.local))
-        return lambda query: self._mixed(shared(query), own(query))
+    def prepared(self, models: Integers) -> Prepared:
+        parts = [router.prepared(models) for router in (self.federated, self.local)]
+        accuracy, cost = self.accuracy_weight[models], self.cost_weight[models]
+        own = np.concatenate([accuracy, cost])
+        shared = 1 - own
+        known = np.where(accuracy == 1, parts[1].known, parts[0].known)
+
+        def combine(found: Sequence[Found]) -> Found:
+            def error(some: slice) -> Floats:
+                weight = accuracy[some]
+                unsure = np.full((len(found[0].means), len(weight)), UNSURE)
+                theirs, ours = (unsure if e is None else e for e in (one.error(some) for one in found))
+                return np.asarray((1 - weight) * theirs + weight * ours)
+
+            return Found(shared * found[0].means + own * found[1].means, error)
+
+        return joined(parts, known, combine)
 
     def _mixed(self, shared: Estimates, own: Estimates) -> Estimates:
         def mixed(theirs: Floats, ours: Floats, weight: Floats) -> Floats:
@@ -53,7 +69,7 @@ class PersonalRouter(Router):
             return np.where(weight == 0, theirs, np.where(weight == 1, ours, both))
 
         def error() -> Floats:
-            theirs, ours = (np.full_like(e.accuracy, 0.5) if e.error is None else e.error for e in (shared, own))
+            theirs, ours = (np.full_like(e.accuracy, UNSURE) if e.error is None else e.error for e in (shared, own))
             return mixed(theirs, ours, self.accuracy_weight)
 
         reasons = (

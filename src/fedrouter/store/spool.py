@@ -61,6 +61,10 @@ class Spool:
         """What processes that have ended meanwhile left; may run on another thread than the rest."""
         return _left(self._base)
 
+    def holds(self, decision: str) -> bool:
+        """Whether the row of a decision waits here."""
+        return any(isinstance(entry, Record) and entry.id == decision for entry in self._entries)
+
     def holds_elsewhere(self, decision: str) -> bool:
         """Whether the row of a decision waits in the spool of another process that runs; may run on another thread."""
         own = {file.path for file in (*self._left, self._file) if file is not None}

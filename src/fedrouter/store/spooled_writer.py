@@ -85,6 +85,10 @@ class SpooledWriter:
         self._spool.add(sent)
         return "deferred"
 
+    async def pending(self, decision: str) -> bool:
+        """Whether the row of a decision has still to be written, by this process or another on the same machine."""
+        return self._spool.holds(decision) or await asyncio.to_thread(self._spool.holds_elsewhere, decision)
+
     async def _sent(self, sent: SentScore) -> Scored:
         outcome = await self._writer.send(sent)
         if outcome != "unknown":

@@ -96,16 +96,22 @@ def check_a_query_is_estimated_alone_as_in_a_batch(family: Family) -> None:
 
 
 def check_a_query_is_estimated_when_served_as_in_a_batch(family: Family) -> None:
-    """Up to rounding, for each query by itself."""
-    batch, estimate = _router(family).estimate(QUERIES), _router(family).single_estimator()
-    for index, query in enumerate(np.asarray(QUERIES, np.float32)):
-        one = estimate(query)
-        assert one.unavailable == batch.unavailable
-        for found, expected in ((one.accuracy, batch.accuracy), (one.cost, batch.cost), (one.error, batch.error)):
-            assert found is not None
-            assert expected is not None
-            assert found.shape == (1, 3)
-            assert np.allclose(found[0], expected[index], rtol=1e-6, atol=1e-9)
+    """Up to rounding, by itself and together with others."""
+    order = [2, 0, 1]
+    batch, prepared = _router(family).estimate(QUERIES), _router(family).prepared(np.array(order))
+    assert prepared.known.tolist() == batch.usable[order].tolist()
+    assert batch.error is not None
+    means, errors = np.concatenate([batch.accuracy[:, order], batch.cost[:, order]], axis=1), batch.error[:, order]
+    queries = np.asarray(QUERIES, np.float32)
+    for size in (1, 3):
+        for start in range(len(queries) - size + 1):
+            chosen = slice(start, start + size)
+            found = prepared(queries[chosen])
+            assert np.allclose(found.means, means[chosen], rtol=1e-5, atol=1e-9)
+            for some in (slice(None), slice(1, 2)):
+                error = found.error(some)
+                assert error is not None
+                assert np.allclose(error, errors[chosen, some], rtol=1e-5, atol=1e-9)
 
 
 def check_other_embeddings_are_refused(family: Family) -> None:

@@ -62,10 +62,14 @@ def test_a_decision_whose_row_another_process_has_still_to_write_is_not_unknown(
         assert (found.status_code, found.headers["retry-after"]) == (503, "1")
         assert found.json()["error"]["code"] == "decision_pending"
         assert score(gateway, "e" * 32, 1).status_code == 404
+        explained = gateway.http.get(f"/v1/decisions/{row.id}")
+        assert (explained.status_code, explained.headers["retry-after"]) == (503, "1")
+        assert gateway.http.get(f"/v1/decisions/{'e' * 32}").status_code == 404
         assert score(gateway, decision, 1).status_code == 200
         gateway.store.append([row])
         other.drop(1)
         assert score(gateway, row.id, 1).json()["outcome"] == "stored"
+        assert gateway.http.get(f"/v1/decisions/{row.id}").json()["id"] == row.id
     finally:
         other.close()
 

@@ -23,7 +23,14 @@ CLIENTS, KILLS = 8, 3
 def encoder_processes() -> set[int]:
     """The processes that this one, in which the gateway runs, has started for the encoder."""
     found = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
-    return {int(pid) for pid in found.split() if b"encoder_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {int(pid) for pid in found.split() if b"encoder_worker" in _command(pid)}
+
+
+def _command(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
 
 
 @pytest.mark.slow

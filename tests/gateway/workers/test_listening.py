@@ -53,7 +53,9 @@ def test_an_address_that_is_shown_can_be_pasted():
 def test_a_taken_port_is_said_with_brackets():
     with listen(ServerConfig(host="::1", port=0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(FedrouterError, match=rf"^\[::1\]:{port}: cannot listen there$"):
+        with pytest.raises(
+            FedrouterError, match=rf"^\[::1\]:{port}: cannot listen there: another process does; choose"
+        ):
             bind(ServerConfig(host="::1", port=port))
 
 
@@ -106,3 +108,10 @@ def test_workers_on_ipv6_are_replaced_while_they_serve(tmp_path, bundle, upstrea
     assert gateway.stop() == 0
     with Store.open(config["store"], create=False) as store:
         assert {row.id for row in store.rows()} == set(answered)
+
+
+def test_an_address_of_another_machine_is_said_to_be_one():
+    with pytest.raises(
+        FedrouterError, match=r"^203\.0\.113\.7:8080: cannot listen there: it is no address of this machine"
+    ):
+        bind(ServerConfig(host="203.0.113.7", port=8080))

@@ -24,14 +24,28 @@ async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await gateway.authenticator.authenticate(request)
     await gateway.rate_limiter.admit(key)
     identity = request.path.removeprefix(PATH)
-    valid = identity.isascii() and identity.isalnum()
-    record = await asyncio.to_thread(gateway.store.get, identity) if valid else None
+    record = await _written(gateway, identity) if identity.isascii() and identity.isalnum() else None
     if record is None or not (key.admin or record.key == key.id):
         raise HttpError(404, "No decision of this key has this id.", "decision_not_found")
     found = record.to_json()
     found["because"] = REASONS.get(record.reason)
     found["estimates"] = _estimates(gateway, record)
     await send_response(send, 200, orjson.dumps(found))
+
+
+async def _written(gateway: Gateway, identity: str) -> Record | None:
+    """The row of a decision; :class:`HttpError` 503 if it has still to be written."""
+    record = await asyncio.to_thread(gateway.store.get, identity)
+    if record is not None:
+        return record
+    if await gateway.writer.pending(identity):
+        raise decision_pending("The decision with this id has not been written to the log yet; ask again.")
+    return await asyncio.to_thread(gateway.store.get, identity)  # its row may have left a spool meanwhile
+
+
+def decision_pending(message: str) -> HttpError:
+    """The error for a decision whose row waits for the store."""
+    return HttpError(503, message, "decision_pending", "server_error", headers=[(b"retry-after", b"1")])
 
 
 def _estimates(gateway: Gateway, record: Record) -> list[dict[str, Any]] | None:
@@ -62,7 +76,7 @@ ENDPOINT = Endpoint(
     "GET",
     explain,
     "Explain a past decision.",
-    errors=(404,),
+    errors=(404, 503),
     parameters=(
         {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"}},
     ),

@@ -12,6 +12,7 @@ import orjson
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit
+from fedrouter.gateway.routes.decisions import decision_pending
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import Key, Scored
@@ -42,8 +43,7 @@ async def write_score(gateway: Gateway, decision: str, score: float, key: Key, o
             model = await asyncio.to_thread(gateway.store.served_by, decision)
     gateway.metrics.scored(model, score, outcome)
     if outcome == "pending":
-        message = "The answer with this decision_id has not been written to the log yet; send the score again."
-        raise HttpError(503, message, "decision_pending", "server_error", headers=[(b"retry-after", b"1")])
+        raise decision_pending("The answer with this decision_id has not been written to the log yet; send it again.")
     return outcome
 
 

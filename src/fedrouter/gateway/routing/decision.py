@@ -201,7 +201,9 @@ class Decider:
             affordable, limited = context.budget.affordable(np.array(expected))
             allowed = allowed & affordable
             if not allowed.any():
-                raise _budget_spent("The daily budget of this key is spent.")
+                raise _budget_spent(
+                    "What is left of this key's daily budget does not cover the request with any model."
+                )
             ranking = estimates.ranking(allowed, tradeoff)
         if problem is None and not ranking.any_known:
             problem = "no_estimate"
@@ -269,7 +271,7 @@ class Decider:
         """The reason not to trust the router's estimates for this query, if there is one."""
         if estimates.similarity is not None and estimates.similarity < self._config.routing.region:
             return "out_of_region"
-        if ranking.any_known and estimates.error[ranking.indices[0]] > self._config.routing.error:
+        if ranking.any_known and estimates.error_of(ranking.indices[0]) > self._config.routing.error:
             return "unsure"
         return None
 

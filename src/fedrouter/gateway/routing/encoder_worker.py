@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
+from fedrouter.gateway.threads import multiply_in_one_thread
+
 if TYPE_CHECKING:
     from fedrouter.gateway.routing.mapped_router import MappedRouter
 
@@ -62,6 +64,7 @@ def main() -> None:
     # They are meant for the gateway, which may still have requests: this process ends with it.
     for meant in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(meant, signal.SIG_IGN)
+    multiply_in_one_thread()
     worker = Worker()
     # The gateway may be killed at any moment: in the middle of a batch too.
     with contextlib.suppress(ConnectionError), socket.socket(fileno=0) as channel, channel.makefile("rb") as incoming:

@@ -5,13 +5,17 @@ It imports little, because that process has to hold it in memory too.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from fedrouter.bundle import Bundle
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.routing.estimates_cache import QueryEstimates
 from fedrouter.routers.base import Router
+from fedrouter.routers.prepared import Found
 
+EVERY = slice(None)
 PROBES = 64
 """Random queries that stand in for typical ones where neither traffic nor regions are known."""
 
@@ -23,11 +27,11 @@ class MappedRouter:
         self.router, self.models = bundle.router, models
         names = self.router.pool.names
         self.unknown = [name for name in models if name not in names]
-        self._columns = np.array([names.index(name) if name in names else 0 for name in models])
-        usable = self.router.estimate(typical_queries(self.router)[:1]).usable[self._columns]
-        known = usable & np.array([name in names for name in models])
+        columns = np.array([names.index(name) if name in names else 0 for name in models])
+        self._prepared = self.router.prepared(columns)
+        known = self._prepared.known & np.array([name in names for name in models])
         self._unknown = np.where(known, 0.0, np.nan)
-        self._estimator = self.router.single_estimator()
+        self._both_unknown = np.tile(self._unknown, 2)
         centres = self.router.regions()
         self._directions = None
         if centres is not None and bundle.encoder.normalised:
@@ -38,23 +42,24 @@ class MappedRouter:
     def estimate(self, embedding: Embeddings) -> QueryEstimates:
         """Estimates for a query ``(d,)``."""
         similarity = self.similarity(embedding) if self.has_regions else None
-        found, part = self._estimator(embedding), self._part
-        return QueryEstimates(
-            embedding, part(found.accuracy)[0], part(found.cost)[0], lambda: part(found.error)[0], similarity
-        )
+        found, models = self._prepared(embedding[None]), len(self.models)
+        means = found.means[0] + self._both_unknown
+        error = partial(self._error_of, found)
+        return QueryEstimates(embedding, means[:models], means[models:], error, similarity)
 
     def estimate_many(self, embeddings: Embeddings) -> Floats:
         """Estimates for queries ``(n, d)`` as numbers ``(n, 3M + 1)``.
 
         Accuracy, cost and standard error of each model, and the similarity; NaN where unknown.
         """
-        found, queries = self.router.estimate(embeddings), len(embeddings)
-        parts = [self._part(values, queries) for values in (found.accuracy, found.cost, found.error)]
-        similarity = np.full((queries, 1), np.nan)
+        found, models = self._prepared(embeddings), len(self.models)
+        numbers = np.full((len(embeddings), 3 * models + 1), np.nan)
+        np.add(found.means, self._both_unknown, out=numbers[:, : 2 * models])
+        numbers[:, 2 * models : -1] = self._error(found, EVERY)
         if self._directions is not None:
             lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-12)
-            similarity[:, 0] = (embeddings @ self._directions.T).max(axis=1) / lengths / self._usual
-        return np.concatenate([*parts, similarity], axis=1)
+            numbers[:, -1] = (embeddings @ self._directions.T).max(axis=1) / lengths / self._usual
+        return numbers
 
     @property
     def has_regions(self) -> bool:
@@ -72,11 +77,14 @@ class MappedRouter:
         cosine = float((self._directions @ embedding).max() / max(float(np.linalg.norm(embedding)), 1e-12))
         return cosine / self._usual
 
-    def _part(self, values: Floats | None, queries: int = 1) -> Floats:
-        """The gateway's part ``(n, M)`` of values over the router's models; NaN where unknown, or if there are none."""
-        if values is None:
-            return np.full((queries, len(self._columns)), np.nan)
-        return values.take(self._columns, 1) + self._unknown
+    def _error_of(self, found: Found, model: int | None) -> Floats:
+        """Standard errors ``(M,)`` for one query, or ``(1,)`` of one model."""
+        return np.asarray(self._error(found, EVERY if model is None else slice(model, model + 1))[0])
+
+    def _error(self, found: Found, some: slice) -> Floats:
+        """Standard errors ``(n, m)`` of some models; NaN where unknown, or if the family knows none."""
+        error, unknown = found.error(some), self._unknown[some]
+        return np.full((len(found.means), len(unknown)), np.nan) if error is None else np.asarray(error + unknown)
 
 
 def typical_queries(router: Router) -> Embeddings:

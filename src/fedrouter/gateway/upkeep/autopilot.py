@@ -71,7 +71,8 @@ class Autopilot:
             try:
                 if await asyncio.to_thread(self._due):
                     outcome = await asyncio.to_thread(self.attempt)
-                    LOG.info("autopilot: %s: %s", "swapped" if outcome["swapped"] else "kept", outcome["why"])
+                    done = "put the candidate into service" if outcome["swapped"] else "kept the present router"
+                    LOG.info("autopilot: %s: %s", done, outcome["why"])
             except (FedrouterError, OSError) as error:  # the store or the disk
                 LOG.error("autopilot: %s", error)
 

@@ -227,7 +227,8 @@ class Upstreams:
             refused.attempts = attempts
             return refused
         if last is None and unpaid:
-            raise UpstreamsFailed(429, "insufficient_quota", "The daily budget of this key is spent.", attempts)
+            message = "What is left of this key's daily budget does not cover the request."
+            raise UpstreamsFailed(429, "insufficient_quota", message, attempts)
         if last is None:
             rest = min((self.breakers[name].seconds_left for name in order), default=0.0)
             message = "Every model that may answer is unavailable after failures."

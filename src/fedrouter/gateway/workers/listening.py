@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
@@ -10,6 +11,11 @@ from fedrouter.gateway.config import ServerConfig
 
 FIRST = 3
 """The first file descriptor that systemd passes."""
+REASONS = {
+    errno.EADDRINUSE: "another process does; choose another port with --port or server.port",
+    errno.EADDRNOTAVAIL: "it is no address of this machine; expected one, or 0.0.0.0 for all",
+    errno.EACCES: "this user may not use the port; choose one of at least 1024 with --port or server.port",
+}
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
@@ -35,16 +41,16 @@ def bind(server: ServerConfig) -> socket.socket:
             server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         found = socket.socket(family, kind, protocol)
-    except OSError:
-        raise cannot_listen(server) from None
+    except OSError as error:
+        raise cannot_listen(server, error) from None
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         found.bind(address)
-    except OSError:
+    except OSError as error:
         found.close()
-        raise cannot_listen(server) from None
+        raise cannot_listen(server, error) from None
     return found
 
 
@@ -53,14 +59,25 @@ def listen(server: ServerConfig) -> socket.socket:
     found = bind(server)
     try:
         found.listen(BACKLOG)
-    except OSError:
+    except OSError as error:
         found.close()
-        raise cannot_listen(server) from None
+        raise cannot_listen(server, error) from None
     return found
 
 
-def cannot_listen(server: ServerConfig) -> FedrouterError:
-    return FedrouterError(f"{_bracketed(server.host)}:{server.port}: cannot listen there")
+def cannot_listen(server: ServerConfig, error: OSError) -> FedrouterError:
+    """The error of an address, with the reason and what to do about it."""
+    why = REASONS.get(error.errno or 0, error.strerror or "no such host")
+    return FedrouterError(f"{_bracketed(server.host)}:{server.port}: cannot listen there: {why}")
+
+
+def why_not(server: ServerConfig) -> FedrouterError:
+    """The same for an address at which another part of the program could not listen, and did not say why."""
+    try:
+        listen(server).close()
+    except FedrouterError as found:
+        return found
+    return cannot_listen(server, OSError(errno.EADDRINUSE, ""))  # it was taken a moment ago
 
 
 def url_of(host: str, port: int) -> str:
