@@ -53,7 +53,7 @@ coverage: $(READY) ## the share of lines that the fast tests run, subprocesses i
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
 docs: $(DOCS_READY) ## build the documentation site in out/site; a broken link or reference is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open out/site/index.html"
 
 docs-serve: $(DOCS_READY) ## the documentation site on localhost, rebuilt when a page changes

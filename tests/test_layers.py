@@ -72,9 +72,12 @@ ORDERS = {
     ),
     "engines": (
         ("flower", "local"),
-        ("batched.layout", "batched.plan", "summed"),
+        ("batched.layout", "batched.plan", "batched.triton_kernels", "summed"),
+        ("batched.networks",),
         ("batched.kernels",),
+        ("batched.fused",),
         ("batched.stack",),
+        ("batched.recorded",),
         ("batched.training",),
         ("batched",),
         ("simulated",),
@@ -105,7 +108,7 @@ ORDERS = {
     ),
     "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
     "gateway": (
-        ("config", "http"),
+        ("config", "http", "threads"),
         ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
         ("access", "reference"),
         ("apis",),
@@ -131,7 +134,8 @@ ORDERS = {
         ("comparison", "coverage", "reproduction"),
     ),
     "routers": (
-        ("base", "features"),
+        ("features", "prepared"),
+        ("base",),
         ("kmeans", "linear", "mlp", "registry"),
         ("blend", "mf", "query_blind"),
         ("personal",),

@@ -88,6 +88,16 @@ def test_a_privacy_that_does_not_exist_is_refused_before_any_work(table, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_a_router_on_embeddings_of_the_file_says_what_it_takes_to_read_text(table, tmp_path):
+    some = pyarrow.parquet.read_table(table)
+    named = ["all_mpnet_base_v2_embedding" if name == "static_embedding" else name for name in some.column_names]
+    pyarrow.parquet.write_table(some.rename_columns(named), tmp_path / "table.parquet")
+    options = ("--router", "query_blind", "--clients", 3, "--out", tmp_path / "out")
+    shown = run("simulate", "--data", tmp_path / "table.parquet", *options).stdout
+    assert "needs the encoder all-mpnet-base-v2" in shown
+    assert "--encoder static" in shown
+
+
 def test_the_settings_of_every_way_are_reported(simulated):
     _, document = simulated
     settings = document["settings"]
@@ -146,6 +156,17 @@ def test_evaluate_gives_the_frontier_of_a_saved_router(simulated, table, tmp_pat
     assert len(found["frontier"]) == 100
     assert sum(found["frontier"][0]["shares"].values()) == pytest.approx(1)
     assert all(Path(path).exists() for path in found["figures"])
+
+
+def test_evaluate_counts_only_the_queries_that_offer_a_choice(simulated, tmp_path):
+    _, document = simulated
+    one, other = document["models"][:2]
+    rows = [f"What is {number} plus 1?,{one},1,0.001" for number in range(40)]
+    rows += [f"What is {number} plus 1?,{other},0,0.002" for number in range(3)]
+    (tmp_path / "log.csv").write_text("\n".join(["prompt,model,accuracy,cost", *rows]))
+    found = answer("evaluate", document["bundle"], "--data", tmp_path / "log.csv")
+    assert (found["queries"], found["left_out"]) == (3, 37)
+    assert any("37 of 40 queries are left out" in warning for warning in found["warnings"])
 
 
 def test_evaluate_calibrate_and_coverage_open_with_the_same_verdict(simulated, table, tmp_path):
@@ -254,7 +275,7 @@ BAD = [
     (["route", "BUNDLE", "hello", "--tradeoff=-1"], "tradeoff: expected a number of at least 0"),
     (["route", "BUNDLE", "hello", "--tradeoff", "nan"], "tradeoff: expected a number of at least 0"),
     (["route", "BUNDLE", " ", "--tradeoff", "1"], "text: expected a query"),
-    (["calibrate", "BUNDLE", "--data", "TABLE"], "exactly one target"),
+    (["calibrate", "BUNDLE", "--data", "TABLE"], "exactly one target: --max-cost, --min-accuracy or --share"),
     (["calibrate", "BUNDLE", "--data", "TABLE", "--share", "half"], "--share: expected MODEL=SHARE"),
     (["calibrate", "BUNDLE", "--data", "TABLE", "--max-cost", "1e-12"], "no λ keeps the mean cost within"),
 ]
@@ -294,6 +315,7 @@ def test_a_folder_with_something_in_it_is_never_overwritten_unless_a_run_made_it
 def test_the_version_and_help_are_there():
     assert run_process("--version").stdout.strip().count(".") == 2
     help_text = run_process("--help").stdout
+    assert run("route", "-h").stdout == run("route", "--help").stdout
     for command in ("demo", "simulate", "evaluate", "calibrate", "route"):
         assert command in help_text
 

@@ -138,7 +138,7 @@ def test_json_is_one_document_and_the_same_as_the_file(log, tmp_path):
     assert set(document["regions"][0]["tasks"]) <= {"task-0", "task-1", "task-2", "task-3"}
     assert document["empty"] + document["few"] + document["enough"] == pytest.approx(1)
     assert document["joining"] is None
-    assert document["verdict"] == "no verdict: it takes a bundle (--bundle)"
+    assert document["verdict"] == "none; it takes a bundle (--bundle)"
 
 
 def test_with_a_bundle_the_federations_cells_stand_beside_ones_own(log, bundles, tmp_path):
@@ -152,7 +152,7 @@ def test_with_a_bundle_the_federations_cells_stand_beside_ones_own(log, bundles,
     assert document["errors"]["rows"] == 120
     assert {entry["model"] for entry in document["errors"]["models"]} == {"model-0", "model-1"}
     assert document["partners"] is None
-    assert document["verdict"].startswith("no verdict: it takes a table")  # the log has one answer a query
+    assert document["verdict"].startswith("none; it takes a table")  # the log has one answer a query
     assert "flatters" not in (tmp_path / "coverage.html").read_text()
 
 
@@ -210,7 +210,7 @@ BAD = [
     ("embedding,model,accuracy,cost\n[1],a,1,0.1\n[2],,1,0.1\n", "row 2, column 'model': expected text"),
     ("embedding,model,accuracy,cost\n[1],a,1,0.1\nwords,a,1,0.1\n", "row 2, column 'embedding': expected a list"),
     ("embedding,model,accuracy,cost\n[1],a,1,0.1\n[2],a,1\n", "row 2: expected 4 columns, got 3"),
-    ("prompt,model,score\nhello,a,1\n", "wrong columns (prompt, model, score)"),
+    ("prompt,model,score\nhello,a,1\n", "a log without the column 'accuracy' and 'cost'"),
 ]
 
 

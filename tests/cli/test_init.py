@@ -62,6 +62,15 @@ def test_the_command_says_the_table_s_date_and_what_comes_next(tmp_path):
     assert (listed["date"], len(listed["models"])) == (price_table().date, len(price_table().models))
 
 
+def test_the_list_has_the_addresses_and_the_variables_of_keys():
+    known = price_table().models["gpt-4o"].provider
+    shown = run("init", "--list", COLUMNS="160").stdout
+    assert known.api_base in shown
+    assert known.key in shown
+    entry = next(one for one in answer("init", "--list")["models"] if one["name"] == "gpt-4o")
+    assert (entry["address"], entry["variable"]) == (known.api_base, known.key)
+
+
 def test_questions_lead_to_the_same_config(tmp_path):
     ours, theirs = pty.openpty()  # it asks only on a terminal
     os.write(ours, b"gpt-5-mini, house model\n\nHOUSE_KEY\n0.2\n0.4\n0.9\n")

@@ -217,6 +217,9 @@ def test_a_first_router_is_learned_from_one_file_alone_and_from_several_as_a_fed
             f"Prove theorem {number} of topology,large,1,0.01",
         ]
     (tmp_path / "bank.csv").write_text("\n".join(lines))
+    (tmp_path / "few.csv").write_text("\n".join(lines[:9]))
+    few = run("learn", "--client", f"few={tmp_path}/few.csv", "--router", "linear", "--out", tmp_path / "few")
+    assert "warning 8 evaluations say little" in few.stdout
     (tmp_path / "clinic.csv").write_text("\n".join(lines).replace("theorem", "lemma"))
     (tmp_path / "shop.csv").write_text("\n".join(lines).replace("theorem", "claim"))
     bank, clinic, shop = (f"{name}={tmp_path}/{name}.csv" for name in ("bank", "clinic", "shop"))

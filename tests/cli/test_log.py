@@ -79,6 +79,8 @@ def test_show_lists_the_newest_and_explains_one_without_its_prompt(store):
     plain = run("log", "show", listed[1]["id"], "--store", store)
     assert plain.returncode == 0
     assert "routed" in plain.stdout
+    assert "predicted_accuracy" in plain.stdout  # no name is cut off
+    assert re.search(r"^time +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC *$", plain.stdout, re.MULTILINE)
     assert "SECRET" not in plain.stdout
 
 

@@ -1,5 +1,6 @@
 """A command whose extra is missing says in one line what to install, and a failed start does not block the next."""
 
+import socket
 import subprocess
 import sys
 
@@ -28,6 +29,18 @@ def test_a_missing_extra_is_one_line(module, extra, command, tmp_path):
     assert done.stderr.count("\n") == 1
     assert f"pip install 'fedrouter[{extra}]'" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_coordinator_without_flower_says_what_to_install(tmp_path):
+    home = tmp_path / "coordinator"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    assert run("federation", "init", home, "--host", "localhost", "--port", port).returncode == 0
+    line = [sys.executable, "-c", WITHOUT, "flwr", "federation", "coordinator", str(home)]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "pip install 'fedrouter[flower]'" in done.stderr
 
 
 def test_a_wrong_file_name_does_not_block_the_folder_for_the_next_try(tmp_path):

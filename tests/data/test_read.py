@@ -182,6 +182,7 @@ def changed(columns, **changes):
         (changed(TABLE, small=None), r"column 'small\|total_cost' has no accuracy column 'small'"),
         (changed(TABLE, eval_name=None), r"no column 'eval_name'; the file has prompt"),
         ({"a": [1], "b": [2]}, r"wrong columns \(a, b\): expected a table with .* or a log with"),
+        (changed(LOG, cost=None), r"a log without the column 'cost': expected .* the file has .*model"),
         (changed(LOG, accuracy=[1.0, 0.0, None, 1.0]), r"row 3, column 'accuracy': .* got nan"),
         (changed(LOG, accuracy=[1.0, 0.0, 1.2, 1.0]), r"row 3, column 'accuracy': .* got 1.2"),
         (changed(LOG, cost=[0.1, 0.1, 0.1, -1.0]), r"row 4, column 'cost': .* got -1.0"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import runpy
 
 import pytest
+import yaml
 
 from docs.blocks import PAGES, PROJECT
 
 LINK = re.compile(r"\]\((?P<target>[^)#\s]*)(?:#(?P<anchor>[^)]*))?\)")
+COPIED = runpy.run_path(str(PROJECT / "scripts" / "docs_site.py"))["COPIED"]
+"""Files outside docs/ that are pages of the site."""
 FILES = [*PAGES, PROJECT / "CHANGELOG.md", PROJECT / "examples" / "README.md"]
 
 
@@ -32,3 +36,26 @@ def test_links_of_a_page_lead_somewhere(page):
         assert path.exists(), f"{page.name}: {target} does not exist"
         if anchor and path.suffix == ".md" and "reference" not in path.parts:
             assert anchor in anchors(path.read_text()), f"{page.name}: {target} has no heading #{anchor}"
+
+
+def in_menu(entry: object) -> set[str]:
+    """The pages that the menu of the documentation site names, below one of its entries."""
+    if isinstance(entry, str):
+        return {entry}
+    return set().union(*(in_menu(one) for one in (entry.values() if isinstance(entry, dict) else entry)))
+
+
+def test_every_page_is_in_the_menu_of_the_site():
+    menu = yaml.load((PROJECT / "mkdocs.yml").read_text(), yaml.BaseLoader)["nav"]
+    pages = {page.relative_to(PROJECT / "docs").as_posix() for page in (PROJECT / "docs").rglob("*.md")}
+    assert in_menu(menu) == pages | set(COPIED.values()) | {"reference/cli.md"}
+
+
+@pytest.mark.parametrize("page", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_pages_link_to_pages_of_the_site_only(page):
+    for link in LINK.finditer(page.read_text()):
+        target = (page.parent / link["target"]).resolve()
+        if link["target"] and "://" not in link["target"] and not target.is_relative_to(PROJECT / "docs"):
+            assert target.relative_to(PROJECT).as_posix() in COPIED, (
+                f"{page.name}: name {link['target']}, do not link it"
+            )

@@ -63,7 +63,7 @@ def get(
         {
             "name": wanted.name,
             "page": wanted.page,
-            "licence": wanted.license,
+            "license": wanted.license,
             "data": str(data),
             "files": [
                 {
@@ -187,7 +187,7 @@ def import_(
     if listed:
         voice.say(f"\nPrices of {table.date}: {table.source}. They change: --price MODEL=INPUT/OUTPUT overrides one.")
     if found.unscored:
-        voice.warn(f"{found.unscored:,} rows without a score were left out")
+        voice.warn(f"left out, because they have no score: {found.unscored:,} rows")
     voice.next(
         f"fedrouter coverage --data {out}",
         f"fedrouter learn --client {out.stem}={out} --router auto --out bundles/first",

@@ -32,6 +32,7 @@ app = typer.Typer(
     name="fedrouter",
     help="Learn one LLM router together from many private evaluation logs, without sharing a query.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -75,8 +76,9 @@ def common(
         raise typer.Exit
 
 
-LEARNING = ("pyarrow", "scipy", "sklearn", "threadpoolctl")
-"""Packages of the [learn] extra; several rooms import them where they need them."""
+EXTRAS = dict.fromkeys(("pyarrow", "scipy", "sklearn", "threadpoolctl"), ("Reading tables and learning", "learn"))
+EXTRAS["flwr"] = ("A federation across machines", "flower")
+"""What needs a package, and its extra, for packages that several rooms import where they need them."""
 
 
 def main() -> None:
@@ -94,6 +96,7 @@ def _run() -> None:
     try:
         app()
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in LEARNING:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
             raise
-        raise MissingExtra("Reading tables and learning", "learn") from None
+        raise MissingExtra(*EXTRAS[package]) from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from fedrouter.cli.output import Bars, Json, Voice, bars
 from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
@@ -176,7 +177,13 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
         voice.say(headline(comparison, name))
     for warning in comparison.warnings:
         voice.warn(warning)
+    readable = dataset.encoder.name in (STATIC, OFFLINE)
+    if not readable:
+        voice.say(
+            f"\nTo read text, this router needs the encoder {escape(dataset.encoder.name)}, whose embeddings are in "
+            f"the file; one learned with --encoder {STATIC} needs nothing."
+        )
     ask = f'fedrouter route {chosen} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
     judge = f"fedrouter evaluate {chosen} --data FILE"
-    voice.next(f"open {report}", ask if dataset.encoder.name in (STATIC, OFFLINE) else judge)
+    voice.next(f"open {report}", ask if readable else judge)
     voice.result(document)

@@ -22,6 +22,8 @@ from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid, Integer
 from fedrouter.pool import ModelPool
 
 EMBEDDING = "_embedding"
+LOG = ("model", "accuracy", "cost")
+"""Columns of every evaluation log."""
 Texts = Callable[[Source, str], tuple[str, ...]]
 """Reads the texts of a column, as a layout stores them."""
 
@@ -76,7 +78,12 @@ def read(
     layout = next((layout for layout in TABLES if layout.fits(source)), None)
     if layout is not None:
         evaluations, identity = _read_table(source, layout, encoder, pool, watch)
-    elif {"model", "accuracy", "cost"} <= set(source.names):
+    elif "model" in source.names:
+        if missing := [name for name in LOG if name not in source.names]:
+            raise source.error(
+                f"a log without the column {' and '.join(map(repr, missing))}: expected 'model', 'accuracy', 'cost' "
+                f"and 'prompt' or 'embedding', the file has {shown(source.names)}"
+            )
         evaluations, identity = _read_log(source, encoder, pool, watch, most_in_memory)
     else:
         raise source.error(

@@ -86,5 +86,6 @@ def _load(name: str) -> SentenceTransformer:
     except Exception as error:
         raise FedrouterError(
             f"encoder {name!r} could not be loaded ({type(error).__name__}): expected a folder, {STATIC!r}, the "
-            f"offline {OFFLINE!r}, or a name that a reachable model hub knows"
+            f"offline {OFFLINE!r}, or a name that a reachable model hub knows; a router learned with --encoder "
+            f"{STATIC} needs none of them"
         ) from None

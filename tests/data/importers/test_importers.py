@@ -202,3 +202,12 @@ def test_a_damaged_archive_is_refused(tmp_path):
 )
 def test_the_prompt_is_what_the_user_asked(value, text):
     assert prompt_text(value) == text
+
+
+def test_a_price_for_a_model_that_no_row_names_is_refused(tmp_path):
+    results, out = FILES / "promptfoo" / "results.json", tmp_path / "log.parquet"
+    # The files call it openai:gpt-4o.
+    done = run("data", "import", "--from", "promptfoo", results, "--out", out, "--price", "gpt-4o=1/2")
+    assert done.returncode == 2
+    assert "--price gpt-4o: no such model in these files; they have openai:chat:gpt-4o-mini" in done.stderr
+    assert not out.exists()

@@ -153,8 +153,11 @@ def _perform(
     voice.say(f"[bold]Bundle:[/] {made}")
     vote = result.get("vote") or {"status": "candidate", "why": "no vote: made by an older version"}
     voice.say(f"[bold]Vote:[/] {vote['status']}: {plain(vote['why'])}")
+    if vote["status"] == "accepted":
+        voice.say("Running clients fetch it within a minute; `fedrouter federation pull CLIENT_DIR` does at once.")
     decide = [f"fedrouter federation accept {directory.path} {name}"] if vote["status"] == "candidate" else []
-    voice.next(f"fedrouter evaluate {made} --data FILE", f'fedrouter route {made} "your question" --explain', *decide)
+    ask = f'fedrouter route {made} "your query" --tradeoff 100 --explain'
+    voice.next(f"fedrouter evaluate {made} --data FILE", ask, *decide)
     return {"run": name, **result, "steps": shown.steps}
 
 

@@ -107,22 +107,30 @@ def _report(voice: Voice, out: Path, wanted: Sequence[Upstream], table: PriceTab
 def _list(voice: Voice, table: PriceTable) -> None:
     """Print the table of prices."""
     rows = [
-        [model.name, model.provider.title, f"{model.price.input:g}", f"{model.price.output:g}"]
+        [model.name, model.provider.title, f"{model.price.input:g}", f"{model.price.output:g}", model.provider.key]
         for model in table.models.values()
     ]
-    voice.table(["model", "provider", "input", "output"], rows)
+    voice.table(["model", "provider", "input", "output", "API key in"], rows)
     voice.say(f"\nPrices of {table.date}: {table.source}.\n{table.note}\n")
-    pages = {model.provider.title: model.provider.page for model in table.models.values()}
-    for title, page in pages.items():
-        voice.say(f"{title}: {page}")
+    providers = {model.provider.title: model.provider for model in table.models.values()}
+    voice.table(
+        ["provider", "address", "prices"], [[title, each.api_base, each.page] for title, each in providers.items()]
+    )
     voice.result(
         {
             "date": table.date,
             "source": table.source,
             "note": table.note,
-            "pages": pages,
+            "pages": {title: each.page for title, each in providers.items()},
             "models": [
-                {"name": m.name, "provider": m.provider.title, "input": m.price.input, "output": m.price.output}
+                {
+                    "name": m.name,
+                    "provider": m.provider.title,
+                    "address": m.provider.api_base,
+                    "variable": m.provider.key,
+                    "input": m.price.input,
+                    "output": m.price.output,
+                }
                 for m in table.models.values()
             ],
         }

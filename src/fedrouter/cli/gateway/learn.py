@@ -75,7 +75,9 @@ def learn(
     for model, count in learned.waiting.items():
         voice.say(f"  {model}: {count} scored requests, too few for a new model; they are kept for the next time")
     voice.say(f"Version {learned.provenance.version} is in {out}; its parent is {bundle}.")
-    voice.next(f"fedrouter evaluate {out} --log {store or where}   (on requests from now on)")
+    voice.next(
+        f"fedrouter bundle use {out}", f"fedrouter evaluate {out} --log {store or where}   (on requests from now on)"
+    )
     voice.result(
         {
             "bundle": str(out),

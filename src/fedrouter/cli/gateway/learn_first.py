@@ -47,9 +47,10 @@ def _from_log(
     pool = ModelPool(sorted({record.served for record in records if record.served is not None}))
     learned = first_from_log(records, pool, encoder, family, name, seed)
     save(out, learned.router, encoder, learned.provenance)
-    voice.say(f"Learned a first router from {learned.rows:,} scored requests; it is in {out}.")
+    voice.say(f"Learned a first router from the log's scored requests, {learned.rows:,}; it is in {out}.")
     for why, count in learned.left_out.items():
         voice.say(f"  left out: {count:,} ({why})")
+    _warn_of_few(voice, learned.rows)
     voice.next(f"fedrouter bundle use {out}")
     voice.result({"bundle": str(out), "version": 1, "models": list(pool.names), **learned.to_json()})
 
@@ -86,7 +87,17 @@ def _from_files(voice: Voice, out: Path, clients: list[str], family: str, seed: 
     save(out, router, first.encoder, Provenance.of_run(", ".join(counts), digest, seed, counts, settings))
     how = "alone" if len(rows) == 1 else "as a federation in this process, under the default privacy"
     voice.say(f"Learned from {sum(counts.values()):,} evaluations of {', '.join(counts)} ({how}); it is in {out}.")
+    _warn_of_few(voice, sum(counts.values()))
     voice.next(f'fedrouter route {out} "your query" --tradeoff 100 --explain', f"fedrouter bundle use {out}")
     voice.result(
         {"bundle": str(out), "version": 1, "family": router.family, "models": list(pool.names), "rows": counts}
     )
+
+
+def _warn_of_few(voice: Voice, rows: int) -> None:
+    from fedrouter.learning.trial import LEAST_ROWS
+
+    if rows < LEAST_ROWS:
+        voice.warn(
+            f"{rows} evaluations say little about models; a gateway waits for {LEAST_ROWS} before it learns by itself"
+        )

@@ -27,7 +27,11 @@ from fedrouter.store.records import Record
 
 WIDE = 120
 """Columns of a terminal on which everything about a decision fits into one line."""
-app = typer.Typer(help="Show, watch, export or prune the gateway's evaluation log.", no_args_is_help=True)
+TIMES = ("time", "scored_at")
+DOLLARS = ("predicted_cost", "cost", "baseline_cost")
+app = typer.Typer(
+    help="Show, export or prune the gateway's evaluation log, and find models that got worse.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -58,7 +62,7 @@ def show(
     assert found is not None
     document = found.to_json()
     voice.table(
-        ["field", "value"], [[name, "-" if value is None else plain(value)] for name, value in document.items()]
+        ["field", "value"], [[name, _shown(name, value)] for name, value in document.items()], wrapped=("value",)
     )
     if sent:
         voice.say("")
@@ -185,6 +189,17 @@ def _list(voice: Voice, records: Sequence[Record]) -> None:
     ]
     columns = [header.index(name) for name in kept]
     voice.table(kept, [[row[column] for column in columns] for row in rows], wrapped=("served",))
+
+
+def _shown(field: str, value: Any) -> str:
+    """A field of a decision for a person; --json has times in seconds since the epoch and all digits."""
+    if value is None or value == "":
+        return "-"
+    if field in TIMES:
+        return f"{shown_time(value)} UTC"
+    if isinstance(value, float):
+        return dollars(value) if field in DOLLARS else f"{value:.4g}"
+    return plain(value)
 
 
 def _or_dash(value: Any, form: str) -> str:

@@ -47,13 +47,14 @@ def serve(
     """Run the gateway: an OpenAI-compatible server that routes each request to one of your models."""
     voice = Voice(as_json)
     if demo == (config is not None):
-        raise BadInput("serve: expected --config FILE or --demo")
+        raise BadInput("serve: expected --config FILE, which `fedrouter init` writes, or --demo")
     try:
         import aiohttp  # noqa: F401
         import orjson  # noqa: F401
         import prometheus_client  # noqa: F401
         import pydantic  # noqa: F401
         import sqlalchemy  # noqa: F401
+        import threadpoolctl  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtra("The gateway", "serve") from None
@@ -80,6 +81,7 @@ def _check(voice: Voice, config: Path | None) -> None:
         voice.result({"config": str(config), "ok": False, "problems": wrong})
         raise typer.Exit(2) from None
     voice.say(f"{config}: valid; {len(found.models)} models, default {found.default_model}")
+    voice.next(f"fedrouter serve --config {config}")
     voice.result({"config": str(config), "ok": True, "problems": []})
 
 
@@ -100,9 +102,9 @@ def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, 
 
     config = read()
     if workers is not None and current_worker() is None:
-        supervise(config.server, workers, lambda url, key: announce(voice, url, key), read)
+        supervise(config.server, workers, lambda url, key: announce(voice, url, key, auth=config.server.auth), read)
     else:
-        run(config, lambda url, key: announce(voice, url, key), reopened=reopened)
+        run(config, lambda url, key: announce(voice, url, key, auth=config.server.auth), reopened=reopened)
 
 
 def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:
@@ -121,19 +123,23 @@ def _serve_demo(voice: Voice, host: str | None, port: int | None) -> None:
         )
 
 
-def announce(voice: Voice, url: str, key: str | None, store: str | None = None) -> None:
+def announce(voice: Voice, url: str, key: str | None, store: str | None = None, auth: bool = True) -> None:
     """Report that the gateway is ready: one line of JSON, or for people how to try it. The key is shown only here."""
     if voice.as_json:
         sys.stdout.write(json.dumps({"url": url, "key": key}) + "\n")
         sys.stdout.flush()
         return
     voice.say(f"[bold]Ready:[/] {url}/v1   (Ctrl+C stops it)")
-    voice.say(f"[bold]Page:[/] {url}/   sign in with a key")
+    if auth:  # without keys there is no page
+        voice.say(f"[bold]Page:[/] {url}/   sign in with a key")
     if key is not None:
         voice.say(f"[bold]Key:[/] {key}   shown only once")
-    shown = key or "$FEDROUTER_KEY"
-    commands = [
-        f"curl -i {url}/v1/chat/completions -H 'Authorization: Bearer {shown}' -H 'Content-Type: application/json' "
+    header = f'-H "Authorization: Bearer {key or "$FEDROUTER_KEY"}" ' if auth else ""
+    commands = []
+    if auth and not key:
+        commands.append("export FEDROUTER_KEY=…   (a key of this store; `fedrouter key create NAME` makes one)")
+    commands += [
+        f"curl -i {url}/v1/chat/completions {header}-H 'Content-Type: application/json' "
         """-d '{"model": "auto", "messages": [{"role": "user", "content": "Write a SQL query that counts orders."}]}'"""
     ]
     if store is not None:

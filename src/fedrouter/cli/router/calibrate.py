@@ -35,6 +35,8 @@ def calibrate(
     key = os.environ.get("FEDROUTER_KEY", "")
     if apply and not key:
         raise BadInput("--apply: set FEDROUTER_KEY to an admin key of the gateway; `fedrouter key create NAME --admin`")
+    if sum(target is not None for target in (max_cost, min_accuracy, share)) != 1:
+        raise BadInput("calibrate: expected exactly one target: --max-cost, --min-accuracy or --share")
     saved, dataset = open_with_data(bundle, data)
     found = fedrouter.calibration.calibrate(
         saved.router.estimate(dataset.evaluations.embeddings),

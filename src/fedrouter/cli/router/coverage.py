@@ -128,7 +128,7 @@ def _measure(
         evaluations = evaluations.over(ModelPool([*known, *extra]))
         shared = saved.router.cells()
     own = cover(evaluations, own_regions(evaluations, regions) if shared is None else shared.centres)
-    judged: dict[str, Any] = {"verdict": "no verdict: it takes a bundle (--bundle)", "verdicts": {}}
+    judged: dict[str, Any] = {"verdict": "none; it takes a bundle (--bundle)", "verdicts": {}}
     if saved is not None:
         judged, optimistic = verdict_on(saved, dataset)
         warnings += optimistic

@@ -54,7 +54,9 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
         require_matplotlib()
     saved, dataset = open_with_data(bundle, data)
     queries, truth = dataset.evaluations.queries, dataset.evaluations.grid()
-    frontier = sweep(saved.router.estimate(dataset.evaluations.embeddings), truth)
+    estimates = saved.router.estimate(dataset.evaluations.embeddings)
+    frontier = sweep(estimates, truth)
+    measured = int(((truth.known & estimates.usable).sum(axis=1) >= min(2, len(truth.pool))).sum())
     measures, points, name = frontier.measures, frontier.points(), title(saved.router.family)
     verdict, warnings = verdict_on(saved, dataset)
     voice.verdict(verdict["verdict"])
@@ -67,7 +69,7 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
     voice.table(
         ["λ", "accuracy", f"$ per {PER:,} queries", "busiest model", "its share"],
         shown,
-        title=f"{name} on {dataset.name}, {queries:,} queries",
+        title=f"{name} on {dataset.name}, {measured:,} queries",
     )
     voice.say(f"\naiq {measures.aiq:.3f}   auc {measures.auc:.3f}   top accuracy {measures.max_accuracy:.3f}")
     if frontier.collapse:
@@ -75,6 +77,11 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
     if not truth.known.all():
         share = 1 - truth.known.mean()
         warnings.append(f"{share:.0%} of the answers are unknown; each query is routed among the models known for it")
+    if measured < queries:
+        warnings.append(
+            f"{queries - measured:,} of {queries:,} queries are left out: fewer than two models' answers are known; "
+            "--log judges a router on a log of single answers"
+        )
     for warning in warnings:
         voice.warn(warning)
     figures = []
@@ -90,7 +97,8 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
             "family": saved.router.family,
             "data": dataset.name,
             "encoder": saved.encoder.name,
-            "queries": queries,
+            "queries": measured,
+            "left_out": queries - measured,
             "models": list(frontier.pool.names),
             **verdict,
             "areas": measures.to_json(),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedrouter.routers.base import Router
 
 
-NO_VERDICT = "no verdict: it takes a table with several models' answers to each query"
+NO_VERDICT = "none; it takes a table with several models' answers to each query"
 OPTIMISTIC = "the router was trained on queries of this very file, so the verdict is optimistic"
 
 

@@ -74,6 +74,10 @@ def import_log(
         found.models[row.model] = found.models.get(row.model, 0) + 1
     if not found.rows:
         raise BadInput(f"{', '.join(map(str, paths))}: no row has a score; expected {TOOLS[tool].score}")
+    if unused := sorted(set(prices or {}) - set(found.models)):
+        raise BadInput(
+            f"--price {unused[0]}: no such model in these files; they have {', '.join(sorted(found.models))}"
+        )
     if not all(columns["task"]):
         columns["task"] = [task or "unlabelled" for task in columns["task"]]
     if set(columns["task"]) == {"unlabelled"}:

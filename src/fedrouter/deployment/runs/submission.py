@@ -73,7 +73,9 @@ def follow(run: SubmittedRun, on_event: OnEvent) -> dict[str, Any]:
             with _connected(run.directory, on_event) as link:
                 return perform_run(run.directory, run.name, link, on_event)
         except RunLost:
-            continue
+            on_event(
+                {"event": "note", "text": f"the SuperLink lost {run.name}; it goes on after its last answered request"}
+            )
         except (Disconnected, Unreachable) as error:
             raise RunFailed(f"{run.name}: the coordinator is gone ({error}); {again}") from None
         except BadInput:
