@@ -138,7 +138,7 @@ def test_clients_that_hung_up_leave_the_encoder_to_others(start, bundle, upstrea
     released.set()
     assert gateway.chat(SQL).headers["x-fedrouter-reason"] != "encoder_timeout"
     assert not [text for text in encoded if text.startswith("left")]
-    assert len(list(gateway.store.rows())) == 2
+    assert eventually(lambda: len(list(gateway.store.rows())) == 2)  # the held one may still be on its way
 
 
 def test_readiness_says_that_the_encoder_is_there_only_once_it_is_loaded(bundle, upstream, tmp_path, encoder_of):

@@ -11,7 +11,7 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.gateway.config import Config, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.config_file import read_config
 from fedrouter.gateway.routing.served import HIGH, LOW, ServedPrior
-from gateway.running import QUICK
+from gateway.running import PATIENT
 
 ENCODER = EncoderIdentity("static", 8, True)
 
@@ -74,7 +74,7 @@ def test_the_guesses_serve_even_where_the_prompt_has_no_text_or_the_encoder_fail
         model("best", 10, abilities=frozenset({"vision"})),
     )
     models = tuple(each.replace(params=each.params.replace(api_base=upstream.url)) for each in models)
-    config = Config(models=models, timing=QUICK, server=ServerConfig(port=0), store=f"sqlite:///{tmp_path}/log.db")
+    config = Config(models=models, timing=PATIENT, server=ServerConfig(port=0), store=f"sqlite:///{tmp_path}/log.db")
     gateway = start(config.replace(routing=config.routing.replace(explore=config.routing.explore.replace(share=0.0))))
     image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
     for content in (image, "broken encoder"):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.running import NAMES, QUICK, SQL, config_for, events, eventually
+from gateway.running import NAMES, PATIENT, QUICK, SQL, config_for, events, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -197,7 +197,7 @@ def test_a_model_that_keeps_failing_is_left_alone_and_tried_again_later(
     start, bundle, upstream, tmp_path, known_prompts
 ):
     prompt = next(iter(known_prompts))
-    timing = QUICK.replace(retries=0, breaker_failures=2, breaker_rest=0.5)
+    timing = PATIENT.replace(retries=0, breaker_failures=2, breaker_rest=0.5)
     ranking = start(config_for(tmp_path, bundle, upstream.url)).http.post("/v1/route", json=_body(prompt)).json()
     first = ranking["model"]
     (tmp_path / "b").mkdir()
