@@ -1,10 +1,11 @@
-"""The same federated averaging in four simulators on two cores: clients a second, and seconds to start.
+"""The same federated averaging in three simulators on two cores: clients a second, and seconds to start.
 
 100 clients of 250 rows, of which 60 train in a round: a network of 768-512-512 with twelve models, batches of 128, one
-epoch of AdamW (simulators_task.py). Our local and batched engines, pfl-research with a process for each core, and
-Flower's simulation with an actor for each core. They take turns, each in a fresh process; a round's time is the median
-over all turns, and the start is what the first round took longer than that, from the start of the process on. Processor
-time is that of all processes of a simulator; it says more than the clock where other work runs on the machine.
+epoch of AdamW (simulators_task.py). Our local and batched engines, the latter also with matrix products in bfloat16,
+pfl-research with a process for each core, and Flower's simulation with an actor for each core. They take turns, each in
+a fresh process; a round's time is the median over all turns, and the start is what the first round took longer than
+that, from the start of the process on. Processor time is that of all processes of a simulator; it says more than the
+clock where other work runs on the machine.
 
 The others want environments of their own:
 
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -49,7 +51,8 @@ HERE = Path(__file__).parent
 CORES = 2
 SAMPLED = 0.2
 """Seconds between two looks at the processor time of a turn."""
-OURS = ("local", "batched")
+HALF = "batched bfloat16"
+OURS = ("local", "batched", HALF)
 OTHERS = {"pfl-research": ("pfl-venv", "pfl", "pfl"), "Flower": ("flower-venv", "flwr", "flwr[simulation]")}
 """By name: the environment, the package whose version is shown, and what to install."""
 
@@ -72,7 +75,11 @@ def own_rounds(engine: str, rounds: int) -> list[float]:
         rows = Evaluations(pool, points, range(ROWS), model, targets[:, 0], targets[:, 1])  # type: ignore[arg-type]
         return Client(f"client-{number:03d}", rows, OPEN)
 
-    kind = {"local": LocalFederation, "batched": BatchedFederation}[engine]
+    kinds = {
+        "local": LocalFederation,
+        "batched": BatchedFederation,
+        HALF: partial(BatchedFederation, precision="bfloat16"),
+    }
     settings = MLPSettings.paper(
         rounds=rounds,
         participation=PARTICIPATION,
@@ -89,7 +96,7 @@ def own_rounds(engine: str, rounds: int) -> list[float]:
     def ended(progress: Progress) -> None:
         ends.append(time.time())
 
-    learn(kind(map(client, range(CLIENTS))), pool, settings, callback=ended)
+    learn(kinds[engine](map(client, range(CLIENTS))), pool, settings, callback=ended)
     return ends
 
 
@@ -116,7 +123,7 @@ def processor_seconds(mark: str) -> float:
 
 
 class Simulator:
-    """One of the four: how it is started, and what was measured of it."""
+    """One of them: how it is started, and what was measured of it."""
 
     def __init__(self, name: str, environments: Path) -> None:
         self.name = name
@@ -133,7 +140,9 @@ class Simulator:
                     f"{environments / folder}/bin/pip install '{package}' torch"
                 )
         self.version = self._version("torch")
-        self.shown = f"{name} {self._version(OTHERS[name][1])}" if name in OTHERS else f"our {name} engine"
+        engine, _, precision = name.partition(" ")
+        own = f"our {engine} engine" + (f", products in {precision}" if precision else "")
+        self.shown = f"{name} {self._version(OTHERS[name][1])}" if name in OTHERS else own
 
     def _version(self, package: str) -> str:
         ask = f"import importlib.metadata; print(importlib.metadata.version({package!r}))"
@@ -148,7 +157,7 @@ class Simulator:
             command = [self._python, *run, HERE / "simulators_pfl.py", str(rounds)]
         elif self.name == "Flower":
             command = [self._python, HERE / "simulators_flower.py", str(rounds)]
-        elif self.name == "batched":
+        elif self.name.startswith("batched"):
             threads = str(CORES)
         with tempfile.TemporaryDirectory() as folder:
             ends = Path(folder) / "ends.json"
