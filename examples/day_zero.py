@@ -92,7 +92,10 @@ def main() -> None:
             sent, outcomes = Counter[str](), list[dict[str, Any]]()
             while not (outcomes and outcomes[-1]["swapped"]) and sent.total() < MOST:
                 batch = order[sent.total() : sent.total() + BATCH]
-                sent.update(ask(ready["url"], ready["key"], prompts[at])["x-fedrouter-model"] for at in batch)
+                for place, at in enumerate(batch, 1):
+                    sent[ask(ready["url"], ready["key"], prompts[at])["x-fedrouter-model"]] += 1
+                    if place % 150 == 0:
+                        print(f"{sent.total()} requests answered and scored", flush=True)
                 outcomes = wait_for(folder / "bundles" / "autopilot.jsonl", sent.total() // BATCH)
                 found = outcomes[-1]
                 print(f"{sent.total()} requests without a router: {dict(sent.most_common())}")

@@ -332,3 +332,8 @@ def test_no_help_text_loses_words_in_square_brackets():
         for option in command.params:
             text = getattr(option, "help", None) or ""
             assert Text.from_markup(text).plain == text.replace("\\[", "["), f"{command.name} {option.name}"
+
+
+def test_a_mistyped_command_is_corrected_once():
+    assert run_process("simulat").stderr.count("Did you mean") == 1
+    assert run_process("key", "creat").stderr.count("Did you mean") == 1

@@ -1,5 +1,6 @@
 """A run's progress as it is printed: every exchange, every step, and how long the rest takes."""
 
+from fedrouter.cli import output
 from fedrouter.cli.federation.progress import ShownProgress
 from fedrouter.cli.output import Voice
 
@@ -51,3 +52,11 @@ def test_an_exchange_that_takes_long_says_for_whom(capsys):
 def test_waiting_for_clients_is_said_at_once(capsys):
     [line] = shown([{"event": "waiting", "clients": ["beta", "gamma"], "seconds": 30}], None, capsys)
     assert line == "Waiting up to 30 s for beta, gamma to connect"
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(output, "LINE_EVERY", 0.0)
+    with output.bars() as drawn:
+        drawn.move("learning [kmeans]", 1, 4)
+        drawn.move("learning [kmeans]", 4, 4)
+    assert capsys.readouterr().err == "learning [kmeans]: 25%\nlearning [kmeans]: 100%\n"

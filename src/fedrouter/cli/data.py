@@ -186,6 +186,9 @@ def import_(
     listed = any(source != "--price" for source in found.priced.values())
     if listed:
         voice.say(f"\nPrices of {table.date}: {table.source}. They change: --price MODEL=INPUT/OUTPUT overrides one.")
+    if len(found.renamed) > 1:
+        names = ", ".join(f"{escape(name) or 'none'} ({rows:,})" for name, rows in sorted(found.renamed.items()))
+        voice.warn(f"--model {escape(str(model))} stands for several models of the files: {names}")
     if found.unscored:
         voice.warn(f"left out, because they have no score: {found.unscored:,} rows")
     voice.next(
@@ -199,6 +202,7 @@ def import_(
             "rows": found.rows,
             "without_score": found.unscored,
             "models": found.models,
+            "renamed": found.renamed,
             "priced": found.priced,
             "prices": {"date": table.date, "source": table.source} if listed else None,
         }

@@ -34,6 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
     add_completion=False,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
 )
 for command in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,9 @@ from rich.text import Text
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a saved router.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
+
+LINE_EVERY = 10.0
+"""Seconds between two lines of progress where no bars can be drawn, and before the first."""
 
 
 class Voice:
@@ -87,13 +91,19 @@ def print_line(document: Any) -> None:
 
 
 class Bars:
-    """Progress bars by name; a bar appears with its first update."""
+    """Progress bars by name; a bar appears with its first update. Where they cannot be drawn, a line now and then."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
+        self._said = time.monotonic()
 
     def move(self, name: str, done: float, total: float) -> None:
+        if self._progress.disable:
+            if time.monotonic() - self._said >= LINE_EVERY:
+                self._said = time.monotonic()
+                self._progress.console.print(f"{name}: {done / max(total, 1e-9):.0%}", markup=False, highlight=False)
+            return
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=total)
         self._progress.update(self._tasks[name], completed=done, total=total)
@@ -101,7 +111,7 @@ class Bars:
 
 @contextmanager
 def bars() -> Iterator[Bars]:
-    """Progress bars on stderr, if it is a terminal."""
+    """Progress bars on stderr; lines, if it is no terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:

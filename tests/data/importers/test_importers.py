@@ -52,7 +52,7 @@ def test_lm_eval_s_model_is_in_the_results_beside_the_samples(tmp_path):
     assert document["prices"] is None
     alone = shutil.copy(samples, tmp_path)
     done = run("data", "import", "--from", "lm-eval", alone, "--out", tmp_path / "none.parquet")
-    assert "give it with --model NAME" in done.stderr
+    assert "expected model_name in results_*.json beside it, or --model NAME" in done.stderr
 
 
 def unpacked(path: Path) -> dict[str, bytes]:
@@ -112,6 +112,14 @@ def test_litellm_spend_logs(tmp_path):
         "data", "import", "--from", "litellm", logs, "--out", tmp_path / "x.parquet", "--score", "metadata.grade"
     )
     assert "no row has a score; expected metadata.spend_logs_metadata.score" in done.stderr
+
+
+def test_one_name_for_several_models_is_said(tmp_path):
+    given = "data", "import", "--from", "litellm", FILES / "litellm" / "spend_logs.json", "--model", "gpt-4o"
+    done = run(*given, "--out", tmp_path / "log.parquet")
+    assert "--model gpt-4o stands for several models of the files: gpt-4o (2), gpt-4o-mini (2)" in done.stdout
+    document = answer(*given, "--out", tmp_path / "log.parquet")
+    assert (document["models"], document["renamed"]) == ({"gpt-4o": 4}, {"gpt-4o": 2, "gpt-4o-mini": 2})
 
 
 def test_langfuse_exports(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.upstream.encoding import PIECE, Unpacked
-from fedrouter.gateway.upstream.http_client import Broken
+from fedrouter.gateway.upstream.http_connection import Broken
 from gateway.running import NAMES, PATIENT, config_for, events
 from gateway.upstreams import CHUNKS, completion
 

@@ -22,8 +22,8 @@ GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Correct, partly correct, incorrect, no answer."""
 
 
-def rows(path: Path, score: str | None = None, model: str | None = None) -> Iterator[ImportedRow]:
-    """Evaluations of one log; ``score`` is a scorer, by default a sample's first, ``model`` replaces the log's."""
+def rows(path: Path, score: str | None = None) -> Iterator[ImportedRow]:
+    """Evaluations of one log; ``score`` is a scorer, by default a sample's first."""
     header, samples = _opened(path)
     spec = mapping(header.get("eval"))
     logged = spec.get("model")
@@ -34,7 +34,7 @@ def rows(path: Path, score: str | None = None, model: str | None = None) -> Iter
         yield ImportedRow(
             where,
             prompt_text(sample.get("input")),
-            model or logged,
+            logged,
             _score(mapping(sample.get("scores")), score),
             number(usage.get("total_cost")),
             _input_tokens(usage),

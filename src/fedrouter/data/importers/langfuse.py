@@ -14,7 +14,7 @@ from fedrouter.data.importers.row import ImportedRow, entries, mapping, number, 
 from fedrouter.errors import BadInput
 
 
-def rows_of(paths: Sequence[Path], score: str | None = None, model: str | None = None) -> Iterator[ImportedRow]:
+def rows_of(paths: Sequence[Path], score: str | None = None) -> Iterator[ImportedRow]:
     """Evaluations of files with observations and scores; ``score`` is a score's name, by default any."""
     observations: list[tuple[str, Mapping[str, Any]]] = []
     scores: dict[str, float] = {}
@@ -37,7 +37,7 @@ def rows_of(paths: Sequence[Path], score: str | None = None, model: str | None =
         yield ImportedRow(
             where,
             prompt_text(entry.get("input")),
-            model or str(_of(entry, "provided_model_name", "model", "providedModelName") or ""),
+            str(_of(entry, "provided_model_name", "model", "providedModelName") or ""),
             found,
             number(cost if cost is not None else mapping(_of(entry, "cost_details", "costDetails")).get("total")),
             number(usage.get("input", _of(entry, "promptTokens", "input_tokens"))),

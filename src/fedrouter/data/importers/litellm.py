@@ -16,7 +16,7 @@ from fedrouter.errors import BadInput
 SCORE = "metadata.spend_logs_metadata.score"
 
 
-def rows(path: Path, score: str | None = None, model: str | None = None) -> Iterator[ImportedRow]:
+def rows(path: Path, score: str | None = None) -> Iterator[ImportedRow]:
     """Evaluations of one file; ``score`` is the path of the score in a row, with dots."""
     for where, entry in entries(path):
         row = mapping(entry)
@@ -30,7 +30,7 @@ def rows(path: Path, score: str | None = None, model: str | None = None) -> Iter
         yield ImportedRow(
             where,
             prompt,
-            model or str(row.get("model") or row.get("model_group") or ""),
+            str(row.get("model") or row.get("model_group") or ""),
             number(_at(row, score or SCORE)),
             number(row.get("spend")),
             number(row.get("prompt_tokens")),

@@ -10,18 +10,18 @@ from fedrouter.data.importers.row import ImportedRow, entries, mapping, number, 
 from fedrouter.errors import BadInput
 
 
-def rows(path: Path, score: str | None = None, model: str | None = None) -> Iterator[ImportedRow]:
+def rows(path: Path, score: str | None = None) -> Iterator[ImportedRow]:
     """Evaluations of one file; ``score`` is one of the named scores, by default the score of all assertions."""
     for where, entry in entries(path):
         inside = mapping(mapping(entry).get("results")).get("results")
         listed = enumerate(inside, 1) if isinstance(inside, list) else None
         for at, result in ((f"{where}, result {n}", each) for n, each in listed) if listed else ((where, entry),):
-            yield from _row(at, mapping(result), score, model)
+            yield from _row(at, mapping(result), score)
 
 
-def _row(where: str, result: Any, score: str | None, model: str | None) -> Iterator[ImportedRow]:
+def _row(where: str, result: Any, score: str | None) -> Iterator[ImportedRow]:
     provider, prompt = result.get("provider"), result.get("prompt")
-    name = model or (provider.get("id") if isinstance(provider, dict) else provider)
+    name = provider.get("id") if isinstance(provider, dict) else provider
     raw = prompt.get("raw") if isinstance(prompt, dict) else prompt
     if not isinstance(name, str) or not isinstance(raw, str):
         raise BadInput(f"{where}: not a result of promptfoo; expected the file of `promptfoo eval --output FILE.json`")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedrouter.data.importers import inspect_log, langfuse, litellm, lm_eval, promptfoo
@@ -13,8 +13,8 @@ from fedrouter.data.prices import TokenPrice, price_table
 from fedrouter.errors import BadInput
 from fedrouter.files import PRIVATE, replacing
 
-Rows = Callable[[Sequence[Path], str | None, str | None], Iterator[ImportedRow]]
-"""Reads files, with the name of a score and of the model, where they are given."""
+Rows = Callable[[Sequence[Path], str | None], Iterator[ImportedRow]]
+"""Reads files, with the name of a score where it is given."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,18 @@ class Tool:
     rows: Rows
     score: str
     """Where its scores are, for the message when none was found."""
+    model: str = "its name in the file"
+    """Where its models are, likewise."""
 
 
-def _each(one: Callable[[Path, str | None, str | None], Iterator[ImportedRow]]) -> Rows:
-    return lambda paths, score, model: (row for path in paths for row in one(path, score, model))
+def _each(one: Callable[[Path, str | None], Iterator[ImportedRow]]) -> Rows:
+    return lambda paths, score: (row for path in paths for row in one(path, score))
 
 
 TOOLS: Mapping[str, Tool] = {
-    "lm-eval": Tool(_each(lm_eval.rows), "the task's first metric; --score names another"),
+    "lm-eval": Tool(
+        _each(lm_eval.rows), "the task's first metric; --score names another", "model_name in results_*.json beside it"
+    ),
     "inspect": Tool(_each(inspect_log.rows), "a sample's first score; --score names another scorer"),
     "promptfoo": Tool(_each(promptfoo.rows), "the score of a result; --score names one of its namedScores"),
     "litellm": Tool(_each(litellm.rows), f"{litellm.SCORE}; --score gives another path in a row"),
@@ -46,6 +50,8 @@ class ImportedLog:
     rows: int = 0
     unscored: int = 0
     models: dict[str, int] = field(default_factory=dict)
+    renamed: dict[str, int] = field(default_factory=dict)
+    """Rows by the name that the files have for a model, where another one was given; empty for those without one."""
     priced: dict[str, str] = field(default_factory=dict)
     """Models whose cost was computed from tokens, with the name of the price: their own, or the table's."""
 
@@ -66,7 +72,7 @@ def import_log(
         raise BadInput(f"--from: expected one of {', '.join(TOOLS)}, got {tool!r}")
     found = ImportedLog()
     columns: dict[str, list[object]] = {name: [] for name in ("prompt", "model", "accuracy", "cost", "task")}
-    for row in _scored(TOOLS[tool].rows(paths, score, model), found):
+    for row in _scored(TOOLS[tool], paths, score, model, found):
         values = (row.prompt, row.model, row.score, _cost(row, prices or {}, found), row.task or "")
         for name, value in zip(columns, values, strict=True):
             columns[name].append(value)
@@ -87,18 +93,23 @@ def import_log(
     return found
 
 
-def _scored(rows: Iterable[ImportedRow], found: ImportedLog) -> Iterator[ImportedRow]:
-    """Rows with a score, checked; the others are counted."""
-    for row in rows:
+def _scored(
+    tool: Tool, paths: Sequence[Path], score: str | None, model: str | None, found: ImportedLog
+) -> Iterator[ImportedRow]:
+    """Rows with a score, checked, and of the ``model`` if there is one; the others are counted."""
+    for row in tool.rows(paths, score):
         if row.score is None:
             found.unscored += 1
             continue
         if not 0 <= row.score <= 1:
             raise BadInput(f"{row.where}: expected a score from 0 to 1, got {row.score:g}; --score names another one")
-        if not row.model:
-            raise BadInput(f"{row.where}: no model; give it with --model NAME")
+        if not row.model and model is None:
+            raise BadInput(f"{row.where}: no model; expected {tool.model}, or --model NAME")
         if not row.prompt.strip():
             raise BadInput(f"{row.where}: no prompt by a user")
+        if model is not None:
+            found.renamed[row.model] = found.renamed.get(row.model, 0) + 1
+            row = replace(row, model=model)
         yield row
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Protocol
 
-from fedrouter.gateway.upstream.http_client import Broken, Response
+from fedrouter.gateway.upstream.http_client import Response
+from fedrouter.gateway.upstream.http_connection import Broken
 
 PIECE = 1 << 16
 """Most bytes that are unpacked at once, however well they were compressed."""

@@ -23,7 +23,8 @@ from fedrouter.gateway.http import Headers
 from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
 from fedrouter.gateway.upstream.deployments import Deployment, Deployments
 from fedrouter.gateway.upstream.encoding import Content, UnknownEncoding, content_of
-from fedrouter.gateway.upstream.http_client import Broken, HttpClient, Response, Unreachable
+from fedrouter.gateway.upstream.http_client import HttpClient, Response, Unreachable
+from fedrouter.gateway.upstream.http_connection import Broken
 from fedrouter.gateway.upstream.refusals import (
     MAX_READ,
     REFUSING,
