@@ -10,12 +10,12 @@ from typing import Any
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import (
-    AsgiMessage,
     ClientDisconnected,
     HttpError,
     HttpRequest,
     Receive,
     Send,
+    Sender,
     refuse,
     send_response,
 )
@@ -71,20 +71,13 @@ class App:
         return [gateway for gateway in (self.gateway, *self._closing.values()) if gateway is not None]
 
     async def _serve(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        gateway, started = self.gateway, False
+        gateway = self.gateway
         assert gateway is not None
 
         request = HttpRequest(scope, receive, gateway.config.server.request_timeout)
         page = page_handler(request)  # for pages of its own only, whatever other origins may do
         allowed = cors_headers(request, gateway.config.server.cors) if page is None else []
-
-        async def sending(message: AsgiMessage) -> None:
-            nonlocal started
-            started = True
-            if allowed and message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *allowed]
-            await send(message)
-
+        sending = Sender(scope, send, allowed)
         gateway.serving += 1
         try:
             if allowed and request.method == "OPTIONS":
@@ -113,7 +106,7 @@ class App:
         finally:
             gateway.serving -= 1
         gateway.metrics.count("fedrouter_refused_total", code=found.code)
-        if started:  # too late for an error response
+        if sending.started:  # too late for an error response
             await send({"type": "http.response.body", "body": b""})
         else:
             await refuse(request, sending, found)

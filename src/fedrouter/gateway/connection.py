@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import resource
 import select
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from http import HTTPStatus
 from itertools import islice, takewhile
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.http import (
@@ -24,9 +25,11 @@ from fedrouter.gateway.http import (
     DISCARDED_SECONDS,
     AsgiMessage,
     Client,
+    Headers,
     HttpError,
     HttpRequest,
     Receive,
+    Scope,
     Send,
     refuse,
 )
@@ -40,6 +43,10 @@ LOOKED = 16
 """Connections without a request that are looked at before a new one is refused: the oldest of each kind."""
 FILES, OTHER_FILES = 4, 256
 """Open files for each connection (a client that is served and one that is refused, and their upstreams), and others."""
+AT_ONCE = 1 << 18
+"""Bytes of a response up to which its head and its body are one write."""
+NOT_IN_A_HEAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+"""What no header may have, except for the ends of lines, which are counted."""
 HEALTH = b"/health/"
 """What is answered also while there are too many connections: an overload is no reason to restart the process."""
 
@@ -105,7 +112,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         self._refused = self._crowded = False
         self._discarded = 0
-        self._client = Client()
+        self._client = Client(self._respond)
         self.waits_since = 0.0
         """Of the event loop's clock: since when a request is waited for."""
 
@@ -220,6 +227,29 @@ class Connection(HttpToolsProtocol):
             return
         super().shutdown()
         self._close_in_time()
+
+    def _respond(self, scope: Scope, status: int, headers: Headers, body: bytes) -> bool:
+        """Send a complete response in one write, for which uvicorn takes two, and looks at each header by itself.
+
+        False if anything is out of the ordinary: then it goes uvicorn's way.
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.scope is not scope or scope["method"] == "HEAD" or len(body) > AT_ONCE:
+            return False  # not the last of pipelined requests, for example
+        if cycle.response_started or cycle.disconnected or not cycle.keep_alive or self.flow.write_paused:
+            return False
+        headers = [*cycle.default_headers, *headers]
+        if CLOSE in headers or CLOSE in scope["headers"] or status in (204, 304):
+            return False
+        head = b"".join([STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"])
+        if head.count(b"\n") != len(headers) + 2 or NOT_IN_A_HEAD.search(head):
+            return False  # a value with a line break would be another header, or another response
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self.transport.write(head + body)
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def _close_if_idle(self) -> None:
         busy = self._in_head or (self.cycle is not None and not self.cycle.response_complete)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 AsgiMessage = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
@@ -55,13 +56,15 @@ class ClientDisconnected(Exception):
 class Client:
     """The client at the other end of a connection: whether it has gone, and what is called when it goes.
 
-    ``sent``: whether its last request was received as a whole, and so those before.
+    ``sent``: whether its last request was received as a whole, and so those before. ``respond`` answers the request of
+    an ASGI scope at once, with status, headers and body; False if that is not possible now, and nothing was sent.
     """
 
-    __slots__ = ("calls", "gone", "sent")
+    __slots__ = ("calls", "gone", "respond", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, respond: Callable[[Scope, int, Headers, bytes], bool]) -> None:
         self.gone, self.sent, self.calls = False, False, set[Callable[[], None]]()
+        self.respond = respond
 
     def leave(self) -> None:
         self.gone = True
@@ -174,10 +177,34 @@ class HttpRequest:
         return watching.cancel
 
 
+class Sender:
+    """Sends the response to one request, with more headers; ``started`` as soon as some of it may have been sent."""
+
+    __slots__ = ("_headers", "_scope", "_send", "started")
+
+    def __init__(self, scope: Scope, send: Send, headers: Headers) -> None:
+        self._scope, self._send, self._headers, self.started = scope, send, headers, False
+
+    async def __call__(self, message: AsgiMessage) -> None:
+        self.started = True
+        if self._headers and message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *self._headers]
+        await self._send(message)
+
+    def at_once(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Send a complete response in one write; False if that is not possible, and nothing was sent."""
+        client: Client | None = self._scope.get("state", {}).get(CLIENT)
+        sent = client is not None and client.respond(self._scope, status, [*headers, *self._headers], body)
+        self.started = self.started or sent
+        return sent
+
+
 async def send_response(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = (JSON,)) -> None:
     """Send a complete response."""
-    length = (b"content-length", str(len(body)).encode())
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    whole = [*headers, (b"content-length", b"%d" % len(body))]
+    if isinstance(send, Sender) and send.at_once(status, whole, body):
+        return
+    await send({"type": "http.response.start", "status": status, "headers": whole})
     await send({"type": "http.response.body", "body": body})
 
 

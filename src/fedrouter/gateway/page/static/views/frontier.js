@@ -62,12 +62,12 @@ function Plot({ found, point, moved, who, theme }) {
     const heights = [...curve.flatMap((each) => [each.accuracy - each.error, each.accuracy + each.error]), ...found.singles.map((each) => each.accuracy)];
     const bottom = Math.max(0, Math.min(...heights) - 0.03), top = Math.min(1, Math.max(...heights) + 0.03);
     // Powers of ten alone would leave a narrow range with one label, or none.
-    const marks = high / low > 100 ? /^1(\.0+)?e/ : high / low > 6 ? /^[125](\.0+)?e/ : /./;
+    const labelled = high / low > 100 ? /^1(\.0+)?e/ : high / low > 6 ? /^[125](\.0+)?e/ : /./;
     return {
       scales: { x: { time: false, distr: 3, range: () => [low, high] }, y: { range: () => [bottom, top] } },
       cursor: { show: false },
       axes: [
-        axis((u, values) => values.map((value) => (value === null || !marks.test(value.toExponential(3)) ? "" : usd(value))), 34, { space: 40, label: "expected cost of a request, logarithmic" }),
+        axis((u, values) => values.map((value) => (value === null || !labelled.test(value.toExponential(3)) ? "" : usd(value))), 34, { space: 40, label: "expected cost of a request, logarithmic" }),
         axis((u, values) => values.map((value) => percent(value)), 44, { label: "expected accuracy" }),
       ],
       series: [{}, { stroke: css("--accent"), width: 2.5, points: { show: false } }, { points: { show: false }, width: 0 }, { points: { show: false }, width: 0 }],
