@@ -1,4 +1,6 @@
-"""Routers prepared for serving: those made of others, where one of these does not know a model."""
+"""Routers prepared for serving: those made of others, one of which does not know a model, and queries much alike."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,3 +48,25 @@ def test_a_part_that_does_not_know_a_model_has_no_say_in_it(partly, index):
         (found.error(slice(None)), "error"),
     ):
         np.testing.assert_allclose(values[:, known], getattr(expected, name)[:, models[known]], rtol=1e-5)
+
+
+def close_together(rows, distance=0.003):
+    """The same rows with embeddings of length one that are all close to one another, as by one long template."""
+    away = np.zeros(rows.embeddings.shape[1])
+    away[0] = 1.0
+    embeddings = away + distance * rows.embeddings / np.linalg.norm(rows.embeddings, axis=1, keepdims=True)
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return replace(rows, embeddings=embeddings.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["kmeans", "kernel", "linear"])
+def test_queries_that_are_much_alike_are_told_apart(name):
+    rows = close_together(drawn_evaluations(400))
+    routers = [learn(name, rows)]
+    if name == "kmeans":
+        routers.append(replace(routers[0], soft=True))
+    for router in routers:
+        expected, found = router.estimate(rows.embeddings), router.prepared(np.arange(3))(rows.embeddings)
+        np.testing.assert_allclose(found.means[:, :3], expected.accuracy, atol=1e-3)
+        np.testing.assert_allclose(found.means[:, 3:], expected.cost, rtol=1e-3)
+        np.testing.assert_allclose(found.error(slice(None)), expected.error, atol=1e-3)

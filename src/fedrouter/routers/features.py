@@ -105,14 +105,12 @@ class Landmarks:
         return with_constant(self._whitened(similarity))
 
     def prepared(self) -> PreparedFeatures:
-        squares, sharpness = (self.points.astype(np.float64) ** 2).sum(axis=1), float(self.sharpness[0])
+        distances, sharpness = PreparedDistances(self.points), float(self.sharpness[0])
 
         def similarity(queries: Embeddings, products: Floats) -> Floats:
-            lengths = (queries * queries).sum(axis=1, dtype=np.float64)[:, None]
-            squared = np.maximum(squares - 2 * products + lengths, 0.0)
-            return np.asarray(np.exp(-sharpness * squared))
+            return np.asarray(np.exp(-sharpness * distances(queries, products)))
 
-        return PreparedFeatures(self.points, similarity, self.whitening.astype(np.float64))
+        return PreparedFeatures(distances.points, similarity, self.whitening.astype(np.float64))
 
     @cached_property
     def _distances(self) -> SquaredDistances:
@@ -166,6 +164,30 @@ class SquaredDistances:
     def shifted(self, points: Embeddings) -> Floats:
         """The same, less the squared length of each point: enough to compare the others by."""
         return np.asarray(self._squares - 2 * self._products(points))
+
+
+class PreparedDistances:
+    """Squared distances ``(n, k)`` from queries to given others ``(k, d)``, by ordinary floating-point products.
+
+    Texts of one kind lie close together and far from the origin, so in float32 their products with each other differ
+    by little more than rounding. ``points`` ``(k, d)``, by which queries are to be multiplied, are therefore the
+    others' deviations from their mean, which are as small as what is to be told apart.
+    """
+
+    def __init__(self, others: Embeddings) -> None:
+        exact = others.astype(np.float64)
+        self._mean = exact.mean(axis=0)
+        self.points = (exact - self._mean).astype(np.float32)
+        deviations = self.points.astype(np.float64)
+        self._constant = (deviations**2).sum(axis=1) + 2 * (deviations @ self._mean)
+
+    def __call__(self, queries: Embeddings, products: Floats) -> Floats:
+        lengths = ((queries - self._mean) ** 2).sum(axis=1)
+        return np.asarray(np.maximum(self.shifted(products) + lengths[:, None], 0.0))
+
+    def shifted(self, products: Floats) -> Floats:
+        """The same, less a number for each query: enough to compare the others by."""
+        return np.asarray(self._constant - 2 * products)
 
 
 def squared_distances(points: Embeddings, others: Embeddings) -> Floats:

@@ -21,7 +21,7 @@ from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import BORROWED, Moments, fit
 from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
-from fedrouter.routers.features import SquaredDistances, squared_distances, with_constant
+from fedrouter.routers.features import PreparedDistances, SquaredDistances, squared_distances, with_constant
 from fedrouter.routers.prepared import Found, Prepared
 
 
@@ -151,14 +151,13 @@ class KMeansRouter(Router):
 
     def prepared(self, models: Integers) -> Prepared:
         known = self.sums.count.sum(axis=0)[models] > 0
-        centres = self.centres.astype(np.float64)
-        squares, sharpness = (centres**2).sum(axis=1), _sharpness(self.centres) if self.soft else 0.0
+        distances, sharpness = PreparedDistances(self.centres), _sharpness(self.centres) if self.soft else 0.0
         parts = (self.table.accuracy, self.table.cost, self.table.error)
         table = np.concatenate([np.where(known, part[:, models], 0.0) for part in parts], axis=1)  # (K, 3M)
         errors = 2 * len(models)
 
         def finish(queries: Embeddings, products: Floats) -> Found:
-            shifted = squares - 2 * products
+            shifted = distances.shifted(products)
             if self.soft:
                 weight = np.exp(sharpness * (shifted.min(axis=1, keepdims=True) - shifted))
                 found = weight @ table / weight.sum(axis=1, keepdims=True)
@@ -166,7 +165,7 @@ class KMeansRouter(Router):
                 found = table[shifted.argmin(axis=1)]
             return Found(found[:, :errors], lambda some: found[:, errors:][:, some])
 
-        return Prepared(known, self.centres, finish)
+        return Prepared(known, distances.points, finish)
 
     def regions(self) -> Embeddings | None:
         return self.centres
