@@ -325,3 +325,26 @@ def test_prompts_that_come_together_are_passed_on_together_as_several_batches():
         return {float(embedding[0]) for embedding, _ in found}
 
     assert asyncio.run(main()) == {2.0}
+
+
+def test_an_embedding_that_is_not_finite_counts_as_not_encoded(caplog):
+    def encode(texts):
+        return np.array([[np.nan, 1.0] if "bad" in text else [0.0, 1.0] for text in texts], np.float32)
+
+    async def main(at_once):
+        embedder = Embedder(encode, 5, 10, lambda: at_once)
+        try:
+            await embedder.first("warm-up")
+            good, bad = await asyncio.gather(
+                embedder.embed(b"1", "good"), embedder.embed(b"2", "bad secret"), return_exceptions=True
+            )
+            assert good[0].tolist() == [0, 1]
+            assert isinstance(bad, EncoderFailed)
+            assert embedder.cached(b"2") is None
+        finally:
+            embedder.close()
+
+    for at_once in (0, 100):
+        asyncio.run(main(at_once))
+    assert "not finite" in caplog.text
+    assert "secret" not in caplog.text

@@ -16,6 +16,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.routing.encoder_process import Encoded, EncoderProcess
@@ -302,10 +304,15 @@ class Embedder:
     def _encoded(self, texts: list[str]) -> Sequence[Embeddings | None]:
         """Encode a batch; if that fails, encode one by one, so that one bad prompt does not fail the others."""
         try:
-            return list(self._encode(texts))
+            found = self._encode(texts)
         except Exception as error:
             if len(texts) > 1:
                 return [self._encoded([text])[0] for text in texts]
             # Only this project's own errors are known not to quote a prompt.
             LOG.error("the encoder failed: %s", error if isinstance(error, FedrouterError) else type(error).__name__)
             return [None]
+        # Routers take it for a query like any other, and nothing can be learned from a log that has such a row.
+        finite = [bool(np.isfinite(row).all()) for row in found]
+        if not all(finite):
+            LOG.error("the encoder failed: an embedding has numbers that are not finite")
+        return [row if good else None for row, good in zip(found, finite, strict=True)]
