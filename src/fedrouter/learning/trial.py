@@ -4,7 +4,8 @@ The log is split into folds by query. For each fold a candidate is learned from 
 those of the router in service are compared on this one, doubly robust: both policies get the same predictions, the
 candidate's, corrected by the logged outcomes where a policy chooses what the log chose. The difference is paired, so
 queries on which both agree add nothing to its error. Only requests whose model was drawn at random count; where nothing
-was drawn, the log says nothing about other models.
+was drawn, the log says nothing about other models. Where the candidate chooses otherwise, and what it chooses was never
+or hardly ever drawn, nothing corrects its own predictions: such a candidate is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.learning.offpolicy import LEAST_EFFECTIVE, Mean, Outcome
+from fedrouter.learning.offpolicy import LEAST_EFFECTIVE, SHORT, Mean, Outcome
 from fedrouter.learning.traffic import NOT_IN_POOL, Traffic, evaluations_of, traffic_of
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -51,11 +52,12 @@ class Trial:
     """The outcome: doubly robust means of both policies, and their paired difference (candidate minus present).
 
     ``utility`` is the difference of accuracy - λ · cost at the candidate's λ. ``effective`` is the effective sample
-    size of the candidate.
+    size of the candidate. ``support`` is the share of its choices that the log can correct, of those that differ.
     """
 
     requests: int
     effective: float
+    support: Mean
     tradeoff: float
     present: Outcome
     candidate: Outcome
@@ -103,16 +105,15 @@ def run_trial(
         candidate = make(rows)
         tradeoff = tradeoff_of(OperatingPoints(candidate.estimate(rows.embeddings).over(pool)))
         tradeoffs.append(tradeoff)
-        guess, current = candidate.estimate(traffic.embeddings).over(pool), present.estimate(traffic.embeddings)
-        current = current.over(pool)
+        guess, current = (each.estimate(traffic.embeddings).over(pool) for each in (candidate, present))
         accuracy, cost = _filled(guess.accuracy, current.accuracy), _filled(guess.cost, current.cost)
-        before = _scores(traffic, current.choose(present.tradeoff), accuracy, cost, clip)
-        after = _scores(traffic, guess.choose(tradeoff), accuracy, cost, clip)
+        old, new = current.choose(present.tradeoff), guess.choose(tradeoff)
+        before, after = (_scores(traffic, choice, accuracy, cost, clip) for choice in (old, new))
         gain = (after[0] - before[0]) - tradeoff * (after[1] - before[1])
-        parts.append((*before[:2], *after, gain))
+        parts.append((*before[:2], *after, gain, old != new))
     if not parts:
         raise BadInput("no scored request that can be learned from and judged on")
-    old_accuracy, old_cost, new_accuracy, new_cost, weight, gain = (
+    old_accuracy, old_cost, new_accuracy, new_cost, weight, gain, differs = (
         np.concatenate(each) for each in zip(*parts, strict=True)
     )
     effective = float(weight.sum() ** 2 / max((weight**2).sum(), 1e-12))
@@ -120,9 +121,12 @@ def run_trial(
     utility = Mean.of(gain)
     kept = Mean.of(new_accuracy - keep * old_accuracy)
     share = now.accuracy.value / max(was.accuracy.value, 1e-12)
-    better, why = verdict(utility, kept, share, effective, keep)
+    # Weights are one on average, unless what is chosen had no chance, or one so small that its weight was clipped.
+    support = Mean.of(weight[differs]) if differs.sum() > 1 else Mean(1.0, 0.0)
+    better, why = verdict(utility, kept, share, effective, keep, support)
     differences = Mean.of(new_accuracy - old_accuracy), Mean.of(new_cost - old_cost)
-    return Trial(len(gain), effective, float(np.mean(tradeoffs)), was, now, *differences, utility, better, why)
+    tradeoff = float(np.mean(tradeoffs))
+    return Trial(len(gain), effective, support, tradeoff, was, now, *differences, utility, better, why)
 
 
 def _scores(
@@ -143,7 +147,7 @@ def _filled(values: Floats, others: Floats) -> Floats:
     return np.where(np.isnan(values), others, values)
 
 
-def verdict(utility: Mean, kept: Mean, share: float, effective: float, keep: float) -> tuple[bool, str]:
+def verdict(utility: Mean, kept: Mean, share: float, effective: float, keep: float, support: Mean) -> tuple[bool, str]:
     """Whether to swap, and why; ``kept`` is the candidate's accuracy less what it has to keep of the present one's.
 
     A router with a `quality` aims at exactly that share, so its estimate is below it half of the time: what speaks
@@ -153,6 +157,8 @@ def verdict(utility: Mean, kept: Mean, share: float, effective: float, keep: flo
     interval = f"accuracy - λ · cost changes by {utility.value:+.4f} (95%: {low:+.4f} to {high:+.4f})"
     if effective < LEAST_EFFECTIVE:
         return False, f"the log says too little about its choices: an effective sample of {effective:.1f} requests"
+    if support.value + SHORT * support.error < 1:
+        return False, f"the log supports only {support.value:.0%} of the choices in which it differs: more must explore"
     if kept.value + CONFIDENCE * kept.error < 0:
         return False, f"it keeps {share:.1%} of the accuracy, and is shown to keep less than {keep:.1%}"
     return low > 0, f"{interval}, which {'clears' if low > 0 else 'does not clear'} zero"
