@@ -80,3 +80,14 @@ def test_a_candidate_is_not_believed_where_the_log_cannot_contradict_it(chance):
     assert found.utility.value > 0
     assert not found.better
     assert "the log supports only" in found.why
+
+
+def test_only_models_that_are_offered_are_chosen_in_a_trial():
+    pool, truth = ModelPool(["good", "other", "gone", "away"]), (0.8, 0.5, 0.9, 0.9)
+    rows = drawn(pool, truth, (0.5, 0.5, 0, 0))
+    present = Policy(Claims(pool, (0.5, 0.6, 0.9, 0.8), (0.5, 0.6, 0.9, 0.8)).estimate, 1.0)
+    candidate, offered = Claims(pool, truth, truth), ModelPool(["good", "other"])
+    found = run_trial(rows, pool, ENCODER, present, lambda _: candidate, lambda _: 1.0, offered=offered)
+    assert found.better
+    assert abs(found.candidate.accuracy.value - 0.8) < 0.1
+    assert abs(found.present.accuracy.value - 0.5) < 0.1

@@ -79,6 +79,7 @@ def run_trial(
     make: Make,
     tradeoff_of: TradeoffOf,
     keep: float = 0.0,
+    offered: ModelPool | None = None,
 ) -> Trial:
     """Compare what ``make`` learns from scored requests with what is in service.
 
@@ -86,7 +87,9 @@ def run_trial(
     ----------
     tradeoff_of : λ of a router in service, from its operating points
     keep : the share of the present accuracy that the candidate must not be shown to lose, whatever it saves
+    offered : the models that can be chosen, if these are not all of ``pool``
     """
+    offered = offered or pool
     fold = np.array([zlib.crc32(record.embedding or b"") % FOLDS for record in records])
     parts: list[tuple[Floats, ...]] = []
     tradeoffs: list[float] = []
@@ -99,13 +102,13 @@ def run_trial(
     for number in range(FOLDS):
         inside = [record for record, at in zip(records, fold, strict=True) if at == number and record.propensity < 1]
         rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), pool, encoder)
-        traffic = traffic_of(inside, pool, encoder)
+        traffic = traffic_of(inside, offered, encoder)
         if not len(traffic) or not len(rows):
             continue
         candidate = make(rows)
-        tradeoff = tradeoff_of(OperatingPoints(candidate.estimate(rows.embeddings).over(pool)))
+        tradeoff = tradeoff_of(OperatingPoints(candidate.estimate(rows.embeddings).over(offered)))
         tradeoffs.append(tradeoff)
-        guess, current = (each.estimate(traffic.embeddings).over(pool) for each in (candidate, present))
+        guess, current = (each.estimate(traffic.embeddings).over(offered) for each in (candidate, present))
         accuracy, cost = _filled(guess.accuracy, current.accuracy), _filled(guess.cost, current.cost)
         old, new = current.choose(present.tradeoff), guess.choose(tradeoff)
         before, after = (_scores(traffic, choice, accuracy, cost, clip) for choice in (old, new))

@@ -21,8 +21,9 @@ from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.upkeep import autopilot, journal
 from fedrouter.gateway.upkeep.autopilot import JOURNAL, LOCK, Autopilot
 from fedrouter.learning.exploration import Thompson
+from fedrouter.learning.trial import run_trial
 from fedrouter.store.store import Store
-from learning.logs import record
+from learning.logs import learned, record
 
 COIN = np.random.default_rng(1)
 NAMES = ("atlas-max", "juniper-open", "cobalt-code")
@@ -120,6 +121,23 @@ def test_what_cannot_be_better_is_not_put_into_service(day_zero):
     outcome = Autopilot(config, store, bundles).attempt()
     assert not outcome["swapped"]
     assert store.current() is None
+
+
+def test_models_that_the_gateway_does_not_offer_are_not_tried(day_zero, world, tmp_path, monkeypatch):
+    config, store, bundles, traffic = day_zero
+    bundle.save(tmp_path / "all", learned(world.evaluations), world.encoder, bundle.Provenance("x", "", 0, 0, [], {}))
+    bundles.swap(bundles.prepare(tmp_path / "all"))
+    assert len(bundles.current.router.pool) > len(NAMES)
+    offered = []
+
+    def tried(*given):
+        offered.extend(given[-1].names)
+        return run_trial(*given)
+
+    monkeypatch.setattr(autopilot, "run_trial", tried)
+    traffic(400)
+    Autopilot(config, store, bundles).attempt()
+    assert sorted(offered) == sorted(NAMES)
 
 
 def test_too_little_traffic_is_said_and_nothing_happens(day_zero):

@@ -29,6 +29,7 @@ from fedrouter.learning.from_log import learn_from_log
 from fedrouter.learning.incremental import Learner
 from fedrouter.learning.traffic import scored_at
 from fedrouter.learning.trial import LEAST_ROWS, Policy, run_trial
+from fedrouter.pool import ModelPool
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.store import Store
 
@@ -154,6 +155,8 @@ class Autopilot:
             ),
             self._default.of,
             self._default.kept_quality or 0.0,
+            # A router may know models that this gateway does not offer, and would choose them.
+            ModelPool([model for model in pool if model.name in self._bundles.models]),
         )
         found = self._line({"swapped": False, "why": trial.why, "trial": trial.to_json()})
         if swap and not trial.better:
