@@ -147,6 +147,25 @@ def test_a_score_of_a_row_that_waits_in_the_spool_of_another_process_is_not_of_a
     assert asyncio.run(main()) == ["pending", "unknown", "unknown", "stored"]
 
 
+def test_only_the_key_of_a_row_is_told_that_it_waits(store, base, made):
+    ours, theirs = made(0), made(1)
+
+    async def main():
+        writer, other = SpooledWriter(store, Spool.open(base, LIMIT)), Spool.open(base, LIMIT)
+        writer._spool.add(ours)
+        other.add(theirs)
+        asked = [(row.id, key) for row in (ours, theirs) for key in (None, row.key, "another", "")]
+        found = [await writer.pending(*each) for each in asked]
+        found += [await writer.score(theirs.id, 1.0, "user", key=key) for key in (None, theirs.key, "another")]
+        for spool in (other, writer._spool):
+            spool.drop(1)
+        other.close()
+        await writer.close()
+        return found
+
+    assert asyncio.run(main()) == [True, True, False, False] * 2 + ["pending", "pending", "unknown"]
+
+
 def test_a_score_that_was_acknowledged_waits_for_a_row_that_another_process_has_still_to_write(store, base, made):
     rows = [made(number) for number in range(3)]
 

@@ -61,15 +61,16 @@ class Spool:
         """What processes that have ended meanwhile left; may run on another thread than the rest."""
         return _left(self._base)
 
-    def holds(self, decision: str) -> bool:
-        """Whether the row of a decision waits here."""
-        return any(isinstance(entry, Record) and entry.id == decision for entry in self._entries)
+    def holds(self, decision: str, key: str | None = None) -> bool:
+        """Whether the row of a decision, of this key if one is given, waits here."""
+        rows = (entry for entry in self._entries if isinstance(entry, Record) and entry.id == decision)
+        return any(key in (None, row.key) for row in rows)
 
-    def holds_elsewhere(self, decision: str) -> bool:
-        """Whether the row of a decision waits in the spool of another process that runs; may run on another thread."""
+    def holds_elsewhere(self, decision: str, key: str | None = None) -> bool:
+        """The same for the spools of other processes that run; may run on another thread."""
         own = {file.path for file in (*self._left, self._file) if file is not None}
-        named = b'"id": %b' % json.dumps(decision).encode()  # in a text, its quotes would be escaped
-        return any(_contains(path, named) for path in _files(self._base) if path not in own)
+        keys = (_key_of(path, decision) for path in _files(self._base) if path not in own)
+        return any(found is not None and key in (None, found) for found in keys)
 
     def add_left(self, left: list[LeftFile]) -> None:
         """Take over what :meth:`look` found."""
@@ -204,13 +205,18 @@ def _left(base: Path) -> list[LeftFile]:
     return [(file, list(file.entries())) for path in _files(base) if (file := _SpoolFile.take(path))]
 
 
-def _contains(path: Path, part: bytes) -> bool:
-    """Whether a file of any process has these bytes; it is never cut short, and is not read into memory."""
+def _key_of(path: Path, decision: str) -> str | None:
+    """The key of a decision whose row is in a file of any process, which is not read into memory; None if it is not."""
+    start = b'["record", {"id": %b,' % json.dumps(decision).encode()  # in a text, its quotes would be escaped
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content[: HEADER.size]) and content.find(part) >= 0
-    except (OSError, ValueError):  # removed by its owner, or without space yet
-        return False
+            place = content.find(start) if any(content[: HEADER.size]) else -1
+            if place < HEADER.size:
+                return None
+            length, _ = HEADER.unpack_from(content, place - HEADER.size)
+            return str(json.loads(content[place : place + length])[1]["key"])
+    except (OSError, ValueError):  # removed or overwritten by its owner, or without space yet
+        return None
 
 
 def _written(entry: Entry) -> bytes:

@@ -85,15 +85,19 @@ class SpooledWriter:
         self._spool.add(sent)
         return "deferred"
 
-    async def pending(self, decision: str) -> bool:
-        """Whether the row of a decision has still to be written, by this process or another on the same machine."""
-        return self._spool.holds(decision) or await asyncio.to_thread(self._spool.holds_elsewhere, decision)
+    async def pending(self, decision: str, key: str | None = None) -> bool:
+        """Whether the row of a decision has still to be written, by this process or another on the same machine.
+
+        With a ``key``, only of a decision of that key: others must not learn that there is one.
+        """
+        elsewhere = self._spool.holds_elsewhere
+        return self._spool.holds(decision, key) or await asyncio.to_thread(elsewhere, decision, key)
 
     async def _sent(self, sent: SentScore) -> Scored:
         outcome = await self._writer.send(sent)
         if outcome != "unknown":
             return outcome
-        if await asyncio.to_thread(self._spool.holds_elsewhere, sent.decision):
+        if await asyncio.to_thread(self._spool.holds_elsewhere, sent.decision, sent.key):
             return "pending"
         return await self._writer.send(sent)  # its row may have left that spool for the store meanwhile
 

@@ -74,6 +74,23 @@ def test_a_decision_whose_row_another_process_has_still_to_write_is_not_unknown(
         other.close()
 
 
+def test_another_key_does_not_learn_that_a_decision_waits_to_be_written(gateway):
+    row = replace(gateway.record(gateway.chat(SQL)), id="d" * 32)
+    _, token = gateway.store.create_key("stranger")
+    _, admin = gateway.store.create_key("admin", admin=True)
+    other = Spool.open(gateway.store.path, 1 << 16)
+    try:
+        other.add(row)
+        for key, status in ((token, 404), (gateway.key, 503), (admin, 503)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert gateway.http.get(f"/v1/decisions/{row.id}", headers=headers).status_code == status
+            sent = {"decision_id": row.id, "score": 1}
+            assert gateway.http.post("/v1/feedback", json=sent, headers=headers).status_code == status
+    finally:
+        other.drop(1)
+        other.close()
+
+
 def test_usage_sums_what_the_log_holds(start, bundle, upstream, tmp_path):
     gateway = start(config_for(tmp_path, bundle, upstream.url))
     for model in ("atlas-max", "indigo-nano", "indigo-nano"):

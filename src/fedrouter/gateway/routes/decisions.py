@@ -24,7 +24,8 @@ async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await gateway.authenticator.authenticate(request)
     await gateway.rate_limiter.admit(key)
     identity = request.path.removeprefix(PATH)
-    record = await _written(gateway, identity) if identity.isascii() and identity.isalnum() else None
+    own = None if key.admin else key.id
+    record = await _written(gateway, identity, own) if identity.isascii() and identity.isalnum() else None
     if record is None or not (key.admin or record.key == key.id):
         raise HttpError(404, "No decision of this key has this id.", "decision_not_found")
     found = record.to_json()
@@ -33,12 +34,12 @@ async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     await send_response(send, 200, orjson.dumps(found))
 
 
-async def _written(gateway: Gateway, identity: str) -> Record | None:
-    """The row of a decision; :class:`HttpError` 503 if it has still to be written."""
+async def _written(gateway: Gateway, identity: str, own: str | None) -> Record | None:
+    """The row of a decision; :class:`HttpError` 503 if it has still to be written, and is of the key ``own`` if any."""
     record = await asyncio.to_thread(gateway.store.get, identity)
     if record is not None:
         return record
-    if await gateway.writer.pending(identity):
+    if await gateway.writer.pending(identity, own):
         raise decision_pending("The decision with this id has not been written to the log yet; ask again.")
     return await asyncio.to_thread(gateway.store.get, identity)  # its row may have left a spool meanwhile
 
