@@ -3,13 +3,14 @@
 import asyncio
 import os
 import sqlite3
+import zlib
 
 import pytest
 
 from fedrouter.store import spooled_writer
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import SentScore
-from fedrouter.store.spool import SUFFIX, Spool
+from fedrouter.store.spool import HEADER, SUFFIX, UNREAD, Spool
 from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
 
@@ -126,6 +127,23 @@ def test_a_writer_that_ends_while_the_store_is_locked_leaves_its_rows_to_the_nex
     asyncio.run(after())
     assert [record.id for record in store.rows()] == [kept.id]
     assert files(base) == []
+
+
+def test_rows_of_another_version_stop_nothing_and_stay_where_they_are(base, made, caplog):
+    writing = Spool.open(base, LIMIT)
+    writing.add(made(0, text="a prompt"))
+    [path] = files(base)
+    length, _ = HEADER.unpack_from(path.read_bytes())
+    content = path.read_bytes()[HEADER.size : HEADER.size + length].replace(b'"estimated"', b'"unheard_of"')
+    path.write_bytes(HEADER.pack(len(content), zlib.crc32(content)) + content)
+    os.close(writing._file._handle)  # as a killed process would leave it
+    spool = Spool.open(base, LIMIT)
+    assert (len(spool), spool.look()) == (0, [])
+    spool.close()
+    [kept] = base.parent.glob(f"{base.name}{UNREAD}*")
+    assert content in kept.read_bytes()
+    assert str(kept) in caplog.text
+    assert "a prompt" not in caplog.text
 
 
 def test_a_score_of_a_row_that_waits_in_the_spool_of_another_process_is_not_of_an_unknown_decision(store, base, made):

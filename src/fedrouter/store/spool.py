@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from fedrouter.errors import BadInput
 from fedrouter.files import PRIVATE
 from fedrouter.store.records import Record, SentScore
 
@@ -29,6 +30,8 @@ Entry = Record | SentScore
 HEADER = struct.Struct("<II")
 """Length and CRC-32 of an entry; a length of 0 ends the file."""
 SUFFIX = ".spool-"
+UNREAD = ".unread-"
+"""The same for a file that cannot be read; it is left to a person, or to the version of the program that wrote it."""
 
 
 class Spool:
@@ -178,6 +181,12 @@ class _SpoolFile:
             self._end += HEADER.size + length
             yield _read(entry)
 
+    def set_aside(self) -> Path:
+        """Leave it under a name that nobody looks for; where it is then."""
+        self.path = self.path.rename(self.path.with_name(self.path.name.replace(SUFFIX, UNREAD)))
+        self.close()
+        return self.path
+
     def clear(self) -> None:
         """Overwrite everything: it holds embeddings."""
         os.pwrite(self._handle, bytes(self._end + HEADER.size), 0)
@@ -202,7 +211,16 @@ def _files(base: Path) -> list[Path]:
 
 
 def _left(base: Path) -> list[LeftFile]:
-    return [(file, list(file.entries())) for path in _files(base) if (file := _SpoolFile.take(path))]
+    found = []
+    for path in _files(base):
+        file = _SpoolFile.take(path)
+        if file is None:
+            continue
+        try:
+            found.append((file, list(file.entries())))
+        except (TypeError, KeyError, ValueError, BadInput):  # another version of the program wrote it
+            LOG.error("%s: rows that this version cannot read; they stay in %s", path, file.set_aside())
+    return found
 
 
 def _key_of(path: Path, decision: str) -> str | None:
