@@ -225,7 +225,7 @@ def serve(
         server.run(None if own is None else [own])
     except KeyboardInterrupt:
         pass
-    except SystemExit:  # uvicorn exits like this if it cannot listen
+    except (SystemExit, UnicodeError):  # uvicorn exits like this if it cannot listen, or cannot read the host's name
         raise why_not(config.server) from None
     except OSError as error:  # another process has come first since the socket was bound
         if error.errno != errno.EADDRINUSE:

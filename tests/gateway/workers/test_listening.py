@@ -8,11 +8,14 @@ import socket
 from contextlib import ExitStack
 
 import httpx2 as httpx
+import numpy as np
 import pytest
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.access.sign_ins import PER_MINUTE
 from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.gateway import open_gateway
+from fedrouter.gateway.server import serve
 from fedrouter.gateway.workers.listening import bind, listen, url_of
 from fedrouter.store.store import Store
 from gateway.process import GatewayProcess, settings
@@ -47,6 +50,16 @@ def on_both(url):
 def test_an_address_that_is_shown_can_be_pasted():
     shown = [url_of(host, 80) for host in ("::1", "::", "0.0.0.0", "example.org")]
     assert shown == ["http://[::1]:80", "http://[::1]:80", "http://127.0.0.1:80", "http://example.org:80"]
+
+
+@pytest.mark.parametrize("host", ["gateway..internal", "x" * 64 + ".internal"])
+def test_what_cannot_be_the_name_of_a_host_is_said(host, bundle, upstream, tmp_path):
+    server = ServerConfig(host=host, port=8080)
+    with pytest.raises(FedrouterError, match=rf"^{host}:8080: cannot listen there: no such host"):
+        listen(server)
+    config = config_for(tmp_path, bundle, upstream.url, server=server)
+    with pytest.raises(FedrouterError, match="cannot listen there: no such host"):
+        serve(config, print, lambda: open_gateway(config, lambda identity: lambda texts: np.zeros((len(texts), 1))))
 
 
 @ipv6

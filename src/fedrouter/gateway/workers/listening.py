@@ -43,6 +43,8 @@ def bind(server: ServerConfig) -> socket.socket:
         found = socket.socket(family, kind, protocol)
     except OSError as error:
         raise cannot_listen(server, error) from None
+    except UnicodeError:  # a part of the name is empty, or longer than the name of any host
+        raise cannot_listen(server, OSError()) from None
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
