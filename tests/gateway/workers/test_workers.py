@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2 as httpx
@@ -189,3 +191,20 @@ def test_a_worker_that_cannot_start_ends_the_start(tmp_path, bundle, upstream):
     with pytest.raises(AssertionError, match="a worker did not start"):
         process.start()
     assert process.ended() != 0
+
+
+def test_a_signal_while_workers_start_ends_all_without_a_traceback(tmp_path, bundle, upstream):
+    process = GatewayProcess(tmp_path, settings(tmp_path, bundle, upstream.url), workers=2)
+
+    def start():
+        with suppress(AssertionError):  # it ends instead
+            process.start()
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    assert eventually(lambda: process.alive() and len(process.workers()) == 2, 60)
+    workers = process.workers()
+    assert process.stop() == 0
+    starting.join()
+    assert "Traceback" not in process.printed()
+    assert eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 60)

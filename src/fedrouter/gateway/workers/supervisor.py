@@ -113,6 +113,7 @@ class _Supervisor:
         if starting.done():
             return starting.result()
         starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)  # or asyncio reports it as lost
         return None
 
     async def _start(self, index: int) -> _Process | None:
