@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.cli.output import Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.errors import BadInput
 
@@ -58,7 +58,7 @@ def get(
         if not result.verified:
             voice.say(f"  sha256 {result.sha256}")
     data = to / wanted.reads
-    voice.next(f"fedrouter simulate --data {data}", f"fedrouter data split --data {data} --out clients")
+    voice.next(f"fedrouter simulate --data {quoted(data)}", f"fedrouter data split --data {quoted(data)} --out clients")
     voice.result(
         {
             "name": wanted.name,
@@ -123,9 +123,9 @@ def split(
     voice.say(f"\nLogs and test sets are in {out}, the union of the test sets in {test}")
     log = next((client.log for client in written if client.log), out / "LOG")
     voice.next(
-        f"fedrouter coverage --data {log}",
-        f"fedrouter client join BUNDLE --client {log.stem}={log} --test {test} --out joined",
-        f"fedrouter evaluate BUNDLE --data {test}",
+        f"fedrouter coverage --data {quoted(log)}",
+        f"fedrouter client join BUNDLE --client {quoted(log.stem, '=', log)} --test {quoted(test)} --out joined",
+        f"fedrouter evaluate BUNDLE --data {quoted(test)}",
     )
     voice.result(
         {
@@ -192,8 +192,8 @@ def import_(
     if found.unscored:
         voice.warn(f"left out, because they have no score: {found.unscored:,} rows")
     voice.next(
-        f"fedrouter coverage --data {out}",
-        f"fedrouter learn --client {out.stem}={out} --router auto --out bundles/first",
+        f"fedrouter coverage --data {quoted(out)}",
+        f"fedrouter learn --client {quoted(out.stem, '=', out)} --router auto --out bundles/first",
     )
     voice.result(
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ class Voice:
         self.console.print(table)
 
     def next(self, *commands: str) -> None:
-        """Suggest the next commands."""
+        """Suggest the next commands, to be pasted: what a person has named in them must be :func:`quoted`."""
         self.say("\n[bold]Next[/]")
         for command in commands:
             self.console.print(f"  {command}", soft_wrap=True, markup=False)
@@ -78,6 +79,15 @@ class Voice:
         if self.as_json:
             json.dump(document, sys.stdout, indent=2, allow_nan=False)
             sys.stdout.write("\n")
+
+
+def quoted(*parts: object) -> str:
+    """A word of a command that a shell reads as it is, whatever is in it.
+
+    >>> print(quoted("my logs/$(date).csv"), quoted("bank=", Path("bank.csv")))
+    'my logs/$(date).csv' bank=bank.csv
+    """
+    return shlex.quote("".join(map(str, parts)))
 
 
 def _text(cell: str) -> str:

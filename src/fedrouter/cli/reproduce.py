@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.cli.output import Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
 from fedrouter.federation.families.registry import FAMILIES
 
@@ -182,7 +182,7 @@ def reproduce(
         if name not in runs and EXPERIMENTS[name].measurement.measured(families):
             voice.warn(f"{name}: not complete, so nothing was written; the same command measures what is missing")
     if paths:
-        voice.next(f"open {paths[1]}", f"ls {results[0].folder}")
+        voice.next(f"open {quoted(paths[1])}", f"ls {quoted(results[0].folder)}")
     voice.result(
         {
             **manifest,

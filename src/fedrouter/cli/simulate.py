@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from fedrouter.cli.output import Bars, Json, Voice, bars
+from fedrouter.cli.output import Bars, Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
@@ -183,7 +183,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
             f"\nTo read text, this router needs the encoder {escape(dataset.encoder.name)}, whose embeddings are in "
             f"the file; one learned with --encoder {STATIC} needs nothing."
         )
-    ask = f'fedrouter route {chosen} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
-    judge = f"fedrouter evaluate {chosen} --data FILE"
-    voice.next(f"open {report}", ask if readable else judge)
+    ask = f'fedrouter route {quoted(chosen)} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
+    judge = f"fedrouter evaluate {quoted(chosen)} --data FILE"
+    voice.next(f"open {quoted(report)}", ask if readable else judge)
     voice.result(document)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrouter.cli.gateway.stores import plain
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) ->
     voice.say(f"Last fingerprint: {last or 'none yet'}")
     voice.say(NOT_COVERED)
     if entries:
-        voice.next(f"fedrouter audit {journal.path} --show {entries[-1].number}")
+        voice.next(f"fedrouter audit {quoted(journal.path)} --show {entries[-1].number}")
     voice.result(
         {
             "journal": str(journal.path),

@@ -9,7 +9,7 @@ import typer
 
 from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run that made the bundle.")]
 Why = Annotated[str, typer.Option("--why", help="Reason, kept with the verdict.")]
@@ -53,5 +53,5 @@ def pull(
         voice.say("No bundle was accepted yet.")
     else:
         voice.say(f"[bold]Accepted bundle:[/] {plain(folder)}")
-        voice.next(f"fedrouter bundle use {folder}")
+        voice.next(f"fedrouter bundle use {quoted(folder)}")
     voice.result({"bundle": None, "run": None, "digest": None} if folder is None else current(directory))

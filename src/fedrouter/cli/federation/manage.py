@@ -19,7 +19,7 @@ from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.status import DirectoryPath, status
 from fedrouter.cli.federation.work import client, coordinator
 from fedrouter.cli.gateway.stores import plain
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.errors import BadInput
 
 app = typer.Typer(help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True)
@@ -69,9 +69,10 @@ def _init_coordinator(voice: Voice, path: Path, hosts: tuple[str, ...], port: in
     voice.say(f"Created the coordinator in {directory.path}; clients reach it at {config.address}")
     voice.say(f"Authority {fingerprint}")
     voice.say(f"\nSend each client {directory.authority} and this address. Nothing else may leave the directory.")
+    ca = quoted(path / "ca.pem")
     voice.next(
-        f"fedrouter federation coordinator {path}",
-        f"fedrouter federation init CLIENT_DIR --client NAME --coordinator {config.address} --ca {path / 'ca.pem'}",
+        f"fedrouter federation coordinator {quoted(path)}",
+        f"fedrouter federation init CLIENT_DIR --client NAME --coordinator {config.address} --ca {ca}",
     )
     voice.result(
         {
@@ -96,8 +97,8 @@ def _init_client(voice: Voice, path: Path, name: str, coordinator: str, ca: Path
     voice.say(f"Key {key}\nAuthority {authority}: compare it with the owner of the coordinator")
     voice.say(f"\nSend {directory.public_key} to the owner of the coordinator. Nothing else may leave the directory.")
     voice.next(
-        f"fedrouter federation enroll COORDINATOR_DIR {name} {path / 'client.pub'}",
-        f"fedrouter federation client {path} --log FILE",
+        f"fedrouter federation enroll COORDINATOR_DIR {name} {quoted(path / 'client.pub')}",
+        f"fedrouter federation client {quoted(path)} --log FILE",
     )
     voice.result(
         {
@@ -131,7 +132,7 @@ def enroll(
     enrolled = put_on_roster(open_coordinator(path), name, key, new_key)
     when = "admitted now" if enrolled.node is not None else "admitted when the coordinator starts"
     voice.say(f"{name} is on the roster, {when}\nKey {fingerprint(key)}: compare it with the owner of the client")
-    voice.next(f"fedrouter federation status {path}")
+    voice.next(f"fedrouter federation status {quoted(path)}")
     voice.result({"name": name, "key": fingerprint(key), "node": _node_id(enrolled.node)})
 
 

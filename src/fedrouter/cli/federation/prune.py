@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedrouter.cli.gateway.stores import seconds_of
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 
 
 def prune(
@@ -32,7 +32,7 @@ def prune(
     counted = ", ".join(f"{count:,} {table}" for table, count in done.removed.items())
     voice.say(f"{journal}: removed {counted}; {done.bytes_before:,} bytes are now {done.bytes_after:,}")
     voice.say(f"{directory.bundles}: removed {bundles:,} bundles")
-    voice.next(f"fedrouter audit {path}")
+    voice.next(f"fedrouter audit {quoted(path)}")
     voice.result(
         {"journal": str(journal), **done.removed, "bundles": bundles, "bytes": [done.bytes_before, done.bytes_after]}
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedrouter.cli.federation.status import DirectoryPath
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.errors import BadInput
 
 
@@ -31,7 +31,7 @@ def rekey(
         voice.say(
             f"New server certificate for {', '.join(hosts)}, valid until {until:%Y-%m-%d}; clients keep their ca.pem"
         )
-        voice.next(f"fedrouter federation coordinator {path}")
+        voice.next(f"fedrouter federation coordinator {quoted(path)}")
         voice.result({"home": str(directory.path), "hosts": list(hosts), "valid_until": until.isoformat()})
         return
     if host:
@@ -44,7 +44,7 @@ def rekey(
         "The old key has signed it, so the other members accept it."
     )
     voice.next(
-        f"fedrouter federation enroll COORDINATOR_DIR {name} {path / 'client.pub'} --new-key",
-        f"fedrouter federation client {path}",
+        f"fedrouter federation enroll COORDINATOR_DIR {name} {quoted(path / 'client.pub')} --new-key",
+        f"fedrouter federation client {quoted(path)}",
     )
     voice.result({"home": str(directory.path), "name": name, "key": key, "public_key": str(directory.public_key)})

@@ -14,7 +14,7 @@ import typer
 from fedrouter.cli.federation.options import CoordinatorPath, PlainSums, Quorum, Timeout, Wait
 from fedrouter.cli.federation.progress import ShownProgress, listed
 from fedrouter.cli.gateway.stores import plain, seconds_of, shown_time
-from fedrouter.cli.output import Json, Voice, print_line
+from fedrouter.cli.output import Json, Voice, print_line, quoted
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.families.registry import FAMILIES
 
@@ -155,9 +155,9 @@ def _perform(
     voice.say(f"[bold]Vote:[/] {vote['status']}: {plain(vote['why'])}")
     if vote["status"] == "accepted":
         voice.say("Running clients fetch it within a minute; `fedrouter federation pull CLIENT_DIR` does at once.")
-    decide = [f"fedrouter federation accept {directory.path} {name}"] if vote["status"] == "candidate" else []
-    ask = f'fedrouter route {made} "your query" --tradeoff 100 --explain'
-    voice.next(f"fedrouter evaluate {made} --data FILE", ask, *decide)
+    decide = [f"fedrouter federation accept {quoted(directory.path)} {name}"] if vote["status"] == "candidate" else []
+    ask = f'fedrouter route {quoted(made)} "your query" --tradeoff 100 --explain'
+    voice.next(f"fedrouter evaluate {quoted(made)} --data FILE", ask, *decide)
     return {"run": name, **result, "steps": shown.steps}
 
 

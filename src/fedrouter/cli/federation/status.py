@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrouter.cli.gateway.stores import plain, shown_time
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 
 if TYPE_CHECKING:
     from fedrouter.deployment.state.directories import ClientDirectory, CoordinatorDirectory
@@ -62,7 +62,7 @@ def _coordinator_status(voice: Voice, directory: CoordinatorDirectory) -> None:
             wrapped=["run", "state"],
         )
     if pid is None:
-        voice.next(f"fedrouter federation coordinator {directory.path}")
+        voice.next(f"fedrouter federation coordinator {quoted(directory.path)}")
     voice.result(
         {
             "home": str(directory.path),
@@ -112,7 +112,7 @@ def _client_status(voice: Voice, directory: ClientDirectory) -> None:
         for entry in noted:
             voice.say(f"{plain(entry['time'])}   {plain(entry['event'])} {plain(entry['verb'])}: {plain(entry['why'])}")
     if pid is None:
-        voice.next(f"fedrouter federation client {directory.path}{'' if evaluations else ' --log FILE'}")
+        voice.next(f"fedrouter federation client {quoted(directory.path)}{'' if evaluations else ' --log FILE'}")
     voice.result(
         {
             "home": str(directory.path),

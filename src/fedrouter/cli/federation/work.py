@@ -14,7 +14,7 @@ import typer
 
 from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain, shown_time
-from fedrouter.cli.output import Json, Voice, print_line
+from fedrouter.cli.output import Json, Voice, print_line, quoted
 from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.errors import BadInput
 
@@ -60,7 +60,8 @@ def coordinator(
         voice.say(f"[bold]Ready[/] for clients at {config.address}   (Ctrl+C stops it)")
         voice.say(f"On the roster: {names}")
         voice.next(
-            f"fedrouter federation enroll {path} NAME client.pub", f"fedrouter federation run {path} --router auto"
+            f"fedrouter federation enroll {quoted(path)} NAME client.pub",
+            f"fedrouter federation run {quoted(path)} --router auto",
         )
         _line(
             voice,

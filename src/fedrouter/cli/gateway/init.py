@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.data.prices import PriceTable, TokenPrice, price_table, read_prices
 from fedrouter.errors import BadInput, MissingExtra
 from fedrouter.files import PUBLIC, write_new
@@ -91,8 +91,8 @@ def _report(voice: Voice, out: Path, wanted: Sequence[Upstream], table: PriceTab
         voice.warn("one model leaves nothing to choose: add another with --model")
     voice.next(
         *(f"export {variable}=…" for variable in needed),
-        f"fedrouter serve --config {out} --check",
-        f"fedrouter serve --config {out}",
+        f"fedrouter serve --config {quoted(out)} --check",
+        f"fedrouter serve --config {quoted(out)}",
     )
     voice.result(
         {

@@ -9,7 +9,7 @@ import typer
 
 from fedrouter.cli.gateway.learn_first import learn_first
 from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, moment, open_store
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after
@@ -76,7 +76,8 @@ def learn(
         voice.say(f"  {model}: {count} scored requests, too few for a new model; they are kept for the next time")
     voice.say(f"Version {learned.provenance.version} is in {out}; its parent is {bundle}.")
     voice.next(
-        f"fedrouter bundle use {out}", f"fedrouter evaluate {out} --log {store or where}   (on requests from now on)"
+        f"fedrouter bundle use {quoted(out)}",
+        f"fedrouter evaluate {quoted(out)} --log {quoted(store or where)}   (on requests from now on)",
     )
     voice.result(
         {

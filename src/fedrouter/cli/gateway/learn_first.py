@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrouter.cli.gateway.stores import moment, open_store
-from fedrouter.cli.output import Voice, bars
+from fedrouter.cli.output import Voice, bars, quoted
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _from_log(
     for why, count in learned.left_out.items():
         voice.say(f"  left out: {count:,} ({why})")
     _warn_of_few(voice, learned.rows)
-    voice.next(f"fedrouter bundle use {out}")
+    voice.next(f"fedrouter bundle use {quoted(out)}")
     voice.result({"bundle": str(out), "version": 1, "models": list(pool.names), **learned.to_json()})
 
 
@@ -88,7 +88,9 @@ def _from_files(voice: Voice, out: Path, clients: list[str], family: str, seed: 
     how = "alone" if len(rows) == 1 else "as a federation in this process, under the default privacy"
     voice.say(f"Learned from {sum(counts.values()):,} evaluations of {', '.join(counts)} ({how}); it is in {out}.")
     _warn_of_few(voice, sum(counts.values()))
-    voice.next(f'fedrouter route {out} "your query" --tradeoff 100 --explain', f"fedrouter bundle use {out}")
+    voice.next(
+        f'fedrouter route {quoted(out)} "your query" --tradeoff 100 --explain', f"fedrouter bundle use {quoted(out)}"
+    )
     voice.result(
         {"bundle": str(out), "version": 1, "family": router.family, "models": list(pool.names), "rows": counts}
     )

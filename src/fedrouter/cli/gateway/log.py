@@ -21,7 +21,7 @@ from fedrouter.cli.gateway.stores import (
     shown_day,
     shown_time,
 )
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.errors import BadInput
 from fedrouter.store.records import Record
 
@@ -91,7 +91,10 @@ def export(
     voice.say(f"{done.path}: {done.rows:,} evaluations with embeddings of {done.encoder}")
     if done.left_out:
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
-    voice.next(f"fedrouter coverage --data {out}", f"fedrouter client join BUNDLE --client NAME={out} --out joined")
+    voice.next(
+        f"fedrouter coverage --data {quoted(out)}",
+        f"fedrouter client join BUNDLE --client {quoted('NAME=', out)} --out joined",
+    )
     voice.result(done.to_json())
 
 

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, open_store, shown_time
-from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _check(voice: Voice, config: Path | None) -> None:
         voice.result({"config": str(config), "ok": False, "problems": wrong})
         raise typer.Exit(2) from None
     voice.say(f"{config}: valid; {len(found.models)} models, default {found.default_model}")
-    voice.next(f"fedrouter serve --config {config}")
+    voice.next(f"fedrouter serve --config {quoted(config)}")
     voice.result({"config": str(config), "ok": True, "problems": []})
 
 
@@ -143,7 +143,7 @@ def announce(voice: Voice, url: str, key: str | None, store: str | None = None, 
         """-d '{"model": "auto", "messages": [{"role": "user", "content": "Write a SQL query that counts orders."}]}'"""
     ]
     if store is not None:
-        commands.append(f"fedrouter usage --store {store}")
+        commands.append(f"fedrouter usage --store {quoted(store)}")
     voice.next(*commands)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.cli.router.saved import open_with_data, verdict_on
 from fedrouter.errors import BadInput
 
@@ -60,7 +60,7 @@ def calibrate(
 
         set_tradeoff(gateway, key, found.tradeoff, saved.manifest["digest"])
         voice.say(f"\n{gateway}: requests that set no tradeoff now have this λ; DELETE /v1/tradeoff undoes it")
-    voice.next(f'fedrouter route {bundle} "your query" --tradeoff {found.tradeoff:.6g} --explain')
+    voice.next(f'fedrouter route {quoted(bundle)} "your query" --tradeoff {found.tradeoff:.6g} --explain')
     voice.result(
         {
             "bundle": str(bundle),

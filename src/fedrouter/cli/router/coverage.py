@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrouter.cli.output import Json, Voice, bars
+from fedrouter.cli.output import Json, Voice, bars, quoted
 from fedrouter.cli.router.saved import verdict_on
 from fedrouter.errors import BadInput, MissingExtra
 
@@ -64,17 +64,17 @@ def coverage(
     document["page"] = str(write_page(document, own, figure, command, out))
     (out / "coverage.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     _say(voice, document, own)
-    steps = [f"open {document['page']}"]
+    steps = [f"open {quoted(document['page'])}"]
     if document["bundle"] is None:
-        steps.append(f"fedrouter coverage --data {data} --bundle BUNDLE")
-        steps.append(f"fedrouter coverage --data {data} --federation CLIENT_DIR")
+        steps.append(f"fedrouter coverage --data {quoted(data)} --bundle BUNDLE")
+        steps.append(f"fedrouter coverage --data {quoted(data)} --federation CLIENT_DIR")
     elif document["took_part"] is False and federation is not None:
-        steps.append(f"fedrouter federation client {federation} --log {data}")
+        steps.append(f"fedrouter federation client {quoted(federation)} --log {quoted(data)}")
         steps.append(f"fedrouter federation run COORDINATOR_DIR --join {client} --bundle BUNDLE   (the coordinator)")
     elif document["took_part"] is False:
-        steps.append(f"fedrouter client join {bundle} --client {client}={data} --out BUNDLE")
+        steps.append(f"fedrouter client join {quoted(bundle)} --client {quoted(client, '=', data)} --out BUNDLE")
     elif document["errors"] is not None:
-        steps.append(f"fedrouter personalize {bundle} --data {data} --out BUNDLE")
+        steps.append(f"fedrouter personalize {quoted(bundle)} --data {quoted(data)} --out BUNDLE")
     voice.next(*steps)
     voice.result(document)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.cli.router.saved import open_with_data, verdict_on
 from fedrouter.errors import BadInput
 
@@ -90,7 +90,7 @@ def _on_table(bundle: Path, data: Path, out: Path | None, voice: Voice) -> None:
         figures += write(draw_frontier(frontier, truth, name), out / "frontier")
         figures += write(draw_shares({name: frontier}, dataset.name), out / "shares")
         voice.say("Figures: " + ", ".join(map(str, figures)))
-    voice.next(f"fedrouter calibrate {bundle} --data {data} --max-cost {measures.max_cost / 2:.2g}")
+    voice.next(f"fedrouter calibrate {quoted(bundle)} --data {quoted(data)} --max-cost {measures.max_cost / 2:.2g}")
     voice.result(
         {
             "bundle": str(bundle),
@@ -133,7 +133,7 @@ def _on_log(bundle: Path, log: str, tradeoffs: list[float], voice: Voice) -> Non
             voice.warn(warning)
     for why, count in traffic.left_out.items():
         voice.say(f"left out: {count:,} ({why})")
-    voice.next(f"fedrouter learn --bundle {bundle} --store {log} --out NEW")
+    voice.next(f"fedrouter learn --bundle {quoted(bundle)} --store {quoted(log)} --out NEW")
     voice.result(
         {
             "bundle": str(bundle),

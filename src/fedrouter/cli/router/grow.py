@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrouter.cli.output import BundlePath, Json, Voice, bars
+from fedrouter.cli.output import BundlePath, Json, Voice, bars, quoted
 from fedrouter.cli.router.saved import areas_before_and_after, read_for
 from fedrouter.errors import BadInput
 
@@ -234,8 +234,8 @@ def _conclude(
     save(out, router, saved.encoder, provenance)
     voice.say(done)
     voice.say(f"Version {provenance.version} in {out}; its parent is {saved.path}.")
-    judge = f"fedrouter evaluate {out} --data {test or 'FILE'}"
-    voice.next(judge, f"fedrouter personalize {out} --data LOG --out {out}-personal")
+    judge = f"fedrouter evaluate {quoted(out)} --data {quoted(test or 'FILE')}"
+    voice.next(judge, f"fedrouter personalize {quoted(out)} --data LOG --out {quoted(out, '-personal')}")
     voice.result(
         {
             "bundle": str(out),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after, read_for
@@ -62,7 +62,10 @@ def personalize(
     provenance = saved.personalized(family, paper, len(rows), seed)
     save(out, personal, saved.encoder, provenance)
     voice.say(f"\nPersonal router in {out}; its parent is {bundle}. Keep it private: half of it comes from your log.")
-    voice.next(f'fedrouter route {out} "TEXT" --tradeoff 100 --explain', f"fedrouter evaluate {out} --data FILE")
+    voice.next(
+        f'fedrouter route {quoted(out)} "TEXT" --tradeoff 100 --explain',
+        f"fedrouter evaluate {quoted(out)} --data FILE",
+    )
     voice.result(
         {
             "bundle": str(out),
