@@ -54,7 +54,7 @@ class BatchedFederation(LocalFederation):
     ----------
     device : where they train and cluster; None for the one in use (:func:`~fedrouter.federation.device.use_device`)
     together : how many of them at once, at most
-    precision : "float32", or "float64" to compare engines with each other
+    precision : "float32", "bfloat16" for matrix products in it, or "float64" to compare engines with each other
     """
 
     def __init__(
