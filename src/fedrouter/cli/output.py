@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
@@ -22,6 +23,9 @@ from rich.text import Text
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a saved router.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 
+_STYLED = re.compile(r"(?<!\\)\[(?P<style>bold|yellow|bold yellow|bold red)\](?P<inside>.*?)(?<!\\)\[/\]", re.DOTALL)
+_ESCAPED = re.compile(r"(\\+)(\[[a-z#/@][^[]*?])")
+"""What `rich.markup.escape` makes of brackets."""
 LINE_EVERY = 10.0
 """Seconds between two lines of progress where no bars can be drawn, and before the first."""
 
@@ -34,14 +38,14 @@ class Voice:
         self.console = Console(stderr=as_json, highlight=False)
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
+        self.console.print(marked(text), soft_wrap=True)
 
     def verdict(self, text: str, name: str = "Verdict") -> None:
         """The first line of a result: whether a router is worth having. Models are named in files, so it is escaped."""
         self.say(f"[bold]{name}:[/] {escape(text)}.\n")
 
     def warn(self, text: str) -> None:
-        self.console.print("[bold yellow]warning[/]", text, soft_wrap=True)
+        self.console.print(marked(f"[bold yellow]warning[/] {text}"), soft_wrap=True)
 
     def table(
         self,
@@ -56,7 +60,7 @@ class Voice:
             folds = name in wrapped
             # A column that does not wrap keeps its width: rich would otherwise shorten it together with the others.
             width = (
-                None if folds or not wrapped else max([cell_len(name), *(cell_len(_text(row[number])) for row in rows)])
+                None if folds or not wrapped else max([cell_len(name), *(marked(row[number]).cell_len for row in rows)])
             )
             table.add_column(
                 name,
@@ -66,7 +70,7 @@ class Voice:
                 min_width=width,
             )
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(marked, row))
         self.console.print(table)
 
     def next(self, *commands: str) -> None:
@@ -90,8 +94,23 @@ def quoted(*parts: object) -> str:
     return shlex.quote("".join(map(str, parts)))
 
 
-def _text(cell: str) -> str:
-    return Text.from_markup(cell).plain
+def marked(text: str) -> Text:
+    """Text with rich's markup, of which only the styles that are used here count.
+
+    Whatever else is in brackets is shown: it may be a part of a name, and no name of a file may end a command.
+
+    >>> marked("[bold]Bundle:[/] runs[/]v1[old]").plain
+    'Bundle: runs[/]v1[old]'
+    """
+    found, end = Text(), 0
+    for part in _STYLED.finditer(text):
+        found.append(_unescaped(text[end : part.start()])).append(_unescaped(part["inside"]), part["style"])
+        end = part.end()
+    return found.append(_unescaped(text[end:]))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: "\\" * (len(found[1]) // 2) + found[2], text)
 
 
 def print_line(document: Any) -> None:
