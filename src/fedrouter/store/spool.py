@@ -207,7 +207,7 @@ LeftFile = tuple[_SpoolFile, list[Entry]]
 
 
 def _files(base: Path) -> list[Path]:
-    return sorted(base.parent.glob(f"{base.name}{SUFFIX}*"))
+    return sorted(path for path in base.parent.glob(f"{base.name}{SUFFIX}*") if path.is_file())
 
 
 def _left(base: Path) -> list[LeftFile]:

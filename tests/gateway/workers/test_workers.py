@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -193,18 +195,46 @@ def test_a_worker_that_cannot_start_ends_the_start(tmp_path, bundle, upstream):
     assert process.ended() != 0
 
 
-def test_a_signal_while_workers_start_ends_all_without_a_traceback(tmp_path, bundle, upstream):
-    process = GatewayProcess(tmp_path, settings(tmp_path, bundle, upstream.url), workers=2)
+def begun(process) -> tuple[threading.Thread, list[int]]:
+    """What starts a gateway that ends instead, and its workers as soon as they are there."""
 
     def start():
-        with suppress(AssertionError):  # it ends instead
+        with suppress(AssertionError):
             process.start()
 
     starting = threading.Thread(target=start)
     starting.start()
     assert eventually(lambda: process.alive() and len(process.workers()) == 2, 60)
-    workers = process.workers()
+    return starting, process.workers()
+
+
+def test_a_signal_while_workers_start_ends_all_without_a_traceback(tmp_path, bundle, upstream):
+    process = GatewayProcess(tmp_path, settings(tmp_path, bundle, upstream.url), workers=2)
+    starting, workers = begun(process)
     assert process.stop() == 0
     starting.join()
     assert "Traceback" not in process.printed()
     assert eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 60)
+
+
+def test_the_first_key_is_not_lost_with_a_signal_while_workers_start(tmp_path, bundle, upstream):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = settings(tmp_path, bundle, upstream.url) | {"server": {"port": port}}
+    process = GatewayProcess(tmp_path, config, workers=2)
+    starting, (_, late) = begun(process)
+    os.kill(late, signal.SIGSTOP)  # the other one serves, and has made the key
+
+    def serves():
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{port}/health/ready").status_code == 200
+
+    assert eventually(serves, 60)
+    time.sleep(0.5)  # it tells its supervisor at the same time
+    os.kill(process.pid, signal.SIGTERM)
+    os.kill(late, signal.SIGCONT)
+    process.ended()
+    starting.join()
+    [shown] = re.findall(r"shown only here: (\S+)", process.printed())
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store:
+        assert store.key_of(shown) is not None

@@ -37,13 +37,12 @@ Ready = Callable[[str, str | None], None]
 
 @dataclass(eq=False)
 class _Process:
-    """A worker process that runs; ``key`` is the first API key if this worker created it."""
+    """A worker process that runs."""
 
     worker: Worker
     process: asyncio.subprocess.Process
     channel: asyncio.StreamWriter
     started: float
-    key: str | None = None
 
     def tell(self, number: signal.Signals) -> None:
         if self.process.returncode is None:
@@ -85,6 +84,8 @@ class _Supervisor:
         self._rolling = asyncio.Lock()
         self._waits = dict.fromkeys(range(count), FIRST_WAIT)
         self._started = 0
+        self._unseen_key: str | None = None
+        """The first API key, from the worker that has made it until it is shown."""
 
     async def run(self, ready: Ready) -> None:
         loop = asyncio.get_running_loop()
@@ -97,11 +98,15 @@ class _Supervisor:
             if found is not None:
                 if None in found:
                     raise FedrouterError("a worker did not start; its own message says why")
-                keys = [process.key for process in found if process is not None and process.key is not None]
-                ready(url_of(self._server.host, self._listening.getsockname()[1]), keys[0] if keys else None)
+                key, self._unseen_key = self._unseen_key, None
+                ready(url_of(self._server.host, self._listening.getsockname()[1]), key)
                 await self._stopping.wait()
         finally:
             self._stopping.set()
+            if (key := self._unseen_key) is not None:  # the store keeps only its hash
+                LOG.warning(
+                    "stopped while workers started; the first API key was made, shown only here: %s", key
+                )
             await self._stop_all()
 
     async def _until_stopped(self, starting: asyncio.Future[list[_Process | None]]) -> list[_Process | None] | None:
@@ -142,7 +147,7 @@ class _Supervisor:
         line = await reader.readline()
         if not line:
             return None
-        found.key = json.loads(line)["key"]
+        self._unseen_key = json.loads(line)["key"] or self._unseen_key
         self._serving[index] = found
         return found
 
