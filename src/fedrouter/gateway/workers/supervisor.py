@@ -104,9 +104,7 @@ class _Supervisor:
         finally:
             self._stopping.set()
             if (key := self._unseen_key) is not None:  # the store keeps only its hash
-                LOG.warning(
-                    "stopped while workers started; the first API key was made, shown only here: %s", key
-                )
+                LOG.warning("stopped while workers started; the first API key was made, shown only here: %s", key)
             await self._stop_all()
 
     async def _until_stopped(self, starting: asyncio.Future[list[_Process | None]]) -> list[_Process | None] | None:
