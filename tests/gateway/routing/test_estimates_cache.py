@@ -63,6 +63,18 @@ def test_a_repeated_query_is_not_estimated_again_and_another_embedding_is(bundle
     assert serving.cached_estimates(b"text", second).similarity == serving.similarity(second)
 
 
+def test_the_standard_error_of_a_model_is_computed_once():
+    asked = []
+
+    def error(model):
+        asked.append(model)
+        return np.array([0.1, 0.2, 0.3]) if model is None else np.array([0.1, 0.2, 0.3])[[model]]
+
+    estimates = QueryEstimates(None, np.ones(3), np.ones(3), error)
+    assert [estimates.error_of(model) for model in (1, 1, 2, 1)] == pytest.approx([0.2, 0.2, 0.3, 0.2])
+    assert asked == [1, 2]  # a prompt in the cache is asked for with every request
+
+
 def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle):
     serving = ServedBundle(load(bundle), load(bundle).router.pool.names, cached_queries=3)
     embedding = np.ones(serving.router.dimension, np.float32)

@@ -64,6 +64,7 @@ class QueryEstimates:
         self.embedding, self.similarity = embedding, similarity
         self.accuracy, self.cost, self._error = accuracy, cost, error
         self._rankings: dict[tuple[float, bytes], Ranking] = {}
+        self._errors: dict[int, float] = {}
 
     @classmethod
     def unknown(cls, models: int) -> QueryEstimates:
@@ -77,8 +78,10 @@ class QueryEstimates:
         return self._error(None) if callable(self._error) else self._error
 
     def error_of(self, model: int) -> float:
-        """The standard error of one model's accuracy, which takes less time than all of them."""
-        return float(self._error(model)[0] if callable(self._error) else self._error[model])
+        """The standard error of one model's accuracy, which takes less time than all of them; computed once."""
+        if model not in self._errors:
+            self._errors[model] = float(self._error(model)[0] if callable(self._error) else self._error[model])
+        return self._errors[model]
 
     def ranking(self, allowed: Flags, tradeoff: float) -> Ranking:
         """The allowed models ``(M,)`` ranked at one λ; the latest few rankings are kept."""
