@@ -69,7 +69,9 @@ def test_evidence_counts_for_less_when_scaled():
 
 def test_models_are_joined_by_name():
     rows = drawn_evaluations(queries=40)
-    renamed = Evaluations(ModelPool(["new", "model-1", "model-0"]), rows.embeddings, rows.query, rows.model, rows.accuracy, rows.cost)
+    renamed = Evaluations(
+        ModelPool(["new", "model-1", "model-0"]), rows.embeddings, rows.query, rows.model, rows.accuracy, rows.cost
+    )
     features = map_of(rows)
     both = total([Evidence.of(rows, features), Evidence.of(renamed, features)])
     assert both.pool.names == ("model-0", "model-1", "model-2", "new")

@@ -67,7 +67,12 @@ def test_a_member_without_rows_sends_zeros_of_the_same_length():
 def test_repeated_evaluations_are_averaged():
     rows = drawn_evaluations(queries=12)
     twice = Evaluations(
-        rows.pool, rows.embeddings, np.tile(rows.query, 2), np.tile(rows.model, 2), np.tile(rows.accuracy, 2), np.tile(rows.cost, 2)
+        rows.pool,
+        rows.embeddings,
+        np.tile(rows.query, 2),
+        np.tile(rows.model, 2),
+        np.tile(rows.accuracy, 2),
+        np.tile(rows.cost, 2),
     )
     features = FeatureMap(rows.dimension)
     assert (Release.of(rows, features).vector() == Release.of(twice, features).vector()).all()

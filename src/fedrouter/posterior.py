@@ -158,9 +158,7 @@ def posterior(
     )
 
 
-def likelihood(
-    gram: Floats, products: Floats, sizes: Sequence[int], variance: float, penalties: Penalties
-) -> float:
+def likelihood(gram: Floats, products: Floats, sizes: Sequence[int], variance: float, penalties: Penalties) -> float:
     """The logarithm of the marginal likelihood of sums, up to what does not depend on them but on Σy²."""
     fit = _fit(gram, products, penalties.of(penalties.common, sizes), penalties.of(penalties.deviation, sizes))
     return 0.5 * (fit.explained / variance - fit.size)

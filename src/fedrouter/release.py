@@ -150,7 +150,6 @@ class Release:
             "noise": np.array([self.noise]),
         }
 
-
     @classmethod
     def from_arrays(cls, pool: ModelPool, features: FeatureMap, arrays: Mapping[str, npt.NDArray[Any]]) -> Release:
         """The release that :meth:`arrays` came from; :class:`BadInput` if the arrays do not fit together."""
@@ -167,9 +166,7 @@ class Release:
 
 def _means(rows: Evaluations) -> tuple[Integers, Integers, Sums]:
     """Query, model and outcomes ``(n, 2)`` in units of 2^-16, repeated evaluations averaged; within ± 1/2."""
-    cell, inverse, times = np.unique(
-        rows.query * len(rows.pool) + rows.model, return_inverse=True, return_counts=True
-    )
+    cell, inverse, times = np.unique(rows.query * len(rows.pool) + rows.model, return_inverse=True, return_counts=True)
     outcome = np.stack([outcome_of(rows.accuracy), logarithm(rows.cost, CENTERS[0])], axis=1)
     mean = np.zeros((len(cell), 2))
     np.add.at(mean, inverse, np.clip(outcome, -0.5, 0.5))

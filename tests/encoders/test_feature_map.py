@@ -62,7 +62,9 @@ def test_served_features_are_those_of_the_sums_up_to_rounding():
 
 
 def test_a_map_is_read_back_with_its_digest():
-    features = FeatureMap(30, 4, np.linspace(0, 1, 30), (0.7, 0.5), 1.2).with_cells(drawn(3, 30).astype(float), np.ones(3) / 3)
+    features = FeatureMap(30, 4, np.linspace(0, 1, 30), (0.7, 0.5), 1.2).with_cells(
+        drawn(3, 30).astype(float), np.ones(3) / 3
+    )
     again = FeatureMap.from_arrays(features.arrays())
     assert again.digest == features.digest
     assert again.without_cells().digest != features.digest

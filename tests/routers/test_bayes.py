@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from conftest import drawn_evaluations
 from fedrouter.encoders.feature_map import UNIT, FeatureMap
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
