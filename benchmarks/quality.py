@@ -1,10 +1,10 @@
 """Every family on every set, with and without protection: federated, local and centralized.
 
 Writes benchmarks/results/quality-ENCODER.json and, from those of all encoders, docs/results/quality.md and the first
-table of README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed. `--encoder`
-measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only` less, and
-`--add` keeps the other rows that the file has. `--set` and `--first-seed` choose a part, which is only printed.
-`--processes 1` leaves a core free, `--device cuda` trains networks on a GPU.
+table of README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed.
+`--encoder` measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only`
+less, and `--add` keeps the other rows that the file has. `--set` and `--first-seed` choose a part, which is only
+printed. `--processes 1` leaves a core free, `--device cuda` trains networks on a GPU.
 """
 
 from __future__ import annotations
