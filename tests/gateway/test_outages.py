@@ -3,8 +3,6 @@
 Nothing that a client was told is lost, no answer ends without a word, and no error is the gateway's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

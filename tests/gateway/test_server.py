@@ -1,7 +1,5 @@
 """The gateway as a process: the demo with its real encoder, a taken port, and bodies of every kind."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
