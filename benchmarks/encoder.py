@@ -36,6 +36,7 @@ from fedrouter.federation.verbs.second_moment import SecondMoment
 from fedrouter.frontier import sweep
 from fedrouter.testing.attacks import VICTIM, match, membership, observe, one_model_each, vectors_sent
 from quality import reencoded
+from quality_page import MEASURED
 
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / "docs" / "results"
@@ -271,7 +272,8 @@ def with_trigrams() -> list[str]:
 
 def quality() -> list[str]:
     """`aiq` of `auto` by encoder, from what `benchmarks/quality.py --encoder` has left."""
-    found = {path.stem.removeprefix("quality-"): json.loads(path.read_text()) for path in FOLDER.glob("quality-*.json")}
+    documents = MEASURED.glob("quality-*.json")
+    found = {path.stem.removeprefix("quality-"): json.loads(path.read_text()) for path in documents}
     sets = list(next(iter(found.values()))["found"])
     lines = [f"| encoder | {' | '.join(sets)} | mean |", f"|---|{'---|' * (len(sets) + 1)}"]
     for name, document in sorted(found.items()):

@@ -196,7 +196,7 @@ Besides these, the same question for a client's Gram matrix to two cohorts that 
 `cohort_gap` the difference is its matrix; with it, the other clients refuse
 (`tests/federation/privacy/test_cohorts.py`).
 
-What protection costs in accuracy is in [quality.md](quality.md), what noise costs in [epsilon.md](epsilon.md).
+What protection costs in accuracy is in [quality.md](quality.md).
 """
     target = PROJECT / "docs" / "results" / "privacy.md"
     comment = target.read_text().partition(COMMENT)[2] if target.exists() else ""

@@ -1,7 +1,5 @@
 """The test for drift: its guarantee under the null by simulation, its power, and what an alarm says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sums of scores by day across a federation: exact, protected like any sum, and a drift that no member sees alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

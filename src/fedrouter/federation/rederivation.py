@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-5
 """Largest difference between a derived array and the one asked about, relative to the array's largest value. Linear
 algebra differs between machines in the last bits. Between kernels and thread counts of OpenBLAS at most 1.1e-9 was
-measured on real data (benchmarks/tolerance.py): this is thousands of times as much, which leaves room for libraries
+measured on real data: this is thousands of times as much, which leaves room for libraries
 that were not tried and add float32 numbers in another order, at 6e-8 each."""
 WAIT = 600.0
 """Seconds that the algorithm may take from one question to the next."""
