@@ -55,7 +55,7 @@ def test_a_harder_mix_of_queries_that_the_router_foresees_is_no_fall():
     foreseen = sums.predicted.copy()
     foreseen[30:, 1, 0] -= 0.3 * sums.count[30:, 1, 0]
     assert alarms(sums)
-    assert not alarms(DaySums(FIRST, sums.count, sums.score, foreseen, sums.variance))
+    assert not alarms(DaySums(FIRST, sums.count, sums.score, foreseen))
 
 
 @pytest.mark.parametrize("noise", [0.0, 2.0])

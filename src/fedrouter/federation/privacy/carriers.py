@@ -1,13 +1,9 @@
-"""The gradient of each row's loss, clipped and summed exactly: the sum of DP-SGD, one row more changes it by its own.
+"""How many queries carry a step of training, from the gradient of each row's loss, computed for itself.
 
-Libraries for DP-SGD compute the gradients of a batch in floating point, where BLAS picks its kernel by the number of
-rows: one row more changes the last bits of every other row's activations, and weights can be crafted for which a
-clipped gradient turns around with them. Here nothing in a row's gradient depends on other rows: matrix products are
-:class:`~fedrouter.exact.RowProducts`, everything else is elementwise or along the row. There is no dropout, whose masks
-would shift with one row more.
-
-The gradient of a layer's weights is the product of two vectors, so its length is known without forming it, and clipped
-gradients are summed as one exact matrix product of integers (:meth:`~fedrouter.federation.dp.mechanism.Part.products`).
+Weights can be made for which one query alone has a gradient; what comes back would be that query. The gradient of a
+layer's weights is the product of two vectors, so its length is known without forming it. Nothing in a row's gradient
+depends on other rows: matrix products are :class:`~fedrouter.exact.RowProducts`, everything else is elementwise or
+along the row.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RowProducts
-from fedrouter.federation.dp.mechanism import GRAIN_BITS, ROOM, Part
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, hidden_sizes
 
 Parameters = Mapping[str, npt.NDArray[Any]]
@@ -30,7 +25,6 @@ SHARED = "shared"
 """The layer ``(2, hidden)`` that moves all heads of a kind at once."""
 WHOLE = "whole"
 """The network, among the names of its layers."""
-SUM_BITS = 2 * GRAIN_BITS
 
 
 @dataclass(frozen=True)
@@ -49,17 +43,6 @@ class Rows:
     frozen: Floats | None = None
     distillation: float = 0.0
 
-    def take(self, chosen: Integers) -> Rows:
-        return Rows(
-            self.embeddings[chosen],
-            self.model[chosen],
-            self.accuracy[chosen],
-            self.cost[chosen],
-            self.anchored,
-            None if self.frozen is None else self.frozen[chosen],
-            self.distillation,
-        )
-
 
 @dataclass(frozen=True)
 class _Layer:
@@ -70,22 +53,8 @@ class _Layer:
     inputs: Floats
     has_bias: bool = True
 
-    def take(self, chosen: Integers) -> _Layer:
-        return _Layer(self.name, self.delta[chosen], self.inputs[chosen], self.has_bias)
-
     def squared_lengths(self) -> Floats:
         return np.asarray((self.delta**2).sum(axis=1) * self.input_squares())
-
-    def sums(self, scale: Floats) -> dict[str, Integers]:
-        """The sum over rows of the gradients times ``scale`` ``(n,)``."""
-        length = np.sqrt(self.input_squares())[:, None]
-        # Both factors have at most length one, whatever was clipped, so no integer overflows.
-        divided = self.inputs / np.where(length > 0, length, 1.0)
-        constant = self.has_bias / np.where(length > 0, length, 1.0)
-        left = self.delta * (scale[:, None] * length)
-        total = Part.products(left, np.concatenate([divided, constant], axis=1), 1.0, 1.0, np.inf).sums
-        found = {f"{self.name}.weight": total[:, :-1]}
-        return found | ({f"{self.name}.bias": total[:, -1]} if self.has_bias else {})
 
     def input_squares(self) -> Floats:
         return np.asarray((self.inputs**2).sum(axis=1) + self.has_bias)
@@ -99,36 +68,8 @@ class _Norm:
     weight: Floats
     bias: Floats
 
-    def take(self, chosen: Integers) -> _Norm:
-        return _Norm(self.name, self.weight[chosen], self.bias[chosen])
-
     def squared_lengths(self) -> Floats:
         return np.asarray((self.weight**2).sum(axis=1) + (self.bias**2).sum(axis=1))
-
-    def sums(self, scale: Floats) -> dict[str, Integers]:
-        everyone = np.zeros(len(scale), np.int64)
-        return {
-            f"{self.name}.{kind}": Part.of(values * scale[:, None], everyone, 1, 1.0, 1.0, np.inf).sums[0]
-            << (SUM_BITS - GRAIN_BITS)
-            for kind, values in (("weight", self.weight), ("bias", self.bias))
-        }
-
-
-def clipped_sums(weights: Parameters, rows: Rows, clip_norm: float, heads_only: bool = False) -> dict[str, Integers]:
-    """The sum over rows of gradients clipped to length ``clip_norm``, by weight, in units of ``clip_norm · 2^-40``.
-
-    ``weights`` may hold a layer :data:`SHARED`. A row moves the whole by ``2^40`` in the l2 norm at most; one whose
-    gradient is not finite counts as zero.
-    """
-    with np.errstate(all="ignore"):
-        parts = _backward(weights, rows, heads_only)
-        length = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))
-        scale = ROOM / np.maximum(length, clip_norm)
-        kept = np.flatnonzero(np.isfinite(length))
-    sums: dict[str, Integers] = {}
-    for part in parts:
-        sums |= part.take(kept).sums(scale[kept])
-    return sums
 
 
 @dataclass(frozen=True)
