@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedrouter.federation.local_training import network_of, torch_names
-from fedrouter.federation.privacy.carriers import SHARED, Rows, _backward, _Layer
+from fedrouter.federation.privacy.carriers import SHARED, Layer, Rows, backward
 from fedrouter.routers.mlp import HEADS, PROJECTION, initial_weights
 
 WIDTH, MODELS = 8, 3
@@ -41,7 +41,7 @@ def summed(parts):
     """The sum over rows of the gradients, by weight."""
     sums = {}
     for part in parts:
-        if isinstance(part, _Layer):
+        if isinstance(part, Layer):
             sums[f"{part.name}.weight"] = part.delta.T @ part.inputs
             if part.has_bias:
                 sums[f"{part.name}.bias"] = part.delta.sum(axis=0)
@@ -72,9 +72,9 @@ def test_gradients_are_those_of_automatic_differentiation(kind, distilled):
     expected = {names.get(name, name): parameter.grad.numpy() for name, parameter in module.named_parameters()}
     ours = {name: array.astype(np.float64) for name, array in weights.items()}
     ours |= {f"{SHARED}.{kind}": value.detach().numpy() for kind, value in shared.named_parameters()}
-    sums = summed(_backward(ours, rows, heads_only=False))
+    sums = summed(backward(ours, rows, heads_only=False))
     assert set(sums) == set(expected)
     for name, gradient in expected.items():
         assert sums[name] == pytest.approx(gradient, abs=9 * 3e-4)
-    heads = summed(_backward(ours, rows, heads_only=True))
+    heads = summed(backward(ours, rows, heads_only=True))
     assert {name.split(".")[0] for name in heads} == {*HEADS, SHARED}

@@ -16,7 +16,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.message import WITHHELD
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.validation import Checked, fault
-from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
@@ -33,7 +33,7 @@ WIDE = MomentsRequest(MODELS, {"directions": np.eye(64, dtype=np.float32)}, np.o
 
 
 def answered(name, rows, request=None, **options):
-    return Client("one", rows, PrivacyPolicy(**options)).answer(name, request or REQUESTS[name])
+    return Client("one", rows, replace(CLEAR, **options)).answer(name, request or REQUESTS[name])
 
 
 def test_every_verb_that_sums_rows_states_how_a_withheld_reply_travels():

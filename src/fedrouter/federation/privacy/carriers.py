@@ -45,7 +45,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
     """Gradients of one layer: of row i that of the weights is the product of ``delta[i]`` and ``inputs[i]``."""
 
     name: str
@@ -90,11 +90,11 @@ class Carriers:
         found: dict[str, _Lengths] = {}
         for rows, query in blocks:
             with np.errstate(all="ignore"):
-                parts = _backward(weights, rows, heads_only)
+                parts = backward(weights, rows, heads_only)
                 lengths = {
                     part.name: np.abs(part.delta) * np.sqrt(part.input_squares())[:, None]
                     for part in parts
-                    if isinstance(part, _Layer)
+                    if isinstance(part, Layer)
                 }
                 lengths[WHOLE] = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))[:, None]
             for name, length in lengths.items():
@@ -140,7 +140,7 @@ def with_shared(weights: Parameters) -> dict[str, npt.NDArray[Any]]:
     return {**weights, f"{SHARED}.weight": np.zeros(shape), f"{SHARED}.bias": np.zeros(shape[0])}
 
 
-def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer | _Norm]:
+def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | _Norm]:
     """Forward and backward through the network of :class:`fedrouter.routers.mlp.Network`."""
     from scipy.special import erf
 
@@ -161,14 +161,14 @@ def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer 
         hidden = before * share
         inputs.append(hidden)
     deltas = _output_slopes(weights, hidden, rows)
-    parts: list[_Layer | _Norm] = [_Layer(head, delta, hidden) for head, delta in zip(HEADS, deltas, strict=True)]
+    parts: list[Layer | _Norm] = [Layer(head, delta, hidden) for head, delta in zip(HEADS, deltas, strict=True)]
     if f"{SHARED}.weight" in weights:
-        parts.append(_Layer(SHARED, np.stack([delta.sum(axis=1) for delta in deltas], axis=1), hidden))
+        parts.append(Layer(SHARED, np.stack([delta.sum(axis=1) for delta in deltas], axis=1), hidden))
     if heads_only:
         return parts
     slope: Floats = np.zeros_like(hidden)
     for part in tuple(parts):
-        assert isinstance(part, _Layer)
+        assert isinstance(part, Layer)
         slope = np.asarray(slope + _times(weights[f"{part.name}.weight"], part.delta))
     for layer in range(len(sizes), 0, -1):
         slope = slope * slopes[layer - 1]
@@ -177,11 +177,11 @@ def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer 
         slope = slope * weights[f"norm{layer}.weight"]
         along = (slope * unit).mean(axis=1, keepdims=True)
         slope = (slope - slope.mean(axis=1, keepdims=True) - unit * along) / deviations[layer - 1]
-        parts.append(_Layer(f"layer{layer}", slope, inputs[layer - 1]))
+        parts.append(Layer(f"layer{layer}", slope, inputs[layer - 1]))
         if layer > 1:
             slope = _times(weights[f"layer{layer}.weight"], slope)
     if PROJECTION in weights:
-        parts.append(_Layer(PROJECTION.removesuffix(".weight"), slope, inputs[0], has_bias=False))
+        parts.append(Layer(PROJECTION.removesuffix(".weight"), slope, inputs[0], has_bias=False))
     return parts
 
 
