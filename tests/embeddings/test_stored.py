@@ -115,8 +115,7 @@ def test_a_cluster_that_loses_its_points_is_filled_again():
 def test_k_means_with_minimum_group_sizes_is_the_same_but_for_rounding():
     log = sample_evaluations(120)
     first, second = (
-        family_record("kmeans").learn(LocalFederation([Client("a", rows, privacy=CLEAR)]), log.pool)
-        for rows in (log, stored_log(log))
+        family_record("kmeans").learn(LocalFederation([Client("a", rows)]), log.pool) for rows in (log, stored_log(log))
     )
     assert np.allclose(first.centres, second.centres, atol=1e-6)
     assert np.array_equal(first.sums.count, second.sums.count)

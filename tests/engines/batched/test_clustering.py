@@ -9,7 +9,7 @@ from fedrouter.engines.batched.engine import BatchedFederation
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.clustering import ClusterJob, cluster
-from fedrouter.federation.privacy.policy import CLEAR, OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.testing.samples import sample_evaluations
 
@@ -71,8 +71,8 @@ ASKED = ClusterRequest(clusters=4, restarts=2, iterations=50, seed=3)
 
 
 def replies(kind, **policy):
-    clients = [Client(name, rows, **policy, privacy=CLEAR) for name, rows in ROWS.items()]
-    return kind([*clients, Client("few", sample_evaluations(3, seed=9), **policy, privacy=CLEAR)]).ask("cluster", ASKED)
+    clients = [Client(name, rows, **policy) for name, rows in ROWS.items()]
+    return kind([*clients, Client("few", sample_evaluations(3, seed=9), **policy)]).ask("cluster", ASKED)
 
 
 def test_under_minimum_group_sizes_replies_are_equal_to_the_bit():

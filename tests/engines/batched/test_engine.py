@@ -15,7 +15,7 @@ from fedrouter.engines.summed import SummedFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.local_training import TrainingJob, train
-from fedrouter.federation.privacy.policy import CLEAR, OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.routers.mf import initial_projection
 from fedrouter.routers.mlp import PROJECTION, CostScale, head_shapes, initial_weights
@@ -184,8 +184,7 @@ def test_families_that_train_learn_the_same_router(kinds, name):
     family = FAMILIES[name]
     settings = replace(family.settings(), rounds=2, hidden=(16,))
     routers = [
-        family.learn(kind([Client(each, rows, privacy=CLEAR) for each, rows in ROWS.items()]), POOL, settings, 3)
-        for kind in kinds
+        family.learn(kind([Client(each, rows) for each, rows in ROWS.items()]), POOL, settings, 3) for kind in kinds
     ]
     expected, ours = (router.arrays() for router in routers)
     assert expected.keys() == ours.keys()
@@ -194,7 +193,7 @@ def test_families_that_train_learn_the_same_router(kinds, name):
 
 
 def test_a_client_that_has_too_few_rows_answers_without_training():
-    few = Client("few", sample_evaluations(3, seed=9), privacy=CLEAR)
+    few = Client("few", sample_evaluations(3, seed=9))
     asked = []
     for kind in (LocalFederation, BatchedFederation):
         federation = kind([few, *(Client(each, rows, OPEN) for each, rows in ROWS.items())])
