@@ -14,7 +14,7 @@ WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
 PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
-.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench-quality bench-claims bench-poison \
+.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench-quality bench-claims \
 	bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
@@ -73,9 +73,6 @@ bench-quality: $(READY) ## every family on four real data sets, with and without
 
 bench-claims: $(READY) ## every claim of the paper on four real data sets; some hours, resumable
 	$(BIN)/python benchmarks/claims.py
-
-bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes
-	$(BIN)/python benchmarks/poison.py
 
 bench-privacy: $(READY) ## attacks with and without each protection; what masks cost
 	$(BIN)/python benchmarks/privacy.py

@@ -91,16 +91,34 @@ def test_below_the_quorum_no_router_is_made_even_if_those_that_are_left_all_answ
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+def noisy_client(name, budget, answers):
     pytest.importorskip("opendp")
-    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, 1e-5, 2))
-    poor = Client("p", drawn_evaluations(queries=120), PrivacyPolicy(differential_privacy=noise), encoder="one")
+    noise = DifferentialPrivacy(budget, multiplier=multiplier_for(budget, 1e-5, answers))
+    privacy = PrivacyPolicy(differential_privacy=noise, secure_only=False)
+    return Client(name, drawn_evaluations(queries=120), privacy, encoder="one")
+
+
+def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+    poor = noisy_client("p", 2.0, 1)
     asked = Heard(federation(poor))
-    with pytest.raises(BadInput, match=r"auto asks each client \d+ questions .* allow fewer: p 2;"):
-        done(Job(family="auto"), asked, tmp_path / "auto")
+    with pytest.raises(BadInput, match=r"query_blind asks each client 2 questions .* allow fewer: p 1;"):
+        done(Job(family="query_blind"), asked, tmp_path / "poor")
     assert asked.asked == ["hello"]
     assert poor.accountant.spent() == 0
-    assert done(KMEANS, asked, tmp_path / "kmeans")["family"] == "kmeans"
+    rich = Heard(federation(noisy_client("p", 2.0, 2)))
+    assert done(Job(family="query_blind"), rich, tmp_path / "rich")["family"] == "query_blind"
+
+
+@pytest.mark.parametrize("name", ["auto", "kmeans", "mlp"])
+def test_what_clients_with_noise_refuse_is_refused_before_the_first_question(tmp_path, name):
+    noisy = noisy_client("p", 2.0, 2)
+    asked = Heard(federation(noisy))
+    with pytest.raises(
+        BadInput, match=rf"p: have differential privacy, and {name} asks .* choose --router query_blind"
+    ):
+        done(Job(family=name), asked, tmp_path)
+    assert asked.asked == ["hello"]
+    assert noisy.accountant.spent() == 0
 
 
 @pytest.mark.parametrize("secure", [None, 2 / 3])
@@ -312,12 +330,6 @@ def test_a_coordinator_killed_at_any_step_of_secure_sums_resumes_to_the_same_rou
     assert arrays[0] == arrays[1]
 
 
-def test_robust_settings_are_used(tmp_path):
-    with pytest.raises(BadInput, match="trim"):
-        done(replace(KMEANS, robust={"trim": 0.7}), federation(), tmp_path / "bad")
-    done(replace(KMEANS, robust={"most_rows": 1.0, "winsorized": True}), federation(), tmp_path / "robust")
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -330,7 +342,6 @@ def test_robust_settings_are_used(tmp_path):
         ({"timeout": float("nan")}, "timeout"),
         ({"family": "oracle"}, "expected one of"),
         ({"pool": ({"nome": "x"},)}, "pool entry"),
-        ({"robust": {}, "secure": 0.7}, "choose one"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused(change, reason):
