@@ -14,8 +14,8 @@ WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
 PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
-.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
-	bench-vote bench-drift bench-privacy bench-page lint format clean
+.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench-quality bench-claims \
+	bench-privacy lint format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -68,31 +68,15 @@ install: wheel ## install the wheel with EXTRAS into a new environment at PREFIX
 	$(PYTHON) -m venv $(PREFIX)
 	$(PREFIX)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt '$(WHEEL)[$(EXTRAS)]'
 
-bench: $(READY) ## measure speed (docs/results)
-	$(BIN)/python benchmarks/speed.py
-
 bench-quality: $(READY) ## every family on four real data sets, with and without protection; writes README's table
 	$(BIN)/python benchmarks/quality.py
 
 bench-claims: $(READY) ## every claim of the paper on four real data sets; some hours, resumable
 	$(BIN)/python benchmarks/claims.py
 
-bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes
-	$(BIN)/python benchmarks/poison.py
-
-bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others
-	$(BIN)/python benchmarks/vote.py
-
-bench-drift: $(READY) ## how soon a model that got worse is found, alone and in a federation
-	$(BIN)/python benchmarks/drift.py
-
-bench-privacy: $(READY) ## attacks with and without each protection; what noise and masks cost
+bench-privacy: $(READY) ## attacks with and without each protection; what masks cost
 	$(BIN)/python benchmarks/privacy.py
-	$(BIN)/python benchmarks/privacy_price.py
 	$(BIN)/python benchmarks/secure.py
-
-bench-page: $(READY) ## the page's queries on a log of a million rows
-	$(BIN)/python benchmarks/page.py
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check .

@@ -136,7 +136,7 @@ def _spread(cell: dict | None) -> str:
 
 
 def personal_page(documents: dict[str, dict]) -> str:
-    """How personal routers fare, and every client for whom one is worse than both of its halves."""
+    """How personal routers fare, and for how many clients one is worse than both of its halves."""
     experiments = {name: run["experiments"] for name, run in documents.items()}
     summaries = {name: some["personalization"]["summary"] for name, some in experiments.items()}
     ways = {
@@ -163,24 +163,21 @@ def personal_page(documents: dict[str, dict]) -> str:
             cells = [summary.get(f"{way} {family}") for summary in summaries.values()]
             areas = (f"{cell['auc']['mean']:.3f} / {cell['aiq']['mean']:.3f}" if cell else "" for cell in cells)
             lines.append(f"| {family}, {label} | {' | '.join(areas)} |")
-    lines += ["", "## Clients for whom a personal router is worse than federated and than local", ""]
-    for form, label in list(ways.items())[:1:-1]:
-        worse = [(name, entry) for name, s in summaries.items() for entry in s["worse than both, auc"]]
-        worse = [(name, entry) for name, entry in worse if entry["form"] == form]
-        clients = sum(count for summary in summaries.values() for count in summary["clients"].values())
-        lines += [
-            f"With {label}, {len(worse)} of {clients} (client, family) pairs, by `auc`:",
-            "",
-            "| set | seed | family | client | training rows | test queries | federated | local | personal |",
-            "|---|---|---|---|---|---|---|---|---|",
-            *(
-                f"| {name} | {e['seed']} | {e['family']} | {e['client']} | {e['train']} | {e['test']} | "
-                f"{e['federated']:.3f} | {e['local']:.3f} | {e['personal']:.3f} |"
-                for name, e in worse
-            ),
-            "",
-        ]
-    return "\n".join(lines)
+    pairs = sum(count for summary in summaries.values() for count in summary["clients"].values())
+    lines += [
+        "",
+        f"Of {pairs} (client, family) pairs, those whose personal router is worse by `auc` than both others:",
+        "",
+    ]
+    lines += [f"| | {' | '.join(documents)} |", f"|---|{'---|' * len(documents)}"]
+    for family in ("mlp", "kmeans"):
+        for form, label in list(ways.items())[:1:-1]:
+            counts = (
+                sum((entry["form"], entry["family"]) == (form, family) for entry in summary["worse than both, auc"])
+                for summary in summaries.values()
+            )
+            lines.append(f"| {family}, {label} | {' | '.join(map(str, counts))} |")
+    return "\n".join([*lines, ""])
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
 """Every family on every set, with and without protection: federated, local and centralized.
 
-Writes docs/results/quality-ENCODER.json and, from those of all encoders, docs/results/quality.md and the first table of
-README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed. `--encoder`
-measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only` less, and
-`--add` keeps the other rows that the file has. `--set` and `--first-seed` choose a part, which is only printed.
-`--processes 1` leaves a core free, `--device cuda` trains networks on a GPU.
+Writes benchmarks/results/quality-ENCODER.json and, from those of all encoders, docs/results/quality.md and the first
+table of README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed.
+`--encoder` measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only`
+less, and `--add` keeps the other rows that the file has. `--set` and `--first-seed` choose a part, which is only
+printed. `--processes 1` leaves a core free, `--device cuda` trains networks on a GPU.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn
 from fedrouter.files import PUBLIC, replace_file
 from fedrouter.frontier import Frontier, sweep
-from quality_page import FOLDER, PRIVACIES, PROJECT, write_pages
+from quality_page import MEASURED, PRIVACIES, PROJECT, ROUTER, write_pages
 
 SOURCE, KEPT = PROJECT / "src", PROJECT / "out" / "quality"
 UNRELATED = {"cli", "gateway", "deployment", "store", "testing"}
@@ -158,6 +158,22 @@ def added(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return {**before, "commands": commands, "seconds": before["seconds"] + now["seconds"], "found": found}
 
 
+def written(document: dict[str, Any]) -> str:
+    """A document with what the pages are made from, one line a split."""
+
+    def kept(row: str, measures: dict[str, Any]) -> dict[str, Any]:
+        names = ("aiq", "cost_to_match", *(["above_toss"] if row == ROUTER else []))
+        return {name: measures[name] for name in names}
+
+    lines = {
+        name: ",\n".join(json.dumps({row: kept(row, measures) for row, measures in run.items()}) for run in runs)
+        for name, runs in document["found"].items()
+    }
+    found = ",\n".join(f"{json.dumps(name)}: [\n{splits}\n]" for name, splits in lines.items())
+    head = json.dumps({name: value for name, value in document.items() if name != "found"})
+    return f'{head[:-1]}, "found": {{\n{found}\n}}}}\n'
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -193,10 +209,10 @@ def main() -> None:
         "found": found,
     }
     if sets == SETS and not options.first_seed:
-        path = FOLDER / f"quality-{column_stem(options.encoder)}.json"
+        path = MEASURED / f"quality-{column_stem(options.encoder)}.json"
         if options.add:
             document = added(json.loads(path.read_text()), document)
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        path.write_text(written(document))
         print(write_pages())
         return
     for name, runs in found.items():

@@ -1,4 +1,4 @@
-"""docs/results/quality.md and the first table of README.md, made from docs/results/quality-ENCODER.json.
+"""docs/results/quality.md and the first table of README.md, made from benchmarks/results/quality-ENCODER.json.
 
 `benchmarks/quality.py` measures and calls this. Run it alone to write the pages again without measuring.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 PROJECT = Path(__file__).parents[1]
-FOLDER = PROJECT / "docs" / "results"
+MEASURED = PROJECT / "benchmarks" / "results"
 README_ROWS = {
     "auto, default": "**`auto`, learned together**",
     "auto, open": "the same without protection",
@@ -34,7 +34,7 @@ INTRODUCTION = """\
 The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {seeds} seeds, the default encoder `static`, on
 the union of the clients' test sets: `aiq`, then the share of the best single model's price that buys 95% of its
 accuracy; means over seeds ([metrics](../metrics.md)). “–”: not reached on every seed, or for local routers by every
-client. MLP and MF with {rounds} rounds; everything else at its defaults. Another encoder is below.
+client. The MLP with {rounds} rounds; everything else at its defaults. Another encoder is below.
 
 `default` is what a federation does unless told otherwise: secure sums, and minimum group sizes behind centroids.
 `plain`: no secure sums, each client's own minimum group sizes. `open`: no protection. The paper's families, local and
@@ -43,9 +43,9 @@ centralized routers are `open`; those of the paper's are in [core.md](core.md).
 What a run decides (how much to shrink, which round to keep, which families to blend) it decides on training data. The
 form of the one-shot families (partial pooling, 64 directions, 60 landmarks, the rule for the kernel's width)
 was chosen with the test areas of seeds 0 and 1 of these data sets in view: similar forms were within 0.005 of each
-other on average, whitened features 0.01 below. Seeds 2 and up, and [other worlds](unseen.md), were not used. That each
-model has a variance of its own deviations was decided on [splits 21 and 22](candidates.md), and what evidence `auto`
-asks for before it follows queries on [splits 31 to 54](evidence.md); no table here uses them.
+other on average, whitened features 0.01 below. Seeds 2 and up were not used. That each model has a variance of
+its own deviations was decided on splits 21 and 22, and what evidence `auto` asks for before it follows queries on
+splits 31 to 54; no table here uses them.
 """
 ENCODERS = """\
 `auto` under the default privacy with other encoders, on the same splits: `aiq` and price as above, then `static` less
@@ -258,12 +258,12 @@ def write_pages() -> str:
     """Write the pages from what was measured last."""
     stem = "quality-"
     documents = {
-        path.stem.removeprefix(stem): json.loads(path.read_text()) for path in sorted(FOLDER.glob(f"{stem}*.json"))
+        path.stem.removeprefix(stem): json.loads(path.read_text()) for path in sorted(MEASURED.glob(f"{stem}*.json"))
     }
     if DEFAULT_ENCODER not in documents:
         return f"no pages: they need quality-{DEFAULT_ENCODER}.json, which `benchmarks/quality.py` writes"
     text = page(documents)
-    (FOLDER / "quality.md").write_text(text)
+    (PROJECT / "docs" / "results" / "quality.md").write_text(text)
     write_block(PROJECT / "README.md", "quality", readme_table(documents))
     return text
 

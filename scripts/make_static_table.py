@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save
 
+from fedrouter.data.simulator import FOLDER as WORLD
+from fedrouter.data.simulator import PROMPTS
 from fedrouter.encoders.shape import STATISTICS, Counts, statistics_of
 from fedrouter.encoders.static import FOLDER, SHAPE, VECTORS
 from fedrouter.encoders.weights import WORDLLAMA_FILES, WORDLLAMA_PACKAGE, verify_files, weights_digest
-from make_simulated_prompts import SEED, generate
 
 JOINED = (1, 4, 16)
 
@@ -56,7 +57,7 @@ def tables() -> dict[str, bytes]:
         raise SystemExit(f"expected {WORDLLAMA_PACKAGE} to be installed")
     folder = Path(found.origin).parent
     verify_files(folder, WORDLLAMA_FILES, WORDLLAMA_PACKAGE)
-    prompts = tuple(prompt for prompt, _, _ in generate(SEED))
+    prompts = tuple(json.loads((WORLD / PROMPTS).read_text(encoding="utf-8"))["prompt"])
     return {SHAPE: save(constants(prompts)), VECTORS: save(vectors(folder))}
 
 

@@ -1,7 +1,5 @@
 """Data that many tests share: small drawn evaluations, the simulated world, and the folder of real data."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

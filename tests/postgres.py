@@ -1,7 +1,5 @@
 """PostgreSQL databases for tests: in the server that FEDROUTER_POSTGRES names, or in one started for the tests."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import secrets

@@ -1,7 +1,5 @@
 """Runs `fedrouter` for tests: in this process, which saves importing everything for each command, or in its own."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

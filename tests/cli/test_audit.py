@@ -22,7 +22,6 @@ from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -64,10 +63,11 @@ def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     journal = Journal(tmp_path / "journal.sqlite")
     noise = DifferentialPrivacy(12345.0, multiplier=0.5)
-    client = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise), memory=journal)
-    replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
-    client.answer("second_moment", SecondMomentRequest())
-    client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
+    client = Client(
+        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise, secure_only=False), memory=journal
+    )
+    client.answer("cost_scale", CostScaleRequest(MODELS))
+    client.answer("statistics", StatisticsRequest(drawn_evaluations().embeddings[:4], MODELS))
     journal.close()
     shown = run(tmp_path).stdout
     table = shown.split("messages")[0]
@@ -127,7 +127,10 @@ def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
     pytest.importorskip("dp_accounting")
     journal = Journal(tmp_path / "journal.sqlite")
     client = Client(
-        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0)), journal
+        "one",
+        drawn_evaluations(),
+        PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0), secure_only=False),
+        journal,
     )
     client.answer("hello", HelloRequest())
     for models in (MODELS, MODELS[:1]):

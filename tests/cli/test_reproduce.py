@@ -1,7 +1,5 @@
 """`fedrouter reproduce` as a user runs it: real processes, real files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,21 @@
-import numpy as np
+import hashlib
 
-from fedrouter.data.simulator import CAST, expected_answers, simulated_world
+import numpy as np
+import pytest
+
+from fedrouter.data.simulator import CAST, EMBEDDINGS, FOLDER, PROMPTS, expected_answers, simulated_world
 from fedrouter.encoders.shape import STATISTICS
+
+DIGESTS = {
+    PROMPTS: "8bb5589b49c76b1be9d110e1864613aa4b51f4197d004d41d5756547fa5f6563",
+    EMBEDDINGS: "94d633d66b6718d48112b62e5b52263f1d102bb21df82581a1ed6121d576cb3e",
+}
+"""Nothing makes these files again: routers, tables and fixtures that were made with them rely on every byte."""
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_the_files_that_ship_are_those_that_were_made_once(name):
+    assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == DIGESTS[name]
 
 
 def test_the_world_has_a_dozen_tasks_a_dozen_models_and_about_four_thousand_prompts(world):

@@ -7,8 +7,6 @@ A block of Python or shell runs as it stands, unless an HTML comment on the line
     <!-- tested by: tests/FILE.py -->  another test runs it
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The small files that the documentation's commands read: tables, logs, and a gateway's bundle and store."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import threading

@@ -1,7 +1,5 @@
 """The page on the architecture agrees with the code: its tree, and every hop of its two walks."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Every code block of README.md and the pages in docs/ that can run is run, as it stands on the page."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Links between README.md, the pages in docs/ and other files of the project lead somewhere."""
 
-from __future__ import annotations
-
 import re
 import runpy
 

@@ -1,7 +1,5 @@
 """What is shipped fits together: wheel, container image, compose file, CI workflow and make targets."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

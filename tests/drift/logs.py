@@ -1,7 +1,5 @@
 """Logs with and without a model that gets worse."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Regions and their names."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedrouter.drift.regions import region_names, regions_of

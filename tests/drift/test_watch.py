@@ -1,7 +1,5 @@
 """Watching a gateway's log: what is read, what is kept, and what a fall looks like."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

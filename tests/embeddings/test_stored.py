@@ -13,7 +13,7 @@ from fedrouter.engines.summed import SummedFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.clustering import cluster
 from fedrouter.federation.families.registry import family as family_record
-from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN
 from fedrouter.testing.samples import sample_evaluations
 
 
@@ -62,7 +62,7 @@ def test_a_block_holds_all_evaluations_of_its_queries():
     assert sum(map(len, seen)) == len(set(shuffled.query.tolist()))
 
 
-@pytest.mark.parametrize("policy", [OPEN, PrivacyPolicy()], ids=["open", "default"])
+@pytest.mark.parametrize("policy", [OPEN, CLEAR], ids=["open", "default"])
 @pytest.mark.parametrize("engine", [LocalFederation, SummedFederation])
 @pytest.mark.parametrize("family", ["query_blind", "linear"])
 def test_a_log_in_a_file_gives_the_router_of_the_log_in_memory_to_the_bit(family, engine, policy):
@@ -76,7 +76,7 @@ def test_a_log_in_a_file_gives_the_router_of_the_log_in_memory_to_the_bit(family
         assert np.array_equal(array, routers[1].arrays()[name]), name
 
 
-@pytest.mark.parametrize("policy", [OPEN, PrivacyPolicy()], ids=["open", "default"])
+@pytest.mark.parametrize("policy", [OPEN, CLEAR], ids=["open", "default"])
 def test_a_network_trained_from_a_file_is_the_one_trained_from_memory(policy):
     pytest.importorskip("torch")
     from fedrouter.federation.families.mlp import MLPSettings

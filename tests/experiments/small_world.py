@@ -1,7 +1,5 @@
 """A world small enough to measure every experiment on in seconds, and what every experiment must be able to say."""
 
-from __future__ import annotations
-
 import json
 
 from conftest import drawn_evaluations

@@ -1,7 +1,5 @@
 """A small data file for runs of experiments."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.parquet
 

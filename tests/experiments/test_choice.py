@@ -1,7 +1,5 @@
 """Families and settings that a command was given."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.errors import BadInput

@@ -1,7 +1,5 @@
 """The rules by which claims are judged: paired, by the interval, and the same for every claim."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

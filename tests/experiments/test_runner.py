@@ -1,7 +1,5 @@
 """The runner: what is finished is never measured again, whatever ended the run, and nothing is mixed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

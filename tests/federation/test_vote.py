@@ -7,6 +7,7 @@ from operator import add
 import numpy as np
 import pytest
 
+from attacks.poison import favored_model, forged, inflated
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.summed import SummedFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
@@ -18,7 +19,7 @@ from fedrouter.federation.families.kmeans import learn as learn_kmeans
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import fault
 from fedrouter.federation.plausibility import SHAPE, SPREAD, TOO_MANY
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.server import Secure
 from fedrouter.federation.verbs.vote import VoteRequest
@@ -26,7 +27,6 @@ from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import KMeansRouter
 from fedrouter.testing.engines import content
-from fedrouter.testing.poison import favored_model, forged, inflated
 
 POOL = ModelPool(["small", "medium", "large"])
 PRICES = np.array([1e-4, 1e-3, 1e-2])
@@ -63,7 +63,7 @@ def poisoned():
     return learned(LOGS | {"client-0": liar})
 
 
-def subtracting(policy=PrivacyPolicy()):
+def subtracting(policy=CLEAR):
     """Clients that can take their own sums out of a K-Means router."""
 
     def without(name, rows):
@@ -219,14 +219,14 @@ def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
     assert np.flatnonzero(differs[0] != differs[1]).tolist() == [row]
     request = VoteRequest.of(candidate)
     outcomes = {}
-    for policy in (OPEN, PrivacyPolicy()):
+    for policy in (OPEN, CLEAR):
         for accuracy in (0.0, 1.0):
             bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
             client = Client("client-0", bent, policy, in_service=lambda: service)
             outcomes[policy, accuracy] = client.answer("vote", request, hidden).accuracy.totals()
     read = outcomes[OPEN, 1.0] - outcomes[OPEN, 0.0]
     assert np.abs(read).max() > 1
-    shown = outcomes[PrivacyPolicy(), 1.0] - outcomes[PrivacyPolicy(), 0.0]
+    shown = outcomes[CLEAR, 1.0] - outcomes[CLEAR, 0.0]
     assert not shown.any()
 
 
@@ -235,7 +235,7 @@ def test_two_routers_delivered_one_after_the_other_read_no_row_from_two_votes():
     candidate, victim = VoteRequest.of(learned()), log(queries=60)
     row = int(np.flatnonzero(victim.model == 0)[0])
     read, counts = {}, {}
-    for policy in (OPEN, PrivacyPolicy()):
+    for policy in (OPEN, CLEAR):
         for accuracy in (0.0, 1.0):
             bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
             delivered = crafted(victim, row, 0, 1)
@@ -244,7 +244,7 @@ def test_two_routers_delivered_one_after_the_other_read_no_row_from_two_votes():
             read[policy, accuracy] = np.subtract(*(ballot.accuracy.totals() for ballot in ballots))
             counts[policy] = [ballot.count for ballot in ballots]
     assert np.abs(read[OPEN, 1.0] - read[OPEN, 0.0]).max() > 1
-    assert counts == {OPEN: [60, 60], PrivacyPolicy(): [60, 0]}  # the second vote is an abstention
+    assert counts == {OPEN: [60, 60], CLEAR: [60, 0]}  # the second vote is an abstention
 
 
 def test_a_vote_is_cast_again_on_the_same_candidate():
@@ -273,7 +273,7 @@ def test_votes_do_not_limit_what_learning_may_send():
 
 def test_a_client_with_differential_privacy_abstains():
     pytest.importorskip("opendp")
-    noisy = Client("one", log(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0)))
+    noisy = Client("one", log(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0), secure_only=False))
     ballot = noisy.answer("vote", VoteRequest.of(learned()))
     assert (ballot.count, ballot.objection) == (0, 0)
     assert noisy.accountant.spent() == 0

@@ -1,7 +1,5 @@
 """λ from a dial or a quality: scaled by the pool's costs, monotone, and keeping what it promises."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Requests bent outside their bodies: headers, keys, paths, methods, lengths and chunks."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Bodies bent in their values, as JSON or as what looks like it, and then in their bytes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

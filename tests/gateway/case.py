@@ -1,7 +1,5 @@
 """One request as a test sends it, down to its bytes, and the sound bodies that the bent ones are made of."""
 
-from __future__ import annotations
-
 import copy
 import random
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A real gateway on a real port over a controlled upstream, with embeddings that need no encoder to load."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

@@ -3,8 +3,6 @@
 Each is drawn from one seed; in tests/, `python -m gateway.mutations SEED` prints the one that a failing test named.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 

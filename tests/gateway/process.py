@@ -4,8 +4,6 @@ Run as a script it serves a config file: `process.py gateway.yaml [WORKERS]`; em
 so that no encoder has to load.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

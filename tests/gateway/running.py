@@ -1,7 +1,5 @@
 """A running gateway as tests see it, and configs of the simulated cast over a controlled upstream."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

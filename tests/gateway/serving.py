@@ -1,7 +1,5 @@
 """A gateway as a process of its own, over embeddings drawn from hashes: `python serving.py BUNDLE UPSTREAM STORE`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

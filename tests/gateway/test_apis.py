@@ -1,7 +1,5 @@
 """The other APIs, driven by the clients people use (openai, anthropic, langchain-openai), on a real port."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

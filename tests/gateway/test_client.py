@@ -1,7 +1,5 @@
 """The gateway in process: OpenAI's shape, the gateway's decisions, the same log."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.errors import FedrouterError

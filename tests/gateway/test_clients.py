@@ -1,7 +1,5 @@
 """The clients people really use: OpenAI's SDK and curl, against a gateway on a port."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The config file: a good one is read, and everything wrong with a bad one is said at once, with its line."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

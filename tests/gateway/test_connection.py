@@ -1,7 +1,5 @@
 """Connections of clients that send too much, too slowly or too little, or do not read: each is answered or ended."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Corners of the request path that bent requests found, each by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

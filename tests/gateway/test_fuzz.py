@@ -1,7 +1,5 @@
 """Thousands of bent requests at a real gateway: refused plainly, quickly, in little memory, and every answer logged."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

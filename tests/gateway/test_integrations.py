@@ -1,7 +1,5 @@
 """The snippets of docs/integrations.md that need nothing but this project are run as they stand there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A gateway killed under load again and again: what a client was told is in the log, and the log stays whole."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import statistics

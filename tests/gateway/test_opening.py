@@ -1,7 +1,5 @@
 """A gateway that cannot be opened leaves nothing behind, neither in the process nor in the store."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Nothing that a client was told is lost, no answer ends without a word, and no error is the gateway's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource
@@ -54,6 +52,15 @@ def locked(path):
     connection.close()
 
 
+def all_logged(gateway: GatewayProcess, heard: Heard, store, what: str) -> None:
+    """Every answer was sound, is in the store soon, and no spool is left."""
+    assert not heard.wrong, heard.wrong[:5]
+    assert eventually(lambda: missing(store, heard) == [], 30)
+    gateway.stop()
+    assert not list(store.parent.glob("*.spool-*"))
+    print(f"\n{what}: {answered(heard)}")
+
+
 def answered(heard: Heard) -> str:
     return f"{len(heard.answered)} complete answers, {len(heard.scored)} scores, {heard.broken_off} cut off"
 
@@ -71,11 +78,7 @@ def test_a_locked_store_under_load_delays_rows_and_loses_none(started, tmp_path,
             await asyncio.sleep(OUTAGE / 4)
 
     asyncio.run(main())
-    assert not heard.wrong, heard.wrong[:5]
-    assert eventually(lambda: missing(tmp_path / "log.db", heard) == [], 30)
-    gateway.stop()
-    assert not list(tmp_path.glob("*.spool-*"))
-    print(f"\nlocked for {OUTAGE:.0f} s: {answered(heard)}")
+    all_logged(gateway, heard, tmp_path / "log.db", f"locked for {OUTAGE:.0f} s")
 
 
 def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tmp_path, bundle, upstream):
@@ -90,13 +93,9 @@ def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tm
                 gateway.ended()
 
     asyncio.run(main())
-    assert not heard.wrong, heard.wrong[:5]
     assert missing(tmp_path / "log.db", heard)  # some of it was only in the spool
     gateway.start()
-    assert eventually(lambda: missing(tmp_path / "log.db", heard) == [], 30)
-    gateway.stop()
-    assert not list(tmp_path.glob("*.spool-*"))
-    print(f"\nkilled while locked: {answered(heard)}")
+    all_logged(gateway, heard, tmp_path / "log.db", "killed while locked")
 
 
 @pytest.fixture
@@ -138,11 +137,8 @@ def test_a_full_disk_under_load_delays_rows_and_loses_none(started, tmp_path, sm
             await asyncio.sleep(OUTAGE / 4)
 
     asyncio.run(main())
-    assert not heard.wrong, heard.wrong[:5]
     assert "rows wait for the store" in gateway.printed()
-    assert eventually(lambda: missing(small_disk / "log.db", heard) == [], 30)
-    gateway.stop()
-    print(f"\nfull disk: {answered(heard)}")
+    all_logged(gateway, heard, small_disk / "log.db", "full disk")
 
 
 def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tmp_path, bundle, upstream):
@@ -161,11 +157,8 @@ def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tm
             await asyncio.sleep(OUTAGE / 4)
 
     asyncio.run(main())
-    assert not heard.wrong, heard.wrong[:5]
     assert "rows wait for the store" in gateway.printed()
-    assert eventually(lambda: missing(tmp_path / "log.db", heard) == [], 30)
-    gateway.stop()
-    print(f"\nquota: {answered(heard)}")
+    all_logged(gateway, heard, tmp_path / "log.db", "quota")
 
 
 def test_sigterm_under_load_ends_every_answer_whole_and_logged(started, tmp_path, bundle, upstream):

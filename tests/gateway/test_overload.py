@@ -1,7 +1,5 @@
 """Many more connections at once than one process serves: each is answered, nothing is paid for in vain."""
 
-from __future__ import annotations
-
 import json
 import resource
 import socket

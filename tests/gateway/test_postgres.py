@@ -1,7 +1,5 @@
 """Gateways over a store in PostgreSQL do what they do over SQLite, and several of them share it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

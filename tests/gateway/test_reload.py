@@ -1,7 +1,5 @@
 """SIGHUP: a changed config is in use without a request lost; a wrong one changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Responses that are sent in one write: byte for byte those of uvicorn, and nothing else can be slipped into them."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Marked prompts and keys through everything a gateway does: none of the marks is anywhere it does not belong."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sqlite3

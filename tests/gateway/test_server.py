@@ -1,10 +1,7 @@
-"""The gateway as a process: the demo with its real encoder, a taken port, and bodies of every kind."""
-
-from __future__ import annotations
+"""The gateway as a process: the demo with its real encoder, a missing encoder, and a taken port."""
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +24,6 @@ from fedrouter.gateway.server import serve
 from fedrouter.store.store import Store
 from gateway.process import settings
 from gateway.running import SQL, config_for
-from gateway.serving import start_process
 
 DEMO = "import typer; from fedrouter.cli.gateway.serve import serve; typer.run(serve)"
 RECORDING = (
@@ -160,68 +156,3 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path):
         done = subprocess.run([sys.executable, "-c", program, str(config)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "cannot listen there: another process does; choose another port with --port" in done.stdout
-
-
-SEEDS = (
-    json.dumps(body(SQL, fedrouter={"tradeoff": 5, "allow": ["a*"], "dial": None, "max_price": 3})),
-    json.dumps(body([{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "x"}}])),
-    json.dumps(body(SQL, stream=True, tools=[{"type": "function"}], response_format={"type": "json_object"}, n=2)),
-    json.dumps({"decision_id": "0" * 32, "score": 0.5}),
-)
-PIECES = ('"', "{", "}", "[", "]", ":", ",", "null", "true", "1e999", "-0", "\\ud800", "\x00", "ü", "\\", "<task>")
-PIECES += (
-    '"model"',
-    '"messages"',
-    '"role"',
-    '"user"',
-    '"fedrouter"',
-    '"auto"',
-    '"router-kmeans-1"',
-    "[" * 50,
-    "Q: a\nA:",
-)
-
-
-def mutated(draw: random.Random) -> bytes:
-    raw = bytearray(draw.choice(SEEDS).encode())
-    for _ in range(draw.choice((1, 1, 2, 5))):
-        at = draw.randrange(len(raw) + 1)
-        way = draw.random()
-        if way < 0.4:
-            raw[at:at] = draw.choice(PIECES).encode()
-        elif way < 0.7:
-            del raw[at : at + draw.randint(1, 8)]
-        elif way < 0.9 and at < len(raw):
-            raw[at] = draw.randrange(256)
-        else:
-            other = draw.choice(SEEDS).encode()
-            start = draw.randrange(len(other))
-            raw[at : at + 5] = other[start : start + 30]
-    return bytes(raw)
-
-
-@pytest.mark.slow
-def test_ten_thousand_mutated_bodies_cause_no_5xx_and_no_leak(bundle, upstream, tmp_path):
-    process, ready = start_process(bundle, upstream.url, f"sqlite:///{tmp_path / 'log.db'}")
-    draw, seen, memory = random.Random(0), {}, []
-    try:
-        with httpx.Client(base_url=ready["url"], headers={"authorization": f"Bearer {ready['key']}"}) as http:
-            for number in range(10_000):
-                path = draw.choice(("/v1/chat/completions", "/v1/chat/completions", "/v1/route", "/v1/feedback"))
-                raw = mutated(draw)
-                response = http.post(path, content=raw)
-                seen[response.status_code] = seen.get(response.status_code, 0) + 1
-                assert response.status_code < 500, (path, raw, response.text)
-                if number % 1000 == 999:
-                    memory.append(_resident(process.pid))
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
-    assert seen[200] > 500
-    assert seen[400] > 2000
-    assert memory[-1] - memory[4] < 16 << 20  # caches fill at first
-
-
-def _resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

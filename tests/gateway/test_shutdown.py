@@ -1,7 +1,5 @@
 """A gateway that is told to stop: requests have time to end; those that do not are told so, and have their row."""
 
-from __future__ import annotations
-
 import threading
 import time
 

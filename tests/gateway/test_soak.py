@@ -3,8 +3,6 @@
 `FEDROUTER_SOAK=3600` makes it an hour. Traffic is slow enough to leave a core to other tests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """A store that is locked or full: answers that were paid for are delivered, and their rows come when it is back."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An upstream that answers whatever it is sent, for requests that are not what any real one would read."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

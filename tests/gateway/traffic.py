@@ -1,7 +1,5 @@
 """Clients that keep a gateway busy and note what they were told; and what of that its log does not have."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sqlite3

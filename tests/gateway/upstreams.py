@@ -1,7 +1,5 @@
 """An upstream that behaves as told: a raw server on loopback whose models are named after what they do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """A client below HTTP libraries: sends any bytes, and hears whatever comes back or that nothing does."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Simulated logs where the truth is known: a world, a logging policy with known chances, and its records."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedrouter.encoders import EncoderIdentity

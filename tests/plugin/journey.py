@@ -3,8 +3,6 @@
 Arguments: a table of answers, and a folder for everything that is made. Prints one JSON document.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """A family and a verb in a package of their own work everywhere, without a change in fedrouter."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

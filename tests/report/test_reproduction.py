@@ -1,7 +1,5 @@
 """What a reproduction leaves: every point, every claim whether it holds or not, a page that needs nothing else."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

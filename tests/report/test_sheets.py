@@ -1,7 +1,5 @@
 """Sheets as they come out: legible in print and in grey, panels that do not collide, the same bytes every time."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A process that writes to a store until it is killed: `appender.py URL [COUNT]` prints what was acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Stores for tests: a SQLite file, and a database in a PostgreSQL server where one can be started."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

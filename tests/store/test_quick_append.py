@@ -1,7 +1,5 @@
 """The shortcut for appending: it writes, or nothing was written and the usual way takes over."""
 
-from __future__ import annotations
-
 import sqlite3
 
 import pytest

@@ -1,7 +1,7 @@
 """The simulated world: real text embeddings, fictional models, drawn accuracy and cost.
 
-For `make demo` and for tests, so that both need no data. Prompts are generated from templates
-(``scripts/make_simulated_prompts.py``) and have embeddings of the encoder ``static``; the models are fictional. Results
+For `make demo` and for tests, so that both need no data. Prompts were generated from templates
+once and have embeddings of the encoder ``static``; the models are fictional. Results
 show that the software works, not how well routing works on real models.
 """
 

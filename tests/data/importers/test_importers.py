@@ -1,7 +1,5 @@
 """Logs of other tools become evaluation logs; the files are the tools' own (files/README.md)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

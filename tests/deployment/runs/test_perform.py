@@ -18,7 +18,7 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.dp.accountant import multiplier_for
-from fedrouter.federation.federation import Federation, Middleware
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.quorum import QuorumLost
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
@@ -35,6 +35,24 @@ def client(name, seed=0, encoder="one", models=3, queries=120, **shape):
 
 def federation(*more, names="abc", queries=120):
     return LocalFederation([*(client(name, ord(name), queries=queries) for name in names), *more])
+
+
+class Heard(Federation):
+    """Lists the verbs that were asked, all and by exchange; nobody answers the ``silent`` one."""
+
+    def __init__(self, federation, silent=None):
+        self.federation, self.silent, self.asked, self.exchanges = federation, silent, [], []
+
+    def clients(self):
+        return self.federation.clients()
+
+    def ask(self, verb, payload, to=None):
+        self.asked.append(verb)
+        return {} if verb == self.silent else self.federation.ask(verb, payload, to)
+
+    def ask_all(self, questions, to=None):
+        self.exchanges.append(list(dict.fromkeys(question.verb for question in questions)))
+        return super().ask_all(questions, to)
 
 
 def done(job, clients, folder):
@@ -73,16 +91,34 @@ def test_below_the_quorum_no_router_is_made_even_if_those_that_are_left_all_answ
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+def noisy_client(name, budget, answers):
     pytest.importorskip("opendp")
-    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, 1e-5, 2))
-    poor = Client("p", drawn_evaluations(queries=120), PrivacyPolicy(differential_privacy=noise), encoder="one")
-    asked = Silent(federation(poor), None)
-    with pytest.raises(BadInput, match=r"auto asks each client \d+ questions .* allow fewer: p 2;"):
-        done(Job(family="auto"), asked, tmp_path / "auto")
+    noise = DifferentialPrivacy(budget, multiplier=multiplier_for(budget, 1e-5, answers))
+    privacy = PrivacyPolicy(differential_privacy=noise, secure_only=False)
+    return Client(name, drawn_evaluations(queries=120), privacy, encoder="one")
+
+
+def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+    poor = noisy_client("p", 2.0, 1)
+    asked = Heard(federation(poor))
+    with pytest.raises(BadInput, match=r"query_blind asks each client 2 questions .* allow fewer: p 1;"):
+        done(Job(family="query_blind"), asked, tmp_path / "poor")
     assert asked.asked == ["hello"]
     assert poor.accountant.spent() == 0
-    assert done(KMEANS, asked, tmp_path / "kmeans")["family"] == "kmeans"
+    rich = Heard(federation(noisy_client("p", 2.0, 2)))
+    assert done(Job(family="query_blind"), rich, tmp_path / "rich")["family"] == "query_blind"
+
+
+@pytest.mark.parametrize("name", ["auto", "kmeans", "mlp"])
+def test_what_clients_with_noise_refuse_is_refused_before_the_first_question(tmp_path, name):
+    noisy = noisy_client("p", 2.0, 2)
+    asked = Heard(federation(noisy))
+    with pytest.raises(
+        BadInput, match=rf"p: have differential privacy, and {name} asks .* choose --router query_blind"
+    ):
+        done(Job(family=name), asked, tmp_path)
+    assert asked.asked == ["hello"]
+    assert noisy.accountant.spent() == 0
 
 
 @pytest.mark.parametrize("secure", [None, 2 / 3])
@@ -141,25 +177,11 @@ def test_clients_that_do_not_agree_on_an_encoder_are_an_error(tmp_path):
         done(KMEANS, LocalFederation([client("a"), client("b", encoder="two")]), tmp_path)
 
 
-class Exchanges(Middleware):
-    """Counts the exchanges of messages."""
-
-    def __init__(self, inner):
-        self.inner, self.count = inner, 0
-
-    def clients(self):
-        return self.inner.clients()
-
-    def ask_all(self, questions, to=None):
-        self.count += 1
-        return self.inner.ask_all(questions, to)
-
-
 @pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 4), ("auto", 5)])
 def test_a_run_takes_few_exchanges_the_handshake_and_the_vote_included(family, exchanges, tmp_path):
-    counted = Exchanges(federation())
+    counted = Heard(federation())
     done(Job(family=family), counted, tmp_path)
-    assert counted.count == exchanges
+    assert len(counted.exchanges) == exchanges
 
 
 def test_what_a_run_could_not_learn_is_in_its_progress(tmp_path):
@@ -195,22 +217,10 @@ def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
         done(replace(join, family="mf"), LocalFederation([client("z", 9)]), tmp_path / "other")
 
 
-class Silent(Federation):
-    def __init__(self, federation, verb):
-        self.federation, self.verb, self.asked = federation, verb, []
-
-    def clients(self):
-        return self.federation.clients()
-
-    def ask(self, verb, payload, to=None):
-        self.asked.append(verb)
-        return {} if verb == self.verb else self.federation.ask(verb, payload, to)
-
-
 def test_a_job_that_lost_its_quorum_continues_where_it_was(tmp_path):
     with pytest.raises(QuorumLost):
-        done(KMEANS, Silent(federation(), "statistics"), tmp_path)
-    resumed = Silent(federation(), None)
+        done(KMEANS, Heard(federation(), "statistics"), tmp_path)
+    resumed = Heard(federation())
     done(KMEANS, resumed, tmp_path)
     assert resumed.asked == ["statistics", "vote"]
     events = [line["event"] for line in Tail(tmp_path).lines()]
@@ -220,7 +230,7 @@ def test_a_job_that_lost_its_quorum_continues_where_it_was(tmp_path):
 
 def test_a_job_that_is_done_asks_nobody(tmp_path):
     result = done(KMEANS, federation(), tmp_path)
-    again = Silent(federation(), None)
+    again = Heard(federation())
     assert done(KMEANS, again, tmp_path) == result
     assert again.asked == []
 
@@ -253,10 +263,10 @@ def test_under_secure_aggregation_the_router_is_the_same_and_nobodys_rows_are_kn
 
 
 def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_clear(tmp_path):
-    wire = Asked(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "ab")
+    wire = Heard(federation(names="ab"))
     with pytest.raises(BadInput, match="a, b: secure sums need at least 3 clients; with --plain the coordinator sees"):
         done(replace(KMEANS, secure=2 / 3), wire, tmp_path / "two")
-    assert wire.verbs == ["hello"]
+    assert wire.asked == ["hello"]
     assert not (tmp_path / "two" / "bundle").exists()
 
 
@@ -281,21 +291,9 @@ def test_a_run_with_secure_sums_takes_few_exchanges(tmp_path, family, exchanges)
     """Two for each set of sums that depends on the totals before, one if masks ease none of them: 3 for K-Means, 8 for
     `auto`, and one for the vote. Setting up takes none of its own. What is shown of the run (`follow`) travels along.
     """
-    wire = ListsExchanges(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "abcd")
+    wire = Heard(LocalFederation(client(name) for name in "abcd"))
     done(Job(family=family, secure=2 / 3), wire, tmp_path)
     assert [[verb for verb in verbs if verb != "follow"] for verbs in wire.exchanges] == exchanges
-
-
-class ListsExchanges(LocalFederation):
-    """Lists the verbs of each exchange."""
-
-    def __init__(self, clients):
-        super().__init__(clients)
-        self.exchanges = []
-
-    def ask_all(self, questions, to=None):
-        self.exchanges.append(list(dict.fromkeys(question.verb for question in questions)))
-        return super().ask_all(questions, to)
 
 
 class Died(Exception):
@@ -332,24 +330,6 @@ def test_a_coordinator_killed_at_any_step_of_secure_sums_resumes_to_the_same_rou
     assert arrays[0] == arrays[1]
 
 
-class Asked(LocalFederation):
-    """Lists the verbs that were asked."""
-
-    def __init__(self, clients):
-        super().__init__(clients)
-        self.verbs = []
-
-    def ask(self, verb, payload, to=None):
-        self.verbs.append(verb)
-        return super().ask(verb, payload, to)
-
-
-def test_robust_settings_are_used(tmp_path):
-    with pytest.raises(BadInput, match="trim"):
-        done(replace(KMEANS, robust={"trim": 0.7}), federation(), tmp_path / "bad")
-    done(replace(KMEANS, robust={"most_rows": 1.0, "winsorized": True}), federation(), tmp_path / "robust")
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -362,7 +342,6 @@ def test_robust_settings_are_used(tmp_path):
         ({"timeout": float("nan")}, "timeout"),
         ({"family": "oracle"}, "expected one of"),
         ({"pool": ({"nome": "x"},)}, "pool entry"),
-        ({"robust": {}, "secure": 0.7}, "choose one"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused(change, reason):
@@ -450,7 +429,7 @@ def test_the_verdict_of_the_vote_is_recorded_with_the_run(tmp_path):
 
 
 def test_without_a_vote_the_bundle_stays_a_candidate(tmp_path):
-    result = done(KMEANS, Silent(federation(), "vote"), tmp_path)
+    result = done(KMEANS, Heard(federation(), "vote"), tmp_path)
     assert result["vote"]["status"] == acceptance_of(tmp_path).status == "candidate"
     assert result["vote"]["why"].startswith("no vote: ")
     assert load(tmp_path / "bundle").router.family == "kmeans"

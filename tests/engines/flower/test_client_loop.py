@@ -43,7 +43,10 @@ def answered(link):
     """What the loop said while it worked through the messages."""
     said = []
     answer_questions(
-        link, lambda run: Client("alpha", drawn_evaluations()), lambda seconds: not link.messages, said.append
+        link,
+        lambda run: Client("alpha", drawn_evaluations()),
+        lambda seconds: not link.messages,
+        said.append,
     )
     return said
 

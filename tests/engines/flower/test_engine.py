@@ -251,7 +251,12 @@ def test_hello_names_only_models_with_enough_rows():
     rows = rows.take(np.sort(np.concatenate([few, np.flatnonzero(rows.model == 1)[:4]])))
     hello = Client("alpha", rows, encoder="mine").answer("hello", HelloRequest())
     assert (hello.name, hello.encoder, hello.dimension, hello.models) == ("alpha", "mine", 8, ("model-0", "model-2"))
-    assert Client("alpha", rows, PrivacyPolicy(minimum_sizes=None)).answer("hello", HelloRequest()).models == POOL.names
+    assert (
+        Client("alpha", rows, PrivacyPolicy(minimum_sizes=None, secure_only=False))
+        .answer("hello", HelloRequest())
+        .models
+        == POOL.names
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,6 @@ from fedrouter.errors import FedrouterError, MissingExtra
 PACKAGE = Path(fedrouter.__file__).parent
 
 
-def imports_flower(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if any(name.partition(".")[0] == "flwr" for name in names):
-            return True
-    return False
-
-
-def test_only_the_flower_engine_imports_flower():
-    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if imports_flower(path)}
-    assert {name for name in found if not name.startswith("engines/flower/")} == set()
-    assert "engines/flower/run_link.py" in found
-
-
 def test_flowers_internals_are_touched_in_one_line():
     """The one hook that is replaced; an assignment to anything else of Flower's would be found here."""
     patched = []

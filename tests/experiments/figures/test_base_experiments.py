@@ -1,7 +1,5 @@
 """The experiments on how good federated routers are, on encoders, and on how clients differ."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """New clients: who joins, who is asked, and that forgetting is measured on the old clients' tests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """New models: who is withheld, what the clients ask instead, and that nothing of the old router moves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Personalization: every way on every able client's own test, the others counted, the losers listed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

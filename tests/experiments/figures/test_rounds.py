@@ -1,7 +1,5 @@
 """Convergence: clients are equal and equally different for every N, and slopes are exponents."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The theorems in a world that meets their assumptions: exact expectations, coverage in closed form, verdicts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

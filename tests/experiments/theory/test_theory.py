@@ -1,7 +1,5 @@
 """The theory experiment: what it measures adds up, and its verdicts follow from what was measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

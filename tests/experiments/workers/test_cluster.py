@@ -1,7 +1,5 @@
 """Documents measured on joblib backends are those of this machine's processes, and a run goes on on another one."""
 
-from __future__ import annotations
-
 import builtins
 import json
 

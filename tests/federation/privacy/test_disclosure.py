@@ -134,7 +134,9 @@ def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_
 
 def test_withheld_products_are_a_short_message_and_under_masks_have_their_full_length():
     few = Client("few", drawn_evaluations(queries=20, dimension=64))
-    many = Client("many", drawn_evaluations(queries=900, dimension=64), PrivacyPolicy(MinimumGroupSizes(say=1)))
+    many = Client(
+        "many", drawn_evaluations(queries=900, dimension=64), PrivacyPolicy(MinimumGroupSizes(say=1), secure_only=False)
+    )
     withheld, sent = (client.answer("second_moment", SecondMomentRequest()) for client in (few, many))
     assert (withheld.count, withheld.withheld, sent.withheld) == (0, True, False)
     assert withheld.size < 200 < sent.size / 100
@@ -175,7 +177,7 @@ def test_products_in_which_a_query_has_too_much_say_are_withheld():
     unit = np.ones(3)
     assert (client.answer("moments", MomentsRequest(MODELS, narrow.arrays(), unit)).count > 80).all()
     assert not client.answer("moments", MomentsRequest(MODELS, wide.arrays(), unit)).count.any()
-    loose = Client("one", rows, PrivacyPolicy(MinimumGroupSizes(say=1.0)))
+    loose = Client("one", rows, PrivacyPolicy(MinimumGroupSizes(say=1.0), secure_only=False))
     assert loose.answer("second_moment", SecondMomentRequest()).count == 100
 
 
@@ -204,7 +206,7 @@ def test_no_two_answers_differ_by_few_rows(first, others):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_learns_from_clients_with_minimum_group_sizes(name):
     # So few rows are enough for products of features only where nobody minds, or among others'.
-    privacy = PrivacyPolicy(MinimumGroupSizes(say=1.0 if name in ("linear", "kernel") else 0.2))
+    privacy = PrivacyPolicy(MinimumGroupSizes(say=1.0 if name in ("linear", "kernel") else 0.2), secure_only=False)
     logs = {f"client-{seed}": drawn_evaluations(queries=60, dimension=6, seed=seed) for seed in range(3)}
     clients = [Client(name, log, privacy) for name, log in logs.items()]
     pool = drawn_evaluations().pool

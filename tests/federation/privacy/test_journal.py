@@ -216,7 +216,7 @@ def test_every_question_is_written_down_with_what_became_of_it(tmp_path):
 
 def test_a_client_answers_so_many_questions_of_a_kind_in_a_day(tmp_path):
     for memory in (None, Journal(tmp_path / "journal.sqlite")):
-        client = Client("one", drawn_evaluations(), PrivacyPolicy(questions_a_day=2), memory=memory)
+        client = Client("one", drawn_evaluations(), PrivacyPolicy(questions_a_day=2, secure_only=False), memory=memory)
         for fold in range(2):
             client.answer("cost_scale", CostScaleRequest(MODELS, fold=fold))
         with pytest.raises(Refused, match="answered it 2 times in a day"):

@@ -1,6 +1,7 @@
 """Verbs of other packages join through an entry point, and then work everywhere without an edit here."""
 
 import json
+import sys
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -9,8 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from conftest import drawn_evaluations
-from federation.verbs.plugin_verb import VERB, UseRequest
+from conftest import PROJECT, drawn_evaluations
 from fedrouter.cli.main import app
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, Refused
@@ -19,14 +19,17 @@ from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.robust.middleware import Robust, RobustSettings
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.hello import VERB as HELLO
 from fedrouter.federation.verbs.registry import GROUP, VERBS, verb_named
 from fedrouter.testing.verbs import check_verb
 
+sys.path.insert(0, str(PROJECT / "tests" / "plugin" / "fedrouter_median" / "src"))
+from fedrouter_median.cost_histogram import VERB, CostHistogramRequest
+
 MODELS = ("model-0", "model-1", "model-2")
-REQUEST = UseRequest(MODELS)
+REQUEST = CostHistogramRequest(MODELS, np.geomspace(1e-7, 1, 8))
+NAME = VERB.name
 
 
 class Loaded:
@@ -55,7 +58,7 @@ def provide(monkeypatch):
 
 @pytest.fixture
 def plugin(provide):
-    provide(use=VERB)
+    provide(cost_histogram=VERB)
 
 
 def clients(privacy=OPEN):
@@ -63,55 +66,51 @@ def clients(privacy=OPEN):
 
 
 def test_a_verb_of_another_package_keeps_the_contract(plugin):
-    assert list(VERBS)[-1] == "use"
+    assert list(VERBS)[-1] == NAME
     check_verb(VERB, drawn_evaluations(queries=200), REQUEST)
 
 
-def test_it_passes_validation_secure_sums_robust_aggregation_and_checkpoints(plugin, tmp_path):
-    plain = LocalFederation(clients()).ask("use", REQUEST)
+def test_it_passes_validation_secure_sums_and_checkpoints(plugin, tmp_path):
+    plain = LocalFederation(clients()).ask(NAME, REQUEST)
     total = reduce(add, plain.values())
     assert total.count.sum() == 400
     checked = Checked(LocalFederation(clients()))
-    assert np.array_equal(Secure(checked).ask("use", REQUEST)[EVERYONE].count, total.count)
+    assert np.array_equal(Secure(checked).ask(NAME, REQUEST)[EVERYONE].count, total.count)
     assert not checked.dropped
-    large = [*clients(), Client("large", drawn_evaluations(queries=2000, seed=9), OPEN)]
-    capped = Robust(Checked(LocalFederation(large)), RobustSettings.preset()).ask("use", REQUEST)
-    assert capped["large"].count.sum() <= 200
-    first = Checkpointed(LocalFederation(clients()), tmp_path).ask("use", REQUEST)
-    again = Checkpointed(LocalFederation(clients()[:0]), tmp_path).ask("use", REQUEST)
+    first = Checkpointed(LocalFederation(clients()), tmp_path).ask(NAME, REQUEST)
+    again = Checkpointed(LocalFederation(clients()[:0]), tmp_path).ask(NAME, REQUEST)
     assert [reply.count.tolist() for reply in first.values()] == [reply.count.tolist() for reply in again.values()]
 
 
 def test_privacy_policies_hold_for_it(plugin, tmp_path):
     with pytest.raises(Refused, match="secure aggregation only"):
-        LocalFederation(clients(PrivacyPolicy(secure_only=True))).ask("use", REQUEST)
-    budget = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.2)))
-    budget.answer("use", REQUEST)
-    assert budget.accountant.spent() > 0
-    with pytest.raises(Refused, match="privacy budget"):
-        budget.answer("use", replace(REQUEST, fold=0))
+        LocalFederation(clients(PrivacyPolicy(secure_only=True))).ask(NAME, REQUEST)
+    noisy = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.2), secure_only=False))
+    with pytest.raises(Refused, match="noise on many nearly empty bins"):
+        noisy.answer(NAME, REQUEST)
+    assert noisy.accountant.spent() == 0
 
 
 def test_the_audit_shows_it(plugin, tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    Client("one", drawn_evaluations(), OPEN, journal).answer("use", REQUEST)
+    Client("one", drawn_evaluations(), OPEN, journal).answer(NAME, REQUEST)
     journal.close()
     shown = CliRunner().invoke(app, ["audit", str(tmp_path), "--show", "1", "--json"])
     assert shown.exit_code == 0, shown.output
-    assert sum(json.loads(shown.stdout)["arrays"]["count"]["values"]) == 60
+    assert np.sum(json.loads(shown.stdout)["arrays"]["count"]["values"]) == 60
 
 
 def test_a_message_of_a_package_that_is_gone_is_still_listed_by_the_audit(provide, tmp_path):
-    provide(use=VERB)
+    provide(cost_histogram=VERB)
     journal = Journal(tmp_path / "journal.sqlite")
-    Client("one", drawn_evaluations(), OPEN, journal).answer("use", REQUEST)
+    Client("one", drawn_evaluations(), OPEN, journal).answer(NAME, REQUEST)
     journal.close()
     provide()
     listed = CliRunner().invoke(app, ["audit", str(tmp_path), "--json"])
-    assert json.loads(listed.stdout)["sent"][0]["verb"] == "use"
+    assert json.loads(listed.stdout)["sent"][0]["verb"] == NAME
     shown = CliRunner().invoke(app, ["audit", str(tmp_path), "--show", "1", "--json"])
     assert shown.exit_code != 0
-    assert "unknown verb 'use'" in str(shown.exception)
+    assert f"unknown verb '{NAME}'" in str(shown.exception)
 
 
 def test_a_verb_of_this_package_cannot_be_replaced(provide, caplog):
@@ -122,8 +121,8 @@ def test_a_verb_of_this_package_cannot_be_replaced(provide, caplog):
 
 
 def test_an_entry_point_that_is_no_verb_or_another_one_is_refused(provide):
-    provide(use=UseRequest, other=VERB)
+    provide(use=CostHistogramRequest, other=VERB)
     with pytest.raises(BadInput, match=r"verb 'use' of a_package:use: cannot be used \(expected a Verb"):
         verb_named("use")
-    with pytest.raises(BadInput, match="its record is named 'use'"):
+    with pytest.raises(BadInput, match="its record is named 'cost_histogram'"):
         verb_named("other")

@@ -1,7 +1,5 @@
 """The cache of keys: what strangers send pushes out no key, and takes a bounded amount of memory."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

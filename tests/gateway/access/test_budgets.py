@@ -1,7 +1,5 @@
 """Daily budgets: what is reserved, what is charged, and that many requests and several gateways do not overspend."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

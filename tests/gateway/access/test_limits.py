@@ -1,7 +1,5 @@
 """API keys, rates and budgets: who may send requests, how many, and at what cost."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Wrong sign-ins are limited by address; right ones are not, and the table of addresses is bounded."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.gateway.access import sign_ins

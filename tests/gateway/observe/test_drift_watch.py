@@ -1,7 +1,5 @@
 """Whoever looks at the page does not wait for a large log to be read."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

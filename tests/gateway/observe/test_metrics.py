@@ -1,7 +1,5 @@
 """Metrics in Prometheus' text format, read back by Prometheus' own parser."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families

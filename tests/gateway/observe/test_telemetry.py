@@ -1,7 +1,5 @@
 """OpenTelemetry: what arrives at a collector, by its own protocol; and that nothing of a prompt does."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Usage reports: as many as are asked for, but the log is read once at a time and no more often than it takes."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Which browser drives the page's tests: the system's Chromium, or Playwright's own; run as a script it says so."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

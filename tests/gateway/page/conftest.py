@@ -1,7 +1,5 @@
 """A gateway with two keys, and a real browser to look at it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """Every endpoint of the page: who may use it, and that a plain key neither sees nor changes what is another's."""
 
-from __future__ import annotations
-
 import threading
 
 import httpx2 as httpx

@@ -1,7 +1,5 @@
 """What the page shows: hostile text stays text, a keyboard reaches everything, and axe finds nothing serious."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Replays: bundles are kept for the next one, but not the gateway that a reload has replaced."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

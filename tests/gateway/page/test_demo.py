@@ -1,7 +1,5 @@
 """The demo's page is alive from the start; README's picture is made here (`make screenshot`)."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """The page, the overview and the metrics of a gateway one of whose models got worse."""
 
-from __future__ import annotations
-
 import pytest
 
 from drift.logs import MODEL, records

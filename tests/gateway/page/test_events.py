@@ -1,7 +1,5 @@
 """Live updates: whose decisions a stream has, and that an open page does not delay a shutdown."""
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import ExitStack

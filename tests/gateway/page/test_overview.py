@@ -1,7 +1,5 @@
 """How often an overview is added up: at every look, unless that would take too large a share of the time."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Signing in: the cookie, wrong keys, other sites, and headers that keep the page to itself."""
 
-from __future__ import annotations
-
 import httpx2 as httpx
 import pytest
 

@@ -1,7 +1,5 @@
 """A client of the page's API that signs in as a browser does."""
 
-from __future__ import annotations
-
 import httpx2 as httpx
 
 MARK = {"x-page-request": "1"}

@@ -1,7 +1,5 @@
 """Windows of a real browser in which nothing may go wrong unseen: console errors and requests to other hosts."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Plain and streamed chat over real sockets: what passes, what is said about it, what the log holds."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """Feedback, usage, health, metrics and judges: what a gateway says about itself, and what it learns of its answers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

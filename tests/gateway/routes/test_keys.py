@@ -1,7 +1,5 @@
 """Keys over HTTP, for administrators; and what a key's models and defaults change about its requests."""
 
-from __future__ import annotations
-
 import json
 import time
 

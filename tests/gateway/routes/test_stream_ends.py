@@ -1,7 +1,5 @@
 """A stream whose handler fails leaves no connection to its upstream behind."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

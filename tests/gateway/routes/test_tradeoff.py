@@ -1,7 +1,5 @@
 """The default tradeoff set at a running gateway: over HTTP, by `calibrate --apply`, and kept across restarts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

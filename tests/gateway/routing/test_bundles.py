@@ -1,7 +1,5 @@
 """Hot reload: another bundle goes into service without a request failing, or is refused and the present one stays."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Decisions as a client sees them through /v1/route and the answers' headers."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

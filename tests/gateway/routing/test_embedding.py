@@ -1,7 +1,5 @@
 """The encoder's queue: what requests wait for comes first, and what nobody wants any more is not encoded."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

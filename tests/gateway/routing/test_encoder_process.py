@@ -1,7 +1,5 @@
 """The encoder's process: equal embeddings, and requests that go on if it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

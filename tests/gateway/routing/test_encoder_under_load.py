@@ -1,7 +1,5 @@
 """Requests under load while the encoder's process is killed and bundles change: every one is routed, by its bundle."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Cached estimates equal what the router would estimate again, and the cache is bounded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

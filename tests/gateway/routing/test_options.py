@@ -1,7 +1,5 @@
 """Options of one request: where they come from, which takes precedence, and what is rejected."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.gateway.http import HttpError

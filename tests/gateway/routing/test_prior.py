@@ -1,7 +1,5 @@
 """Day zero: a list of models and prices, no bundle, and nothing else is a router from the first request."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

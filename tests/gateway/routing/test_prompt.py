@@ -1,7 +1,5 @@
 """The prompt: what a person asked, without what agents, tools and few-shot examples put around it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

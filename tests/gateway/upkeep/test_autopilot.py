@@ -1,7 +1,5 @@
 """Autopilot: learns from the log, swaps only what is better on old traffic, and leaves a way back."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Retention by the gateway itself: what goes, what stays, and that others can write meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The circuit breaker: closed, open after failures, half-open with one probe at a time."""
 
-from __future__ import annotations
-
 import threading
 import time
 

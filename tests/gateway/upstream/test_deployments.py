@@ -1,7 +1,5 @@
 """Several deployments of one model: balanced by requests in progress; those that are busy or fail rest."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Upstreams that compress their answers although they were asked not to."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import zlib

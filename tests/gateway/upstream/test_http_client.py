@@ -1,7 +1,5 @@
 """The client for upstreams, against raw servers: what it sends, what it reads, and which connections it keeps."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

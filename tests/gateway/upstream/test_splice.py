@@ -1,7 +1,5 @@
 """Splicing: whatever JSON object comes in, only model and fedrouter change."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Upstreams that fail in every way there is: the client hears a plain error, and the log has every request."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Faults of several workers under load: wrong configs, and workers that are killed one after the other."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """IPv6: listeners, dual-stack ones, upstreams, sign-ins, and addresses that are shown; by real sockets."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

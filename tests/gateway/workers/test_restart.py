@@ -1,7 +1,5 @@
 """Restarts and reloads under load: no connection is refused or cut, no error is the gateway's own, no row is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Several workers behind one port: what they agree on, and that one which ends is replaced."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

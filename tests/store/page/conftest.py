@@ -1,7 +1,5 @@
 """An open, empty store, in each database."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.store.store import Store

@@ -1,7 +1,5 @@
 """Activity over time equals sums over the rows, for one key or all, in both databases."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.store.page.activity import activity

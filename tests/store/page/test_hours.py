@@ -1,7 +1,5 @@
 """Sums of whole hours: the same activity as from the rows, also after scores and rows that come late."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.store.page import hours

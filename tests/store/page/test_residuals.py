@@ -1,7 +1,5 @@
 """Sums by day for the test for drift: replaced as a whole, by several processes at once, and never by fewer answers."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 from fedrouter.store.page.residuals import all_sums, put_day

@@ -1,7 +1,5 @@
 """Searches of the log: filters, pages, and a bound on what one search looks at."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedrouter.store.page import search as searching

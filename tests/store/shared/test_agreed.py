@@ -1,7 +1,5 @@
 """What processes on one store agree on: rates, leases, conversations and settings that the first one sets."""
 
-from __future__ import annotations
-
 import threading
 import time
 

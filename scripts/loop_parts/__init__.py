@@ -1,1 +1,0 @@
-"""Parts of `scripts/loop.py`: organizations, gateways, traffic, measurements and the plot."""

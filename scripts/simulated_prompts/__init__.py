@@ -1,1 +1,0 @@
-"""Templates of the twelve task families from which the simulated prompts are generated."""
