@@ -41,7 +41,7 @@ def test_the_bound_is_reached(models):
     """ψ along one axis: then the upper triangle of ψψᵀ has length one, too."""
     rows = of_one_query(models, 0)
     rows = replace(rows, embeddings=np.eye(1, DIMENSION), accuracy=np.ones(models), cost=np.full(models, 1e6))
-    straight = replace(MAP, center=np.zeros(DIMENSION))
+    straight = replace(MAP)
     object.__setattr__(straight, "_directions", np.eye(DIMENSION))
     vector = Release.of(rows, straight).vector()
     assert np.linalg.norm(vector / UNIT) == pytest.approx(SENSITIVITY, rel=1e-3)

@@ -194,7 +194,7 @@ class Evidence:
 
 
 class Moments(NamedTuple):
-    """Evidence as floats: ``gram`` (M, r+1, r+1), ``products`` (M, 3, r+1), ``squares`` (M, 3), ``levels`` (M, 3, 3)."""
+    """Evidence as floats; ``gram`` are whole matrices ``(M, r+1, r+1)``, the others have the shapes of the sums."""
 
     gram: Floats
     products: Floats

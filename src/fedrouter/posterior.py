@@ -21,7 +21,7 @@ import numpy as np
 from fedrouter.evaluations import Floats
 
 BASE: Final = 3.0
-"""Penalties are powers of this, so that everybody finds the same ones though linear algebra differs in its last bits."""
+"""Penalties are powers of this: everybody finds the same ones, though linear algebra differs in its last bits."""
 LOWEST, HIGHEST = -8, 12
 STEPS: Final = (1, -1, 2, -2)
 SWEEPS: Final = 3
@@ -172,7 +172,7 @@ def _stepped(penalties: Penalties, part: str, block: int, step: int) -> Penaltie
 
 
 def _fit(gram: Floats, products: Floats, common: Floats, deviation: Floats) -> Fit:
-    models, width = products.shape
+    models = len(products)
     precision = gram + np.diag(deviation)
     root = np.linalg.cholesky(precision)
     size = 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum() - models * np.log(deviation).sum()

@@ -53,7 +53,7 @@ def test_impossible_budgets_are_refused(change, words):
 
 
 def test_an_attacker_who_knows_all_other_queries_gains_no_more_than_epsilon_allows():
-    """The best test there is, the likelihood ratio along the query's own vector, against honest members' noise alone."""
+    """The best test there is, the likelihood ratio, against the noise of honest members alone."""
     noise, members = Noise(), 10
     rows = drawn_evaluations(queries=1)
     query = Release.of(rows, FeatureMap(rows.dimension)).vector() / UNIT

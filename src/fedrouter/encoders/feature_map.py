@@ -1,9 +1,9 @@
 """The feature map φ: from an embedding to 1 and a short vector ψ of length at most 1, from which evidence is summed.
 
 The map belongs to the encoder, not to anybody's data: fixed orthogonal directions of the embedding, drawn once from a
-seed, and, for ``static``, its statistics of shape as a block of their own. Center, scale of each block and the length
-at which ψ is clipped are constants of the encoder (``feature_maps.json``, made from public texts by
-``scripts/make_feature_maps.py``); an encoder without constants has center 0 and scale 1.
+seed, and, for ``static``, its statistics of shape as a block of their own. ψ that is longer than 1 is divided by its
+length; blocks are scaled so that most are about that long. Centers from public texts were tried, and gained nothing at
+home and less than the seeds differ under noise.
 
 A map may have one more block, cells: which of some centers is nearest, as indicators around their mean. Cells come from
 the rows at hand, so they stay where these rows are.
@@ -12,11 +12,10 @@ the rows at hand, so they stay where these rows are.
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +32,8 @@ SEED: Final = 5
 BITS: Final = 16
 """ψ is rounded toward zero to multiples of 2^-16, so that its products are integers that add up exactly."""
 UNIT: Final = 2.0**BITS
-CONSTANTS: Final = Path(__file__).with_name("feature_maps.json")
+WORDS_SCALE, SHAPE_SCALE = 0.7, 0.5
+"""What the blocks of ``static`` are divided by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,30 +44,22 @@ class FeatureMap:
     ----------
     dimension : width d of the embeddings
     shape : how many of their last dimensions are a block of their own
-    center : (d,) subtracted from an embedding
-    scales : what the words' and the shape's block are divided by
-    clip : the length from which on ψ is divided by its length
+    scales : what the embedding's block and that of shape are divided by
     cells : (K, r) centers in ψ, or none
     shares : (K,) the share of rows in each cell, which its indicator is reduced by
     """
 
     dimension: int
     shape: int = 0
-    center: Floats = field(default_factory=lambda: np.zeros(0))
     scales: tuple[float, float] = (1.0, 1.0)
-    clip: float = 1.0
     cells: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     shares: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if not 0 <= self.shape < self.dimension:
             raise BadInput(f"feature map: expected fewer than {self.dimension} dimensions of shape, got {self.shape}")
-        if len(self.center) == 0:
-            object.__setattr__(self, "center", np.zeros(self.dimension))
-        if self.center.shape != (self.dimension,) or not np.isfinite(self.center).all():
-            raise BadInput(f"feature map: expected a center of {self.dimension} finite numbers")
-        if not (all(scale > 0 for scale in self.scales) and self.clip >= 1):
-            raise BadInput("feature map: expected scales above 0 and a clip length of at least 1")
+        if not all(scale > 0 for scale in self.scales):
+            raise BadInput(f"feature map: expected scales above 0, got {self.scales}")
         if len(self.cells) != len(self.shares) or (len(self.cells) and self.cells.shape[1] != self._own):
             raise BadInput("feature map: expected cells in the map's own coordinates, and the share of each")
 
@@ -86,7 +78,8 @@ class FeatureMap:
 
         A query's features do not depend on which others there are, not even in the last bit: they enter sums.
         """
-        psi = self._rounded(self._psi(embeddings, self._words(self._centered(embeddings))))
+        embeddings = np.asarray(embeddings, np.float64)
+        psi = self._rounded(self._psi(embeddings, self._along(embeddings[:, : len(self._directions)])))
         units = np.full((len(psi), self.width), int(UNIT), np.int64)
         units[:, 1 : 1 + psi.shape[1]] = psi
         if len(self.cells):
@@ -95,8 +88,8 @@ class FeatureMap:
 
     def features(self, embeddings: Embeddings) -> Floats:
         """φ ``(n, r + 1)`` by ordinary floating-point products: for estimates, which enter no sums."""
-        centered = self._centered(embeddings)
-        psi = self._psi(embeddings, centered[:, : len(self._directions)] @ self._directions)
+        embeddings = np.asarray(embeddings, np.float64)
+        psi = self._psi(embeddings, embeddings[:, : len(self._directions)] @ self._directions)
         found = np.ones((len(psi), self.width))
         found[:, 1 : 1 + psi.shape[1]] = psi
         if len(self.cells):
@@ -114,7 +107,7 @@ class FeatureMap:
     @cached_property
     def digest(self) -> str:
         """Equal for maps that give every query the same features."""
-        numbers = (np.array([*self.scales, self.clip]), self.center, self._directions, self.cells, self.shares)
+        numbers = (np.array(self.scales), self._directions, self.cells, self.shares)
         content = hashlib.sha256(repr((self.dimension, self.shape, self.cells.shape)).encode())
         for array in numbers:
             content.update(np.ascontiguousarray(array, np.float64).tobytes())
@@ -123,9 +116,8 @@ class FeatureMap:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that the map is made of, the directions apart, which follow from the seed."""
         return {
-            "center": self.center,
-            "scales": np.array([*self.scales, self.clip]),
-            "shape": np.array([self.shape], np.int64),
+            "widths": np.array([self.dimension, self.shape], np.int64),
+            "scales": np.array(self.scales),
             "cells": self.cells,
             "shares": self.shares,
         }
@@ -134,29 +126,24 @@ class FeatureMap:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> FeatureMap:
         """The map that :meth:`arrays` came from."""
         try:
-            center = np.asarray(arrays["center"], np.float64)
-            words, shape, clip = (float(value) for value in arrays["scales"])
-            (size,) = (int(value) for value in arrays["shape"])
+            dimension, shape = (int(value) for value in arrays["widths"])
+            words, forms = (float(value) for value in arrays["scales"])
             cells, shares = (np.asarray(arrays[name], np.float64) for name in ("cells", "shares"))
-            return cls(len(center), size, center, (words, shape), clip, cells, shares)
+            return cls(dimension, shape, (words, forms), cells, shares)
         except (KeyError, TypeError, ValueError):
-            raise BadInput("feature map: expected arrays center, scales, shape, cells and shares") from None
+            raise BadInput("feature map: expected arrays widths, scales, cells and shares") from None
 
     @property
     def _own(self) -> int:
         """Length of ψ without cells."""
         return min(DIRECTIONS, self.dimension - self.shape) + self.shape
 
-    def _centered(self, embeddings: Embeddings) -> Floats:
-        return np.asarray(embeddings - self.center, np.float64)
-
-    def _psi(self, embeddings: Embeddings, words: Floats) -> Floats:
+    def _psi(self, embeddings: Floats, words: Floats) -> Floats:
         """ψ of the first two blocks before rounding, given the coordinates of the words."""
         psi = words / self.scales[0]
         if self.shape:
-            shape = embeddings[:, -self.shape :] - self.center[-self.shape :]
-            psi = np.concatenate([psi, shape / self.scales[1]], axis=1)
-        return psi / np.maximum(np.sqrt((psi * psi).sum(axis=1, keepdims=True)), self.clip)
+            psi = np.concatenate([psi, embeddings[:, -self.shape :] / self.scales[1]], axis=1)
+        return psi / np.maximum(np.sqrt((psi * psi).sum(axis=1, keepdims=True)), 1.0)
 
     def _rounded(self, psi: Floats) -> Integers:
         return np.trunc(psi * UNIT).astype(np.int64)
@@ -166,9 +153,6 @@ class FeatureMap:
 
     def _indicators(self, nearest: Integers) -> Integers:
         return self._rounded(np.eye(len(self.cells))[nearest] - self.shares)
-
-    def _words(self, centered: Floats) -> Floats:
-        return self._along(centered[:, : len(self._directions)])
 
     @cached_property
     def _directions(self) -> Floats:
@@ -200,17 +184,9 @@ def directions(dimension: int) -> Floats:
     return orthogonal
 
 
-def feature_map(encoder: EncoderIdentity, without: str = "") -> FeatureMap:
-    """The map of an encoder; ``without`` names a public data set that the constants must not come from."""
-    shape = len(STATISTICS) if encoder.name == STATIC else 0
-    entry = _constants().get(encoder.name)
-    if entry is None or entry["dimension"] != encoder.dimension:
-        return FeatureMap(encoder.dimension, shape if shape < encoder.dimension else 0)
-    if without:
-        entry = {**entry, **entry["without"].get(without, {})}
-    return FeatureMap(encoder.dimension, shape, np.array(entry["center"]), tuple(entry["scales"]), entry["clip"])
-
-
-@cache
-def _constants() -> Mapping[str, Any]:
-    return dict(json.loads(CONSTANTS.read_text())) if CONSTANTS.exists() else {}
+def feature_map(encoder: EncoderIdentity) -> FeatureMap:
+    """The map of an encoder."""
+    if encoder.name == STATIC and encoder.dimension > len(STATISTICS):
+        return FeatureMap(encoder.dimension, len(STATISTICS), (WORDS_SCALE, SHAPE_SCALE))
+    # 64 of d coordinates of a vector of length one have about this length.
+    return FeatureMap(encoder.dimension, scales=(math.sqrt(min(1.0, DIRECTIONS / encoder.dimension)), 1.0))
