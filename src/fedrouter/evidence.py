@@ -8,10 +8,10 @@ machines adds up to the same bits in any order, and what was added can be subtra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ def outcome_of(accuracy: npt.ArrayLike) -> Floats:
 def logarithm(values: npt.ArrayLike, center: float) -> Floats:
     """The outcome of dollars or seconds; NaN stays NaN."""
     least = 10.0 ** (center - DECADES * FURTHEST)
-    return np.clip((np.log10(np.maximum(values, least)) - center) / DECADES, -FURTHEST, FURTHEST)
+    return np.asarray(np.clip((np.log10(np.maximum(values, least)) - center) / DECADES, -FURTHEST, FURTHEST))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class Evidence:
     __hash__ = None  # type: ignore[assignment]
 
     def _with(self, sums: Iterable[Sums]) -> Evidence:
-        return replace(self, **dict(zip(NAMES, sums, strict=True)))
+        return Evidence(self.pool, self.features, *sums)
 
     def _require_same(self, other: Evidence) -> None:
         if self.pool.names != other.pool.names:
@@ -193,7 +193,8 @@ class Evidence:
             raise BadInput("evidence: made under another feature map (another encoder, or other cells)")
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Moments:
     """Evidence as floats; ``gram`` are whole matrices ``(M, r+1, r+1)``, the others have the shapes of the sums."""
 
     gram: Floats

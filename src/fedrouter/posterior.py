@@ -176,7 +176,7 @@ def _fit(gram: Floats, products: Floats, common: Floats, deviation: Floats) -> F
     precision = gram + np.diag(deviation)
     root = np.linalg.cholesky(precision)
     size = 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum() - models * np.log(deviation).sum()
-    inverse = np.linalg.inv(precision)
+    inverse = np.asarray(np.linalg.inv(precision), np.float64)
     # G − G B G = D − D B D, which subtracts numbers of the size of penalties, not of counts.
     left = models * np.diag(deviation) - deviation[:, None] * inverse.sum(axis=0) * deviation
     own = np.einsum("mrs,ms->mr", inverse, products)

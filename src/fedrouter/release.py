@@ -161,7 +161,8 @@ class Release:
         noise = arrays.get("noise", np.full(1, np.nan))
         if noise.shape != (1,) or not 0 <= float(noise[0]) < np.inf:
             raise BadInput("release, array 'noise': expected a standard deviation")
-        return cls(pool, features, *(np.asarray(arrays[name]) for name in shapes), noise=float(noise[0]))
+        first, products, second = (np.asarray(arrays[name]) for name in shapes)
+        return cls(pool, features, first, products, second, float(noise[0]))
 
 
 def _means(rows: Evaluations) -> tuple[Integers, Integers, Sums]:

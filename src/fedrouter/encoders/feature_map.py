@@ -78,8 +78,8 @@ class FeatureMap:
 
         A query's features do not depend on which others there are, not even in the last bit: they enter sums.
         """
-        embeddings = np.asarray(embeddings, np.float64)
-        psi = self._rounded(self._psi(embeddings, self._along(embeddings[:, : len(self._directions)])))
+        wide = np.asarray(embeddings, np.float64)
+        psi = self._rounded(self._psi(wide, self._along(wide[:, : len(self._directions)])))
         units = np.full((len(psi), self.width), int(UNIT), np.int64)
         units[:, 1 : 1 + psi.shape[1]] = psi
         if len(self.cells):
@@ -88,8 +88,8 @@ class FeatureMap:
 
     def features(self, embeddings: Embeddings) -> Floats:
         """φ ``(n, r + 1)`` by ordinary floating-point products: for estimates, which enter no sums."""
-        embeddings = np.asarray(embeddings, np.float64)
-        psi = self._psi(embeddings, embeddings[:, : len(self._directions)] @ self._directions)
+        wide = np.asarray(embeddings, np.float64)
+        psi = self._psi(wide, wide[:, : len(self._directions)] @ self._directions)
         found = np.ones((len(psi), self.width))
         found[:, 1 : 1 + psi.shape[1]] = psi
         if len(self.cells):
@@ -143,7 +143,7 @@ class FeatureMap:
         psi = words / self.scales[0]
         if self.shape:
             psi = np.concatenate([psi, embeddings[:, -self.shape :] / self.scales[1]], axis=1)
-        return psi / np.maximum(np.sqrt((psi * psi).sum(axis=1, keepdims=True)), 1.0)
+        return np.asarray(psi / np.maximum(np.sqrt((psi * psi).sum(axis=1, keepdims=True)), 1.0))
 
     def _rounded(self, psi: Floats) -> Integers:
         return np.trunc(psi * UNIT).astype(np.int64)
