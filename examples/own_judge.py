@@ -55,7 +55,7 @@ async def main() -> None:
         found = await panel.score(body, answer)
         question = body["messages"][0]["content"]
         print(f"{question:<42} {'no score' if found is None else f'{found.score} by {found.by}'}")
-    # To log a score, send it as feedback: POST /v1/feedback, or GatewayClient.feedback(decision_id, score).
+    # To log a score, send it as feedback: POST /v1/feedback.
 
 
 if __name__ == "__main__":

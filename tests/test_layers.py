@@ -120,7 +120,7 @@ ORDERS = {
         ("routes",),
         ("page",),
         ("app", "demo"),
-        ("client", "server"),
+        ("server",),
     ),
     "learning": (
         ("allowance", "exploration", "incremental", "schema", "traffic"),

@@ -86,8 +86,6 @@ class Gateway:
     """Tasks that one process of all on the store runs: learning and retention."""
     serving: int = 0
     """Requests in progress."""
-    follows: bool = True
-    """Whether it serves the bundle that the store names."""
     first_bundle: tuple[str, str] | None = None
     """Digest and path of the config's bundle, if the store names none yet."""
     _changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHANGES))
@@ -105,8 +103,7 @@ class Gateway:
             raise FedrouterError("the encoder cannot be used; the log says why") from None
         if self.first_bundle is not None:
             await asyncio.to_thread(self.store.set_current, *self.first_bundle)
-        if self.follows:
-            self.run(lambda: self.bundles.follow(self.store))
+        self.run(lambda: self.bundles.follow(self.store))
         self.warm = True
 
     def run(self, *works: Work) -> None:
@@ -178,19 +175,18 @@ def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
 async def open_gateway(
     config: Config,
     encoder_of: EncoderOf | None = None,
-    follow: bool = True,
     before: Gateway | None = None,
     workers: int = 1,
 ) -> Gateway:
     """Create a gateway on the running event loop; its encoder is still being loaded when this returns.
 
-    With ``follow`` it serves the bundle that the store names and swaps when that changes, otherwise only the config's.
+    It serves the bundle that the store names, and swaps when that changes; the config's if the store names none.
     ``encoder_of`` replaces the encoder that the config and the bundle name. What is counted and remembered by the
     gateway ``before``, which this one replaces in the same process, goes on: conversations and metrics. ``workers``
     processes serve together: each has its part of what judges may cost.
     """
     async with AsyncExitStack() as opened:  # closed again if the rest fails: a config that is wrong leaves nothing open
-        gateway = await _open_gateway(config, encoder_of, follow, before, workers, opened)
+        gateway = await _open_gateway(config, encoder_of, before, workers, opened)
         opened.pop_all()
     return gateway
 
@@ -198,7 +194,6 @@ async def open_gateway(
 async def _open_gateway(
     config: Config,
     encoder_of: EncoderOf | None,
-    follow: bool,
     before: Gateway | None,
     workers: int,
     opened: AsyncExitStack,
@@ -207,14 +202,13 @@ async def _open_gateway(
     opened.callback(store.close)
     bundles = Bundles(tuple(model.name for model in config.models), cached_queries=config.routing.estimates_cache)
     bundles.typical = partial(recent_queries, store)
-    current = await asyncio.to_thread(store.current) if follow else None
+    current = await asyncio.to_thread(store.current)
     first_bundle: tuple[str, str] | None = None
     if current is not None and current.path != PRIOR:
         bundles.swap(await asyncio.to_thread(bundles.prepare, current.path, current.digest))
     elif config.routing.bundle is not None:
         first = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
-        if follow:
-            first_bundle = (first.digest, os.path.abspath(config.routing.bundle))
+        first_bundle = (first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
     identity = bundles.encoder
     if identity is None:
@@ -240,7 +234,7 @@ async def _open_gateway(
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once, beside)
     opened.callback(embedder.close)
-    process = await _encoder_process(identity, workers) if follow and encoder_of is None else None
+    process = await _encoder_process(identity, workers) if encoder_of is None else None
     if process is not None:
         opened.push_async_callback(process.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
@@ -249,8 +243,7 @@ async def _open_gateway(
     in_progress = InProgress(config.server.in_progress_per_key, before.in_progress if before else None)
     if before is not None and before.config.routing.sticky == config.routing.sticky:
         sticky = before.decider.sticky
-    if follow:
-        await sticky.share(store)
+    await sticky.share(store)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     opened.push_async_callback(writer.close)
     budgets = Budgets(store, lambda: writer.degraded)
@@ -280,20 +273,19 @@ async def _open_gateway(
         DriftWatch(store, bundles),
         process,
     )
-    gateway.follows, gateway.first_bundle = follow, first_bundle
+    gateway.first_bundle = first_bundle
     opened.pop_all()
     opened.push_async_callback(gateway.close)
     gateway.run(budgets.renew, writer.adopt, gateway.drift.run)
-    if follow:
-        await decider.default.read(store)
-        gateway.run(lambda: decider.default.follow(store))
-        gateway.run_upkeep(gateway.leadership.run)
-        if config.learns:
-            autopilot = Autopilot(config, store, bundles, decider.default)
-            gateway.run_upkeep(lambda: autopilot.run(gateway.leadership))
-        if config.retention != RetentionConfig():
-            retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
-            gateway.run_upkeep(lambda: retention.run(gateway.leadership))
+    await decider.default.read(store)
+    gateway.run(lambda: decider.default.follow(store))
+    gateway.run_upkeep(gateway.leadership.run)
+    if config.learns:
+        autopilot = Autopilot(config, store, bundles, decider.default)
+        gateway.run_upkeep(lambda: autopilot.run(gateway.leadership))
+    if config.retention != RetentionConfig():
+        retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
+        gateway.run_upkeep(lambda: retention.run(gateway.leadership))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:
