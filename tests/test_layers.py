@@ -123,7 +123,7 @@ ORDERS = {
         ("server",),
     ),
     "learning": (
-        ("allowance", "exploration", "incremental", "schema", "traffic"),
+        ("exploration", "incremental", "schema", "traffic"),
         ("judges", "new_feedback", "offpolicy"),
         ("from_log", "panel", "trial"),
         ("first_router",),
@@ -143,7 +143,7 @@ ORDERS = {
     "store": (
         ("engine", "migrations", "records", "tables"),
         ("dialects",),
-        ("accounting", "export", "keys", "quick_append", "scores", "spool"),
+        ("accounting", "export", "keys", "scores", "spool"),
         ("shared",),
         ("store",),
         ("page", "writer"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedrouter.errors import FedrouterError
-from fedrouter.gateway.access.sign_ins import PER_MINUTE
+from fedrouter.gateway.access.limits import SIGN_INS
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.server import serve
@@ -86,7 +86,7 @@ def test_a_dual_stack_gateway_serves_both_and_limits_their_sign_ins_apart(start,
 
     v6, v4 = on_both(gateway.url)
     with httpx.Client(base_url=v6) as by_v6, httpx.Client(base_url=v4) as by_v4:
-        assert [sign_in(by_v4, "wrong") for _ in range(PER_MINUTE)] == [401] * PER_MINUTE
+        assert [sign_in(by_v4, "wrong") for _ in range(SIGN_INS)] == [401] * SIGN_INS
         assert sign_in(by_v4, gateway.key) == 429
         assert sign_in(by_v6, gateway.key) == 200
 

@@ -18,8 +18,7 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.budgets import Budgets
-from fedrouter.gateway.access.limits import InProgress, RateLimiter, SharedRateLimiter
-from fedrouter.gateway.access.sign_ins import SignIns
+from fedrouter.gateway.access.limits import InProgress, RateLimiter, SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
@@ -68,8 +67,7 @@ class Gateway:
     decider: Decider
     upstreams: Upstreams
     authenticator: Authenticator
-    rate_limiter: SharedRateLimiter
-    usage_limiter: RateLimiter
+    rate_limiter: RateLimiter
     in_progress: InProgress
     budgets: Budgets
     metrics: Metrics
@@ -261,8 +259,7 @@ async def _open_gateway(
         decider,
         upstreams,
         Authenticator(store, config.server.auth),
-        SharedRateLimiter(config.server.rate_per_minute, store, lambda: writer.degraded),
-        RateLimiter(config.server.usage_per_minute, for_all=True),
+        RateLimiter(config.server.rate_per_minute, store, lambda: writer.degraded),
         in_progress,
         budgets,
         metrics,

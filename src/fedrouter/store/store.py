@@ -19,7 +19,6 @@ except ImportError:
 from fedrouter.store import accounting, keys, scores
 from fedrouter.store.engine import engine_of, readable_errors
 from fedrouter.store.migrations import VERSION, index_conversations, migrate, version
-from fedrouter.store.quick_append import QuickAppend
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
 from fedrouter.store.shared import conversations, holds, leases, rates, settings, switches
 from fedrouter.store.tables import DECISIONS
@@ -46,7 +45,6 @@ class Store:
         parameter = "?" if engine.dialect.name == "sqlite" else "%s"
         self._insert = f"INSERT INTO decisions ({columns}) VALUES "
         self._values = f"({', '.join([parameter] * len(NAMES))})"
-        self._quick = QuickAppend(engine, self.path) if self.path is not None else None
 
     @classmethod
     def open(cls, url: str, *, create: bool = True) -> Self:
@@ -77,8 +75,6 @@ class Store:
         return Path(url.database) if self._engine.dialect.name == "sqlite" and url.database else None
 
     def close(self) -> None:
-        if self._quick is not None:
-            self._quick.close()
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -102,18 +98,11 @@ class Store:
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records in one transaction; a record whose id exists is skipped."""
-        if self._quick is not None and self._quick.run(self._statements(records)):
-            return
         with self.writing() as connection:
             self.insert(connection, records)
 
     def insert(self, connection: Connection, records: Sequence[Record]) -> None:
-        """Add records inside a transaction of the caller."""
-        for statement, values in self._statements(records):
-            connection.exec_driver_sql(statement, values)
-
-    def _statements(self, records: Sequence[Record]) -> Iterator[tuple[str, tuple[object, ...]]]:
-        """Statements that add records.
+        """Add records inside a transaction of the caller.
 
         Many rows share one statement: a thread that releases the interpreter lock for each row waits each time to get
         it back from a busy event loop. Batch sizes are powers of two, so that few statements have to be prepared.
@@ -129,7 +118,7 @@ class Store:
                         row[index] = _storable(row[index])
                 values += row
             statement = self._insert + ", ".join([self._values] * size) + " ON CONFLICT (id) DO NOTHING"
-            yield statement, tuple(values)
+            connection.exec_driver_sql(statement, tuple(values))
             start += size
 
     def get(self, decision_id: str) -> Record | None:
