@@ -19,8 +19,7 @@ from fedrouter.drift.watch import watch
 from fedrouter.gateway.demo import demo_bundle
 from fedrouter.gateway.page.learning import COLUMNS, MOST_COUNTED, RECENT
 from fedrouter.store.page import residuals
-from fedrouter.store.page.activity import activity, spent_by_key
-from fedrouter.store.page.hours import sum_hours
+from fedrouter.store.page.activity import activity, spent_by_key, sum_hours
 from fedrouter.store.page.search import Filters, newer, recent, search
 from fedrouter.store.records import Record, new_id
 from fedrouter.store.store import Store

@@ -108,9 +108,9 @@ ORDERS = {
     ),
     "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
     "gateway": (
-        ("config", "http", "threads"),
+        ("config", "http"),
         ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
-        ("access", "reference"),
+        ("access",),
         ("apis",),
         ("request_context", "upstream"),
         ("observe", "routing.decision"),
@@ -142,7 +142,6 @@ ORDERS = {
     ),
     "store": (
         ("engine", "migrations", "records", "tables"),
-        ("dialects",),
         ("accounting", "export", "keys", "scores", "spool"),
         ("shared",),
         ("store",),

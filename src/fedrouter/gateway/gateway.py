@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedrouter.encoders import STATIC, EncoderIdentity
 from fedrouter.encoders.registry import open_encoder
@@ -22,9 +23,9 @@ from fedrouter.gateway.access.limits import InProgress, RateLimiter, SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
-from fedrouter.gateway.observe.gauges import gauges
+from fedrouter.gateway.observe.errors import described
 from fedrouter.gateway.observe.judging import JudgeQueue
-from fedrouter.gateway.observe.metrics import Metrics
+from fedrouter.gateway.observe.metrics import Gauge, Metrics
 from fedrouter.gateway.observe.telemetry import Telemetry
 from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
@@ -34,7 +35,6 @@ from fedrouter.gateway.routing.encoder_process import EncoderProcess
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upkeep.autopilot import Autopilot
-from fedrouter.gateway.upkeep.lasting import Work, lasting
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upkeep.retention import Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
@@ -44,6 +44,7 @@ from fedrouter.store.spool import Spool
 from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
 
+LOG = logging.getLogger("fedrouter.gateway")
 WARM_UP = "What is the capital of France?"
 IDLE_CHECK = 0.1
 """Seconds between two looks whether a gateway that was replaced still has requests."""
@@ -51,7 +52,11 @@ AT_ONCE = 4_096
 """Characters of a prompt that `static` encodes in less than a millisecond, so that no other thread is needed."""
 CHANGES = 2
 """Changes by administrators that are made at one time."""
+PAUSE = 5.0
+"""Seconds until work beside requests that failed begins again."""
 Changed = TypeVar("Changed")
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Work beside requests that never ends."""
 EncoderOf = Callable[[EncoderIdentity], Encode]
 
 
@@ -151,6 +156,35 @@ class Gateway:
             await self.encoder_process.close()
         self.store.close()
 
+    def gauges(self) -> Iterator[Gauge]:
+        """Name, help, labels and value of every gauge, as of now."""
+        about = "1 while the circuit breaker of a model keeps requests away from it."
+        for model, breaker in self.upstreams.breakers.items():
+            yield "fedrouter_resting", about, (("model", model),), not breaker.available
+        serving, refused = self.bundles.current, bool(self.bundles.refused)
+        if serving is not None:
+            labels = (("digest", serving.digest), ("family", serving.family), ("version", str(serving.version)))
+            yield "fedrouter_bundle_info", "The bundle in service.", labels, 1
+        yield "fedrouter_bundle_refused", "1 while the store names a bundle that was refused.", (), refused
+        yield "fedrouter_log_waiting", "Records and scores that wait to be written to the log.", (), self.writer.waiting
+        about = "Records and scores that wait in the spool for the store to come back."
+        yield "fedrouter_log_spooled", about, (), self.writer.spooled
+        yield "fedrouter_encoder_waiting", "Prompts that wait for the encoder.", (), self.embedder.waiting
+        about = "US dollars left of a key's daily budget, as far as this gateway knows; of keys in use today."
+        for key, left in self.budgets.left():
+            yield "fedrouter_budget_left_usd", about, (("key", key),), left
+        yield "fedrouter_in_progress", "Requests that are routed or answered now.", (), len(self.interruptions)
+        yield "fedrouter_tasks", "Tasks of the event loop.", (), len(asyncio.all_tasks())
+        yield "fedrouter_sessions", "Conversations that have a model.", (), len(self.decider.sticky)
+        about = "By how much the mean score of a model that got worse has fallen, by model and region."
+        found = self.drift.found
+        for cell in [found.describe(alarm) for alarm in found.alarms] if found else ():
+            named = (("model", str(cell["model"])), ("region", str(cell["label"])))
+            yield "fedrouter_drift", about, named, cell["before"] - cell["after"]
+        about = "Prompts since the start, by where their embedding came from or why there is none."
+        for outcome in ("hits", "misses", "late", "left", "failed"):
+            yield "fedrouter_encoder_asks", about, (("outcome", outcome),), getattr(self.embedder, outcome)
+
     async def _end_upkeep(self) -> None:
         for task in self.upkeep:
             task.cancel()
@@ -246,9 +280,6 @@ async def _open_gateway(
     opened.push_async_callback(writer.close)
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
-    metrics.gauges = lambda: gauges(
-        upstreams, bundles, writer, sticky, embedder, budgets, gateway.interruptions, gateway.drift
-    )
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
@@ -271,6 +302,7 @@ async def _open_gateway(
         process,
     )
     gateway.first_bundle = first_bundle
+    metrics.gauges = gateway.gauges
     opened.pop_all()
     opened.push_async_callback(gateway.close)
     gateway.run(budgets.renew, writer.adopt, gateway.drift.run)
@@ -309,3 +341,14 @@ def _policy(config: Config) -> Policy | None:
     from fedrouter.learning.exploration import Thompson
 
     return Thompson(config.routing.explored_share, config.routing.explore.extra_cost)
+
+
+async def lasting(work: Work) -> None:
+    """Run work until it ends or is cancelled; if it fails, it begins again after a pause."""
+    while True:
+        try:
+            await work()
+            return
+        except Exception as error:
+            LOG.error("%s; it begins again in %g s", described(error), PAUSE)
+        await asyncio.sleep(PAUSE)

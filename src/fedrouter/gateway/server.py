@@ -26,7 +26,7 @@ from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.http import CLOSE
 from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import WorkerMetrics
-from fedrouter.gateway.threads import multiply_in_one_thread
+from fedrouter.gateway.routing.encoder_worker import multiply_in_one_thread
 from fedrouter.gateway.workers import bind, cannot_listen, current_worker, url_of, why_not
 
 LOG = logging.getLogger("fedrouter.gateway")
