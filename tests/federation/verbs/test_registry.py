@@ -85,7 +85,9 @@ def test_it_passes_validation_secure_sums_and_checkpoints(plugin, tmp_path):
 def test_privacy_policies_hold_for_it(plugin, tmp_path):
     with pytest.raises(Refused, match="secure aggregation only"):
         LocalFederation(clients(PrivacyPolicy(secure_only=True))).ask(NAME, REQUEST)
-    noisy = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.2), secure_only=False))
+    noisy = Client(
+        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.2), secure_only=False)
+    )
     with pytest.raises(Refused, match="noise on many nearly empty bins"):
         noisy.answer(NAME, REQUEST)
     assert noisy.accountant.spent() == 0

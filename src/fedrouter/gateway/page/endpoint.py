@@ -24,11 +24,15 @@ NUMBER = re.compile("[0-9]{1,18}")
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """One request of a signed-in browser: ``key`` is the key of its session, ``id`` the last part of the path."""
+    """One request of a signed-in browser; ``key`` is the key of its session."""
 
     request: HttpRequest
     key: Key
-    id: str = ""
+
+    @property
+    def id(self) -> str:
+        """The identifier in which the path ends."""
+        return self.request.id
 
     @property
     def own(self) -> str | None:

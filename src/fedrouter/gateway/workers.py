@@ -1,12 +1,13 @@
-"""The supervisor: starts workers that share one listening socket, restarts those that end, and passes signals on.
+"""Several worker processes behind one port: the socket that they share, and the supervisor that keeps them running.
 
 All workers accept from one socket, which the supervisor keeps open. So a connection is never refused or left in the
-queue of a worker that has ended, and a new worker can take the place of an old one at any time.
+queue of a worker that has ended, and a new worker can take its place at any time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -16,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,6 @@ from fedrouter.errors import FedrouterError
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import keep_ended
-from fedrouter.gateway.workers.listening import inherited_socket, listen, url_of
-from fedrouter.gateway.workers.worker import Worker
 
 LOG = logging.getLogger("fedrouter.gateway")
 FIRST_WAIT, LONGEST_WAIT, STEADY = 0.5, 30.0, 60.0
@@ -33,6 +33,117 @@ FIRST_WAIT, LONGEST_WAIT, STEADY = 0.5, 30.0, 60.0
 GRACE = 30.0
 """Seconds beyond `server.drain` after which a worker that does not end is killed."""
 Ready = Callable[[str, str | None], None]
+REASONS = {
+    errno.EADDRINUSE: "another process does; choose another port with --port or server.port",
+    errno.EADDRNOTAVAIL: "it is no address of this machine; expected one, or 0.0.0.0 for all",
+    errno.EACCES: "this user may not use the port; choose one of at least 1024 with --port or server.port",
+}
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
+VARIABLE = "FEDROUTER_WORKER"
+
+
+def bind(server: ServerConfig) -> socket.socket:
+    """A socket at the config's address, which does not listen yet; `::` is every address, of IPv4 as well."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise cannot_listen(server, error) from None
+    except UnicodeError:  # a part of the name is empty, or longer than the name of any host
+        raise cannot_listen(server, OSError()) from None
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.bind(address)
+    except OSError as error:
+        found.close()
+        raise cannot_listen(server, error) from None
+    return found
+
+
+def listen(server: ServerConfig) -> socket.socket:
+    """Listen at the config's address."""
+    found = bind(server)
+    try:
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        raise cannot_listen(server, error) from None
+    return found
+
+
+def cannot_listen(server: ServerConfig, error: OSError) -> FedrouterError:
+    """The error of an address, with the reason and what to do about it."""
+    why = REASONS.get(error.errno or 0, error.strerror or "no such host")
+    return FedrouterError(f"{_bracketed(server.host)}:{server.port}: cannot listen there: {why}")
+
+
+def why_not(server: ServerConfig) -> FedrouterError:
+    """The same for an address at which another part of the program could not listen, and did not say why."""
+    try:
+        listen(server).close()
+    except FedrouterError as found:
+        return found
+    return cannot_listen(server, OSError(errno.EADDRINUSE, ""))  # it was taken a moment ago
+
+
+def url_of(host: str, port: int) -> str:
+    """The address as a client on this machine can use it."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{_bracketed(here)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of ``count`` workers; ``listening`` and ``channel`` are file descriptors of sockets that it inherits.
+
+    ``folder`` is where all of them put their metrics, each under its ``name``.
+    """
+
+    index: int
+    count: int
+    name: str
+    listening: int
+    channel: int
+    folder: str
+
+    @property
+    def metrics_folder(self) -> Path:
+        return Path(self.folder)
+
+    def environment(self) -> dict[str, str]:
+        """The environment variable from which the process knows what it is."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    def report(self, key: str | None) -> None:
+        """Tell the supervisor that this worker is ready, and the first API key, if it created it."""
+        os.write(self.channel, json.dumps({"key": key}).encode() + b"\n")
+
+    def watch_supervisor(self, ended: Callable[[], None]) -> None:
+        """Call ``ended`` when the supervisor is no more: nobody would stop this worker otherwise."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            if not os.read(self.channel, 1):
+                loop.remove_reader(self.channel)
+                ended()
+
+        loop.add_reader(self.channel, look)
+
+
+@cache
+def current_worker() -> Worker | None:
+    """The worker that this process is; None if it has no supervisor."""
+    told = os.environ.pop(VARIABLE, None)  # not for the processes that this one starts
+    return None if told is None else Worker(**json.loads(told))
 
 
 @dataclass(eq=False)
@@ -52,14 +163,13 @@ class _Process:
 def supervise(server: ServerConfig, count: int, ready: Ready, read: Callable[[], object]) -> None:
     """Serve by this many processes until a signal ends them; each is started with this process's own command line.
 
-    SIGTERM and SIGINT stop all, SIGHUP makes all read their config again, unless ``read`` finds it wrong, and SIGUSR2
-    replaces them one after another by new processes, with the config and the program as they are then.
+    SIGTERM and SIGINT stop all; SIGHUP makes all read their config again, unless ``read`` finds it wrong.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("fedrouter").setLevel(logging.INFO)
     with (
         tempfile.TemporaryDirectory(prefix="fedrouter-workers-", ignore_cleanup_errors=True) as folder,
-        inherited_socket() or listen(server) as listening,
+        listen(server) as listening,
     ):
         asyncio.run(_Supervisor(listening, count, Path(folder), server, sys.orig_argv, read).run(ready))
 
@@ -77,11 +187,10 @@ class _Supervisor:
         self._listening, self._count, self._folder, self._read = listening, count, folder, read
         self._server, self._command = server, command
         self._serving: dict[int, _Process] = {}
-        """The worker of each index that gets new connections; others are ending."""
+        """The worker of each index that serves; others start or end."""
         self._running: set[_Process] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._rolling = asyncio.Lock()
         self._waits = dict.fromkeys(range(count), FIRST_WAIT)
         self._started = 0
         self._unseen_key: str | None = None
@@ -92,7 +201,6 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
-        loop.add_signal_handler(signal.SIGUSR2, lambda: self._begin(self._replace_all()))
         try:
             found = await self._until_stopped(asyncio.gather(*(self._start(index) for index in range(self._count))))
             if found is not None:
@@ -164,22 +272,8 @@ class _Supervisor:
             LOG.error("worker %d ended (%s); another one is started", index, _how(code))
             await asyncio.sleep(self._waits[index])
             self._waits[index] = min(2 * self._waits[index], LONGEST_WAIT)
-            async with self._rolling:  # a replacement of all may be under way
-                if self._stopping.is_set() or index in self._serving or await self._start(index) is not None:
-                    return
-
-    async def _replace_all(self) -> None:
-        """Replace the workers one after another; an old one ends its requests once the new one serves."""
-        async with self._rolling:
-            for index in range(self._count):
-                before = self._serving.get(index)
-                if self._stopping.is_set() or await self._start(index) is None:
-                    LOG.error("the workers were not all replaced: a new one did not start, its own message says why")
-                    return
-                if before is not None:
-                    before.tell(signal.SIGTERM)
-                    self._begin(self._kill_late(before))
-            LOG.info("all workers were replaced")
+            if self._stopping.is_set() or await self._start(index) is not None:
+                return
 
     async def _kill_late(self, process: _Process) -> None:
         """Kill a worker that was told to end and does not."""
