@@ -10,7 +10,6 @@ from cli.command import answer, run
 from deployment.real_federation import RealFederation
 from fedrouter.data.source import Source
 from fedrouter.deployment.runs.job import Job
-from fedrouter.gateway.page.federation.view import view_of
 
 pytestmark = pytest.mark.slow
 NAMES = ("alpha", "beta", "gamma")
@@ -40,7 +39,7 @@ def add_times(path):
     pq.write_table(pq.read_table(path).append_column("time", pa.array(at)), path)
 
 
-def test_members_are_asked_about_each_day_once_and_the_page_shows_it(federation):
+def test_members_are_asked_about_each_day_once_and_status_and_audit_show_it(federation):
     federation.run("learned", JOB)
     where = federation.coordinator.path
     bundle = where / "runs" / "learned" / "bundle"
@@ -52,11 +51,9 @@ def test_members_are_asked_about_each_day_once_and_the_page_shows_it(federation)
     assert "ask again tomorrow" in again.stderr
     shown = answer("federation", "drift", where, "--bundle", bundle, "--no-ask")
     assert shown == found
-    runs = view_of(federation.coordinator)["runs"]
+    runs = answer("federation", "status", where)["runs"]
     assert runs[0]["what"] == "drift of kmeans"
-    assert runs[0]["vote"] is None
-    assert runs[0]["secure"]
-    assert all(cell["bytes"] for name in NAMES for cell in runs[0]["grid"][name] if cell["state"] == "answered")
-    client = view_of(federation.clients["alpha"])
-    assert "residuals" in {each["verb"] for each in client["questions"]}
-    assert "residuals" not in {each["verb"] for each in client["messages"]}  # it left under masks only
+    assert runs[0]["bundle"] is None
+    client = answer("audit", federation.clients["alpha"].path)
+    assert "residuals" in {each["verb"] for each in client["asked"]}
+    assert "residuals" not in {each["verb"] for each in client["sent"]}  # it left under masks only

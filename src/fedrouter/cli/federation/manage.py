@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.drift import drift
 from fedrouter.cli.federation.options import CoordinatorPath
-from fedrouter.cli.federation.page import page
-from fedrouter.cli.federation.prune import prune
 from fedrouter.cli.federation.rekey import rekey
-from fedrouter.cli.federation.roster import roster
 from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.status import DirectoryPath, status
 from fedrouter.cli.federation.work import client, coordinator
@@ -22,7 +19,27 @@ from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.errors import BadInput
 
-app = typer.Typer(help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True)
+REMOVED = {
+    "contribution": "nothing replaces it",
+    "page": "`fedrouter federation status` and `fedrouter audit` show what it showed",
+    "prune": "a journal is kept whole",
+    "roster": "`fedrouter federation status` shows the fingerprint of the members' keys",
+}
+"""Commands that were removed, and what to do instead."""
+
+
+class Commands(TyperGroup):
+    """Says of a command that was removed what replaced it."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in REMOVED:
+            raise BadInput(f"federation {cmd_name}: removed; {REMOVED[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+
+app = typer.Typer(
+    cls=Commands, help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True
+)
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]
 
 
@@ -152,13 +169,9 @@ app.command()(coordinator)
 app.command()(client)
 app.command()(run)
 app.command()(drift)
-app.command()(page)
-app.command()(roster)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)
-app.command()(contribution)
-app.command()(prune)
 app.command()(rekey)
 app.command()(status)
 

@@ -21,7 +21,7 @@ def rekey(
     """Make a new key in a state directory: a client's own, or the coordinator's server key and certificate."""
     from fedrouter.deployment.state.credentials import fingerprint, read_public_key, valid_until
     from fedrouter.deployment.state.directories import CoordinatorDirectory, open_directory
-    from fedrouter.deployment.state.rekey import rekey_client, rekey_coordinator
+    from fedrouter.deployment.state.keys import rekey_client, rekey_coordinator
 
     voice = Voice(as_json)
     directory = open_directory(path)

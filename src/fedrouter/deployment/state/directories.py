@@ -26,6 +26,9 @@ from fedrouter.deployment.state.config import (
 from fedrouter.errors import BadInput
 from fedrouter.files import PUBLIC, locked, make_private_folder, replace_file, write_new
 
+DELIVERED = "accepted.json"
+"""File in a client's ``bundles/`` that names the one to serve."""
+
 
 @dataclass(frozen=True)
 class CoordinatorDirectory:
@@ -137,6 +140,18 @@ class ClientDirectory:
     @property
     def bundles(self) -> Path:
         return self.path / "bundles"
+
+    def delivered(self) -> dict[str, Any] | None:
+        """The folder, run and digest of the bundle to serve; None if none was delivered yet."""
+        try:
+            return dict(json.loads((self.bundles / DELIVERED).read_bytes()))
+        except (OSError, ValueError):
+            return None
+
+    def set_delivered(self, entry: Mapping[str, Any]) -> None:
+        """Record which bundle is to be served."""
+        if self.delivered() != entry:
+            replace_file(self.bundles / DELIVERED, _json(entry))
 
     @property
     def refusals(self) -> Path:

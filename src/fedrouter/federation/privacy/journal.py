@@ -45,10 +45,6 @@ CREATE TRIGGER IF NOT EXISTS asked_is_never_deleted BEFORE DELETE ON asked
     BEGIN SELECT RAISE(ABORT, 'what was asked cannot be deleted'); END;
 CREATE TABLE IF NOT EXISTS memory (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, arrays BLOB NOT NULL);
 """
-CHAINED = ("sent", "asked")
-"""Tables whose rows are chained by their hashes."""
-PRUNED = "pruned/"
-"""Prefix of what is remembered of pruned rows, by table."""
 COLUMNS = "number, time, verb, bytes, shapes, spent, scalars, arrays, chain"
 QUESTION = "number, time, verb, bytes, outcome, digest, scalars, arrays, chain"
 
@@ -209,20 +205,14 @@ class Journal:
             self._verified("asked", QUESTION, "question")
         return self._verified("sent", COLUMNS, "message")
 
-    def pruned(self, table: str) -> tuple[int, str]:
-        """Number and hash of the last row that was pruned from a table, from which its chain goes on; 0 if none was."""
-        kept = self.recall(f"{PRUNED}{table}")
-        return (int(kept["number"]), kept["chain"].tobytes().decode()) if kept else (0, "")
-
     def _verified(self, table: str, columns: str, kind: str) -> int:
-        start, before = self.pruned(table)
-        count = start
+        count, before = 0, ""
         for *row, chain in self._connection.execute(f"SELECT {columns} FROM {table} ORDER BY number"):
             count += 1
             if row[0] != count or chain != _chain(before, tuple(row)):
                 raise BadInput(f"{self.path}: {kind} {count} is missing or is not as it was written down")
             before = chain
-        return count - start
+        return count
 
     def remember(self, key: str, arrays: Arrays) -> None:
         with self._writing() as database:
