@@ -11,7 +11,6 @@ from typer.core import TyperGroup
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.drift import drift
 from fedrouter.cli.federation.options import CoordinatorPath
-from fedrouter.cli.federation.rekey import rekey
 from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.status import DirectoryPath, status
 from fedrouter.cli.federation.work import client, coordinator
@@ -165,6 +164,46 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
     voice.result({"name": name, "enrolled": False})
 
 
+@app.command()
+def rekey(
+    path: DirectoryPath,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="Coordinator: a further name or address; repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new key in a state directory: a client's own, or the coordinator's server key and certificate."""
+    from fedrouter.deployment.state.credentials import fingerprint, read_public_key, valid_until
+    from fedrouter.deployment.state.directories import CoordinatorDirectory, open_directory
+    from fedrouter.deployment.state.keys import rekey_client, rekey_coordinator
+
+    voice = Voice(as_json)
+    directory = open_directory(path)
+    if isinstance(directory, CoordinatorDirectory):
+        rekey_coordinator(directory, tuple(host or ()))
+        hosts, until = directory.config().hosts, valid_until(directory.certificate.read_bytes())
+        voice.say(
+            f"New server certificate for {', '.join(hosts)}, valid until {until:%Y-%m-%d}; clients keep their ca.pem"
+        )
+        voice.next(f"fedrouter federation coordinator {quoted(path)}")
+        voice.result({"home": str(directory.path), "hosts": list(hosts), "valid_until": until.isoformat()})
+        return
+    if host:
+        raise BadInput("--host goes with the coordinator's directory; a client has no certificate")
+    rekey_client(directory)
+    name, key = directory.config().name, fingerprint(read_public_key(directory.public_key))
+    voice.say(f"New key of {name}: {key}\nJournal and privacy budget are as before.")
+    voice.say(
+        f"Send {directory.public_key} to the owner of the coordinator, and to all that have it among their --peers. "
+        "The old key has signed it, so the other members accept it."
+    )
+    voice.next(
+        f"fedrouter federation enroll COORDINATOR_DIR {name} {quoted(path / 'client.pub')} --new-key",
+        f"fedrouter federation client {quoted(path)}",
+    )
+    voice.result({"home": str(directory.path), "name": name, "key": key, "public_key": str(directory.public_key)})
+
+
 app.command()(coordinator)
 app.command()(client)
 app.command()(run)
@@ -172,7 +211,6 @@ app.command()(drift)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)
-app.command()(rekey)
 app.command()(status)
 
 

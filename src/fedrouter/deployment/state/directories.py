@@ -57,11 +57,6 @@ class CoordinatorDirectory:
         """What only this directory's owner and the SuperLink know; runs are started with it."""
         return self.path / "runtime.secret"
 
-    def make_secret(self) -> None:
-        """Create the secret where it is missing, as in a directory of an earlier version."""
-        if not self.secret.exists():
-            write_new(self.secret, secrets.token_bytes(32))
-
     @property
     def config_file(self) -> Path:
         return self.path / "federation.json"
@@ -158,10 +153,6 @@ class ClientDirectory:
         return self.path / "refusals.jsonl"
 
     @property
-    def flower(self) -> Path:
-        return self.path / "flwr"
-
-    @property
     def log_file(self) -> Path:
         return self.path / "client.log"
 
@@ -204,6 +195,7 @@ def create_coordinator(path: Path, hosts: tuple[str, ...], port: int = DEFAULT_P
     write_new(directory.authority, authority.public, PUBLIC)
     write_new(directory.key, server.private)
     write_new(directory.certificate, server.public, PUBLIC)
+    write_new(directory.secret, secrets.token_bytes(32))
     for folder in (directory.flower, directory.runs):
         make_private_folder(folder)
     # Last: a directory that has its config file is complete.
@@ -223,7 +215,6 @@ def create_client(path: Path, name: str, coordinator: str, authority: Path) -> C
     write_new(directory.key, key.private)
     write_new(directory.public_key, key.public, PUBLIC)
     write_new(directory.authority, certificate, PUBLIC)
-    make_private_folder(directory.flower)
     write_new(directory.config_file, _json(asdict(config)))
     return directory
 

@@ -165,9 +165,7 @@ class Journal:
         return int(self._connection.execute(counted, (verb, since, REFUSED)).fetchone()[0])
 
     def questions(self) -> Iterator[Asked]:
-        """Everything that was asked, oldest first; nothing in a journal of a version that did not record it."""
-        if not self._has_questions():
-            return
+        """Everything that was asked, oldest first."""
         for row in self._connection.execute(
             "SELECT number, time, verb, bytes, outcome, digest, chain FROM asked ORDER BY number"
         ):
@@ -176,13 +174,10 @@ class Journal:
     def question(self, number: int) -> tuple[str, Packed]:
         """The verb and the content of one question; without arrays if only their digest was kept."""
         found = "SELECT verb, arrays, scalars FROM asked WHERE number = ?"
-        row = self._connection.execute(found, (number,)).fetchone() if self._has_questions() else None
+        row = self._connection.execute(found, (number,)).fetchone()
         if row is None:
             raise BadInput(f"{self.path}: no question number {number} was asked")
         return row[0], (unpacked_arrays(row[1]) if row[1] else {}, row[2] or "{}")
-
-    def _has_questions(self) -> bool:
-        return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'asked'").fetchone())
 
     def entries(self) -> Iterator[Sent]:
         """Everything sent, oldest first, without the messages themselves."""
@@ -201,8 +196,7 @@ class Journal:
 
     def verify(self) -> int:
         """Check the chains of hashes; returns the number of messages, or raises BadInput at the first altered row."""
-        if self._has_questions():
-            self._verified("asked", QUESTION, "question")
+        self._verified("asked", QUESTION, "question")
         return self._verified("sent", COLUMNS, "message")
 
     def _verified(self, table: str, columns: str, kind: str) -> int:
