@@ -106,8 +106,7 @@ class Deployment:
         from fedrouter.deployment.runs import job as jobs
         from fedrouter.deployment.runs.perform import perform
         from fedrouter.deployment.runs.progress import ProgressLog
-        from fedrouter.deployment.state.credentials import read_public_key
-        from fedrouter.deployment.state.question_signature import question_signer
+        from fedrouter.deployment.state.credentials import question_signer, read_public_key
         from fedrouter.engines.local import LocalFederation
 
         folder = self.root / "local" / run

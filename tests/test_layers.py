@@ -90,7 +90,7 @@ ORDERS = {
         ("figures",),
         ("registry",),
         ("units",),
-        ("workers",),
+        ("processes",),
         ("runner",),
     ),
     "federation": (

@@ -95,15 +95,12 @@ class _Members:
     def sign(self, request: Any, reply: Centroids, name: str) -> Centroids:
         return signed(request, reply, name, self.identities[name])
 
-    def pinned(self, confirmed: bool = False) -> Identity:
+    def pinned(self) -> Identity:
         """The victim's identity after a run in which it was told these keys."""
-        from fedrouter.federation.secagg.pinned_keys import PinnedKeys, roster_fingerprint
+        from fedrouter.federation.secagg.pinned_keys import PinnedKeys
 
         pins = PinnedKeys(ShortMemory(), "one", self.lines["one"])
-        stated = {name: self.lines[name] for name in MEMBERS}
-        pins.admit(stated)
-        if confirmed:
-            pins.confirm(roster_fingerprint(stated))
+        pins.admit({name: self.lines[name] for name in MEMBERS})
         return replace(self.identities["one"], roster={}, pins=pins)
 
 
@@ -133,15 +130,10 @@ def forged_from_the_first_run(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     return _forged(privacy, trials, coordinator.pinned(), coordinator.lines, coordinator.sign)
 
 
-def forged_by_newcomer(privacy: PrivacyPolicy, trials: int = 10, confirmed: bool = False) -> Rate:
+def forged_by_newcomer(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """The same, where the coordinator invents a member that nobody knows yet, whose centroids it signs."""
     members = _Members.draw("four")
-    return _forged(privacy, trials, members.pinned(confirmed), members.lines, members.sign, ("four",))
-
-
-def forged_by_newcomer_after_comparison(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where members had compared and confirmed the fingerprint of the roster before."""
-    return forged_by_newcomer(privacy, trials, confirmed=True)
+    return _forged(privacy, trials, members.pinned(), members.lines, members.sign, ("four",))
 
 
 def forged_with_keys(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
@@ -342,7 +334,6 @@ FORGED: Mapping[str, Attack] = {
     "the same, after an honest run": forged_centroids,
     "the same, the coordinator forged keys from the first run on": forged_from_the_first_run,
     "the same, by a member that the coordinator invents": forged_by_newcomer,
-    "the same, after members confirmed the roster": forged_by_newcomer_after_comparison,
     "the same, clients have exchanged keys": forged_with_keys,
     "the same, and the other members sign the forgery": forged_by_members,
     "directions from a forged second moment, fewer queries than coordinates": forged_directions,

@@ -73,14 +73,6 @@ def reproduce(
     ] = False,
     device: DeviceOption = "cpu",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes; default: one per core.")] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            "--backend",
-            metavar="NAME",
-            help="Measure on a joblib backend: loky, dask, ray; default: processes of this machine.",
-        ),
-    ] = None,
     so_far: Annotated[
         bool, typer.Option("--so-far", help="Measure nothing; report the seeds that are complete.")
     ] = False,
@@ -145,7 +137,6 @@ def reproduce(
                 changes,
                 device,
                 so_far,
-                backend,
             )
         except KeyboardInterrupt:
             voice.warn(f"stopped; finished measurements are kept, and the same command resumes from there ({out})")

@@ -11,7 +11,6 @@ import pytest
 from attacks.forged import (
     forged_by_members,
     forged_by_newcomer,
-    forged_by_newcomer_after_comparison,
     forged_centroids,
     forged_directions,
     forged_from_the_first_run,
@@ -223,7 +222,7 @@ def test_forged_centroids_get_past_the_derivation_where_nobody_signs():
     assert unsigned_centroids(UnderMasks(), 2) == (2, 2)
 
 
-@pytest.mark.parametrize("attack", [forged_centroids, forged_by_newcomer_after_comparison, forged_with_keys])
+@pytest.mark.parametrize("attack", [forged_centroids, forged_with_keys])
 def test_forged_centroids_are_refused_by_clients_that_know_each_others_keys(attack):
     """From an honest run before, from comparing the roster, or because they exchanged them."""
     assert attack(UnderMasks()) == (10, 0)

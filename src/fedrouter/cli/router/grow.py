@@ -156,7 +156,7 @@ def _left_by_deployed(bundle: Path, clients: list[str], out: Path) -> tuple[Bund
     """The router without clients whose state directories are here, which answer as they did in the run."""
     from fedrouter.bundle import load, refuse_existing
     from fedrouter.deployment.client.local_client import client_of
-    from fedrouter.deployment.runs.leave import remove_clients, require_members
+    from fedrouter.deployment.runs.perform import remove_clients, require_members
     from fedrouter.engines.local import LocalFederation
 
     refuse_existing(out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,8 +17,6 @@ from fedrouter.store.records import Key
 API = "/page/api/"
 Access = Literal["anyone", "key", "admin"]
 BODY_LIMIT = 1 << 16
-NUMBER = re.compile("[0-9]{1,18}")
-"""A number in a path; other digits of Unicode, and very many of them, are none."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import AsgiMessage, HttpError, HttpRequest, Send, send_error
 from fedrouter.gateway.page import decisions, drift, events, frontier, keys, learning, overview, playground, session
 from fedrouter.gateway.page.endpoint import API, PageEndpoint, Visit
-from fedrouter.gateway.page.federation import endpoints as federation
 from fedrouter.gateway.page.files import PREFIX, send_file
 from fedrouter.gateway.routes.endpoint import Handler, Paths
 
@@ -24,7 +23,6 @@ ENDPOINTS: tuple[PageEndpoint, ...] = (
     *playground.ENDPOINTS,
     *learning.ENDPOINTS,
     *drift.ENDPOINTS,
-    *federation.ENDPOINTS,
     *keys.ENDPOINTS,
 )
 

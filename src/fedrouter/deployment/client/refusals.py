@@ -14,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.errors import BadMessage, Refused
+from fedrouter.federation.client import Client
+from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.verbs.excluded import ExcludedRequest
+from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
 from fedrouter.files import append_to, set_aside
 
 MOST_BYTES = 1_000_000
 """Size at which the file is set aside as ``refusals.jsonl.old``; the one before is overwritten."""
+WITHHELD = "withheld: it was answered, from the same rows, in a cohort that differs by fewer clients than cohort_gap"
 UNSAID = "its text may quote evaluations and is not kept; start the client again, which reads them and says more"
 
 
@@ -55,3 +60,25 @@ class RefusalLog:
         time = datetime.now(UTC).isoformat(timespec="seconds")
         with append_to(self.path) as file:
             file.write(json.dumps({"time": time, **entry}) + "\n")
+
+
+class RecordingClient(Client):
+    """A client that records what it refuses, and what the coordinator did not use."""
+
+    def __init__(self, refusals: RefusalLog, *parts: Any, **settings: Any) -> None:
+        super().__init__(*parts, **settings)
+        self._refusals = refusals
+
+    def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
+        try:
+            reply = super().answer(verb, request, hidden)
+        except Exception as error:
+            if not hidden:  # a hidden answer is part of another one, which is recorded
+                self._refusals.refused(verb, error)
+            raise
+        if isinstance(request, MaskedRequest) and isinstance(reply, MaskedVector):
+            for question in reply.withholds:
+                self._refusals.refused(request.verbs[question], Refused(WITHHELD, "secure_sum"))
+        if isinstance(request, ExcludedRequest):
+            self._refusals.excluded(request.question, request.reason)
+        return reply
