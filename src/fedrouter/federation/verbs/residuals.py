@@ -20,7 +20,7 @@ from fedrouter.federation.dp.sums import by_group
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY
 from fedrouter.federation.privacy.disclosure import row_keys
-from fedrouter.federation.privacy.key_ranges import Keys
+from fedrouter.federation.privacy.fingerprints import Keys
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
