@@ -18,10 +18,13 @@ from importlib.metadata import requires
 from pathlib import Path
 from statistics import median
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from attacks.passive import VICTIM, match, membership, observe, one_model_each, vectors_sent
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.encoders import OFFLINE, STATIC
@@ -31,10 +34,9 @@ from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Embeddings, Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN
 from fedrouter.federation.verbs.second_moment import SecondMoment
 from fedrouter.frontier import sweep
-from fedrouter.testing.attacks import VICTIM, match, membership, observe, one_model_each, vectors_sent
 from quality import reencoded
 
 PROJECT = Path(__file__).parents[1]
@@ -186,7 +188,7 @@ def both_minilms(evaluations: Evaluations, runs: dict[str, list[dict]]) -> list[
 
 
 def attacks(path: Path) -> list[str]:
-    """The attacks of :mod:`fedrouter.testing.attacks` on the same logs, with the embeddings of three encoders."""
+    """The attacks of ``tests/attacks`` on the same logs, with the embeddings of three encoders."""
     lines = [
         "| encoder | queries | centroids sent, open / protected | nearer to one query than its neighbors are "
         "| membership by centroids | by statistics |",
@@ -204,7 +206,7 @@ def attacks(path: Path) -> list[str]:
             }
             strangers = one_model_each(dataset.evaluations, rest[-600:], 0)
             cells: list[list[str]] = [[], [], [], []]
-            for privacy in (OPEN, PrivacyPolicy()):
+            for privacy in (OPEN, CLEAR):
                 heard = observe("kmeans", logs, privacy)
                 found = match(vectors_sent(heard, VICTIM, dataset.encoder.dimension), logs[VICTIM].embeddings)
                 cells[0].append(f"{found.sent}")
@@ -233,7 +235,7 @@ def products(path: Path) -> list[str]:
             }
             strangers = one_model_each(dataset.evaluations, rest[-600:], 0)
             cells: list[list[str]] = [[], []]
-            for privacy in (OPEN, PrivacyPolicy()):
+            for privacy in (OPEN, CLEAR):
                 heard = observe("linear", logs, privacy)
                 sent = [one.reply.count for one in heard if one.name == VICTIM and isinstance(one.reply, SecondMoment)]
                 cells[0].append(f"{sum(sent):,}")

@@ -22,7 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedrouter.testing.delay_proxy import DelayProxy
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from attacks.delay_proxy import DelayProxy
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))

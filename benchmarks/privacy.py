@@ -1,7 +1,7 @@
 """What an attacker learns from a client's messages, with and without each protection.
 
 Writes docs/results/privacy.md. Run with `.venv/bin/python benchmarks/privacy.py`. The attacks are those of
-``fedrouter.testing``, on real embeddings. Rates on earlier code, with the commit, are in ``privacy_before.json``.
+``tests/attacks``, on real embeddings. Rates on earlier code, with the commit, are in ``privacy_before.json``.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import numpy as np
 
-from fedrouter.data.read import read
-from fedrouter.evaluations import Evaluations
-from fedrouter.federation.families.auto import AutoSettings
-from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
-from fedrouter.testing.attacks import (
+from attacks.forged import FORGED
+from attacks.hostile import CRAFTED, STOPPED, UnderMasks
+from attacks.passive import (
     MEMBERSHIP,
     SIZES,
     VICTIM,
@@ -32,16 +30,20 @@ from fedrouter.testing.attacks import (
     vectors_sent,
     within,
 )
-from fedrouter.testing.forged import FORGED
-from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks
+from fedrouter.data.read import read
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
 
 PROJECT = Path(__file__).parents[1]
 BEFORE = json.loads((PROJECT / "benchmarks" / "privacy_before.json").read_text())["rates"]
 """Rates of the same attacks on earlier code."""
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-FLOORS = PrivacyPolicy()
-NOISE = DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)
-NOISY = PrivacyPolicy(differential_privacy=NOISE)
+FLOORS = CLEAR
+NOISE = DifferentialPrivacy(epsilon=100.0, multiplier=2.0)
+NOISY = PrivacyPolicy(differential_privacy=NOISE, secure_only=False)
 SMALL = {
     "mlp": MLPSettings(rounds=3, hidden=(32,), participation=1.0),
     "auto": AutoSettings(candidates=("query_blind", "linear")),
@@ -144,7 +146,7 @@ def main() -> None:
 
     .venv/bin/python benchmarks/privacy.py
 
-The attacks are those of `fedrouter.testing`; [security.md](../security.md) explains them. Minimum group sizes are the
+The attacks are those of `tests/attacks`; [security.md](../security.md) explains them. Minimum group sizes are the
 defaults: 5 queries behind a centroid, 5 behind a sum and behind the difference of two sums, and no query with more than
 a fifth of the say in a sum of products.
 
@@ -184,7 +186,7 @@ the say. *Default*: under secure sums, with every other client in league with th
 the client's own sums away and only its checks of the question are left; the best rate over no run shown, and an honest
 K-Means or linear run shown before. Noise is what differential privacy adds with a multiplier of
 {NOISE.multiplier:g}, less than the default; attacks that minimum group sizes stop were not tried with it. The last
-{len(FORGED)} attacks forge what they show of the run (`fedrouter.testing.forged`). *Before*: rates kept in
+{len(FORGED)} attacks forge what they show of the run (`tests/attacks/forged.py`). *Before*: rates kept in
 `benchmarks/privacy_before.json`, on code without checks of the question (96a36d1), and for forged runs on code without
 pinned keys and without a limit on the say in scores under masks (c69bd75^); empty where it was not measured.
 

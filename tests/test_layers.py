@@ -59,7 +59,7 @@ ORDERS = {
         ("simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
-    "drift": (("betting", "days", "regions"), ("detector", "federated", "reference"), ("watch",)),
+    "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
         ("ascii_words",),
@@ -89,10 +89,10 @@ ORDERS = {
         ("device",),
         ("clustering", "gain", "local_training", "message", "plausibility", "seeds"),
         ("federation", "privacy"),
-        ("client_view", "dp", "robust", "secagg"),
+        ("client_view", "dp", "secagg"),
         ("verbs",),
         ("secagg.client",),
-        ("client", "middleware", "robust.middleware", "residuals", "secagg.server_session", "vote"),
+        ("client", "middleware", "secagg.server_session", "vote"),
         ("secagg.server",),
         ("families",),
         ("rederivation",),
@@ -140,11 +140,7 @@ ORDERS = {
         ("page", "writer"),
         ("spooled_writer",),
     ),
-    "testing": (
-        ("attacks", "delay_proxy", "hostile", "poison", "samples", "sensitivity"),
-        ("engines", "families", "forged"),
-        ("verbs",),
-    ),
+    "testing": (("samples",), ("engines", "families"), ("verbs",)),
 }
 # The verbs of secure aggregation load its implementation when they are answered, so that no other verb needs the
 # cryptography; the implementation needs their messages. Imports inside functions, and no others.
@@ -155,7 +151,7 @@ DEFERRED = {
     ),
     ("fedrouter.federation.verbs.masked", "fedrouter.federation.verbs.registry"),
 }
-NO_ROOM = {"docs", "examples", "fixtures", "plugin", "real"}
+NO_ROOM = {"attacks", "docs", "examples", "fixtures", "plugin", "real"}
 """Folders of tests/ that belong to no folder of the package."""
 MOST_FILES = 16
 PRINTING = ("print", "sys.stdout.write", "typer.echo", "Console")

@@ -17,7 +17,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
@@ -40,7 +40,7 @@ def answer(*arguments):
 def home(tmp_path):
     """A client's folder after three questions; and the reply to the second."""
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client("one", drawn_evaluations(), memory=journal)
+    client = Client("one", drawn_evaluations(), memory=journal, privacy=CLEAR)
     client.answer("hello", HelloRequest())
     replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
     client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
@@ -64,7 +64,9 @@ def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     journal = Journal(tmp_path / "journal.sqlite")
     noise = DifferentialPrivacy(12345.0, multiplier=0.5)
-    client = Client("one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise), memory=journal)
+    client = Client(
+        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise, secure_only=False), memory=journal
+    )
     replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
     client.answer("second_moment", SecondMomentRequest())
     client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
@@ -127,7 +129,10 @@ def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
     pytest.importorskip("dp_accounting")
     journal = Journal(tmp_path / "journal.sqlite")
     client = Client(
-        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0)), journal
+        "one",
+        drawn_evaluations(),
+        PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0), secure_only=False),
+        journal,
     )
     client.answer("hello", HelloRequest())
     for models in (MODELS, MODELS[:1]):
@@ -174,6 +179,7 @@ def test_a_question_is_shown_with_the_coordinators_signature_of_it(tmp_path):
             drawn_evaluations(seed=seed),
             memory=journal if name == "one" else None,
             rederivation=Rederivation(name, verify=verify),
+            privacy=CLEAR,
         )
         for seed, name in enumerate(names)
     ]

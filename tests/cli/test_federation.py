@@ -90,7 +90,7 @@ def test_what_does_not_fit_together_is_said_in_a_line(directories, tmp_path):
     assert "not a state directory" in refused("status", tmp_path)
     assert "--bundle goes with" in refused("run", made["home"], "--add-model", "m")
     assert "expected one of" in refused("run", made["home"], "--router", "no-such")
-    assert "--robust: expected together with --plain" in refused("run", made["home"], "--robust")
+    assert "No such option: --robust" in refused("run", made["home"], "--robust")
     assert not (tmp_path / "new").exists()
 
 
@@ -117,7 +117,7 @@ def test_a_client_says_what_protects_it_and_how_many_answers_are_left(directorie
     directory = open_client(Path(directories[1]["home"]))
     config = directory.config()
     assert protection(directory, config) == (
-        "Protection: at least 5 queries behind anything sent; --epsilon adds noise"
+        "Protection: at least 5 queries behind anything sent, under secure sums only; --epsilon adds noise"
     )
     noisy = replace(config, privacy={"noise": {"epsilon": 1.0, "multiplier": 8.0}, "secure_only": True})
     found = re.fullmatch(

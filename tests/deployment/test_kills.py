@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from attacks.delay_proxy import DelayProxy
 from deployment.real_federation import RealFederation, descendants
 from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.coordinator.enrollment import control_of
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.submission import RunFailed
 from fedrouter.engines.flower import run_app, run_link
-from fedrouter.testing.delay_proxy import DelayProxy
 
 pytestmark = pytest.mark.slow
 NAMES = ("alpha", "beta")

@@ -7,6 +7,7 @@ from operator import add
 import numpy as np
 import pytest
 
+from attacks.poison import favored_model, forged, inflated
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.summed import SummedFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
@@ -18,7 +19,7 @@ from fedrouter.federation.families.kmeans import learn as learn_kmeans
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import fault
 from fedrouter.federation.plausibility import SHAPE, SPREAD, TOO_MANY
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.server import Secure
 from fedrouter.federation.verbs.vote import VoteRequest
@@ -26,7 +27,6 @@ from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import KMeansRouter
 from fedrouter.testing.engines import content
-from fedrouter.testing.poison import favored_model, forged, inflated
 
 POOL = ModelPool(["small", "medium", "large"])
 PRICES = np.array([1e-4, 1e-3, 1e-2])
@@ -48,11 +48,13 @@ LOGS = {f"client-{index}": log(seed=index) for index in range(4)}
 
 
 def clients(served=None, **settings):
-    return [Client(name, rows, in_service=lambda: served, **settings) for name, rows in LOGS.items()]
+    return [Client(name, rows, in_service=lambda: served, **settings, privacy=CLEAR) for name, rows in LOGS.items()]
 
 
 def learned(logs=LOGS):
-    return learn_kmeans(LocalFederation([Client(name, rows) for name, rows in logs.items()]), POOL, SETTINGS, 0)
+    return learn_kmeans(
+        LocalFederation([Client(name, rows, privacy=CLEAR) for name, rows in logs.items()]), POOL, SETTINGS, 0
+    )
 
 
 def poisoned():
@@ -63,7 +65,7 @@ def poisoned():
     return learned(LOGS | {"client-0": liar})
 
 
-def subtracting(policy=PrivacyPolicy()):
+def subtracting(policy=CLEAR):
     """Clients that can take their own sums out of a K-Means router."""
 
     def without(name, rows):
@@ -93,7 +95,7 @@ def test_who_cannot_take_its_rows_out_votes_and_says_nothing_about_the_others():
         raise BadInput("another log")
 
     for without in (None, fails):
-        members = [Client(name, rows, without_own=without) for name, rows in LOGS.items()]
+        members = [Client(name, rows, without_own=without, privacy=CLEAR) for name, rows in LOGS.items()]
         found = ask_vote(LocalFederation(members), learned())
         assert found.outcome == BETTER
         assert found.from_others is None
@@ -138,7 +140,9 @@ def test_the_total_under_masks_is_the_total():
 def test_a_client_objects_if_it_is_worse_off_than_it_tolerates():
     bad, service = VoteRequest.of(poisoned()), learned()
     strict, lenient = (
-        Client("client-1", LOGS["client-1"], in_service=lambda: service, tolerance=tolerance).answer("vote", bad)
+        Client("client-1", LOGS["client-1"], in_service=lambda: service, tolerance=tolerance, privacy=CLEAR).answer(
+            "vote", bad
+        )
         for tolerance in (0.0, 2.0)
     )
     assert strict.objection > 0
@@ -149,7 +153,7 @@ def test_a_client_objects_if_it_is_worse_off_than_it_tolerates():
 def test_a_tolerance_that_is_no_number_is_refused():
     for wrong in ("much", -1, float("nan")):
         with pytest.raises(BadInput, match="tolerance: expected a number of at least 0"):
-            Client("one", log(), tolerance=wrong)
+            Client("one", log(), tolerance=wrong, privacy=CLEAR)
 
 
 class Liar(Client):
@@ -219,14 +223,14 @@ def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
     assert np.flatnonzero(differs[0] != differs[1]).tolist() == [row]
     request = VoteRequest.of(candidate)
     outcomes = {}
-    for policy in (OPEN, PrivacyPolicy()):
+    for policy in (OPEN, CLEAR):
         for accuracy in (0.0, 1.0):
             bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
             client = Client("client-0", bent, policy, in_service=lambda: service)
             outcomes[policy, accuracy] = client.answer("vote", request, hidden).accuracy.totals()
     read = outcomes[OPEN, 1.0] - outcomes[OPEN, 0.0]
     assert np.abs(read).max() > 1
-    shown = outcomes[PrivacyPolicy(), 1.0] - outcomes[PrivacyPolicy(), 0.0]
+    shown = outcomes[CLEAR, 1.0] - outcomes[CLEAR, 0.0]
     assert not shown.any()
 
 
@@ -235,7 +239,7 @@ def test_two_routers_delivered_one_after_the_other_read_no_row_from_two_votes():
     candidate, victim = VoteRequest.of(learned()), log(queries=60)
     row = int(np.flatnonzero(victim.model == 0)[0])
     read, counts = {}, {}
-    for policy in (OPEN, PrivacyPolicy()):
+    for policy in (OPEN, CLEAR):
         for accuracy in (0.0, 1.0):
             bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
             delivered = crafted(victim, row, 0, 1)
@@ -244,7 +248,7 @@ def test_two_routers_delivered_one_after_the_other_read_no_row_from_two_votes():
             read[policy, accuracy] = np.subtract(*(ballot.accuracy.totals() for ballot in ballots))
             counts[policy] = [ballot.count for ballot in ballots]
     assert np.abs(read[OPEN, 1.0] - read[OPEN, 0.0]).max() > 1
-    assert counts == {OPEN: [60, 60], PrivacyPolicy(): [60, 0]}  # the second vote is an abstention
+    assert counts == {OPEN: [60, 60], CLEAR: [60, 0]}  # the second vote is an abstention
 
 
 def test_a_vote_is_cast_again_on_the_same_candidate():
@@ -258,7 +262,7 @@ def test_no_vote_leaves_out_single_queries():
     """Two candidates of which one makes the client leave out a query would differ by that query in the rest."""
     victim = log(queries=60)
     router = learned()
-    whole = Client("client-0", victim, in_service=lambda: router)
+    whole = Client("client-0", victim, in_service=lambda: router, privacy=CLEAR)
     for candidate in (router, *crafted(victim, 3, 0, 1), poisoned()):
         assert whole.answer("vote", VoteRequest.of(candidate)).count in (0, victim.queries)
 
@@ -273,7 +277,7 @@ def test_votes_do_not_limit_what_learning_may_send():
 
 def test_a_client_with_differential_privacy_abstains():
     pytest.importorskip("opendp")
-    noisy = Client("one", log(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0)))
+    noisy = Client("one", log(), PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0), secure_only=False))
     ballot = noisy.answer("vote", VoteRequest.of(learned()))
     assert (ballot.count, ballot.objection) == (0, 0)
     assert noisy.accountant.spent() == 0
@@ -285,7 +289,7 @@ def test_nobody_with_enough_queries_decides_nothing():
 
 
 def followed(change=lambda router: router):
-    members = [Client(name, rows, rederivation=Rederivation(name)) for name, rows in LOGS.items()]
+    members = [Client(name, rows, rederivation=Rederivation(name), privacy=CLEAR) for name, rows in LOGS.items()]
     transcript = Transcript()
     transcript.begin("kmeans", SETTINGS.to_json(), 0, POOL, tuple(LOGS))
     wire = LocalFederation(members)

@@ -8,7 +8,7 @@ With ``λ > 0`` the same holds for the claim that means are at most ``m``.
 
 Several bets are placed at once, each with an equal share of the money, because the right ``λ`` depends on the size of
 the drop. The logarithm is concave in ``m``, so a whole day may be settled by its sums: the result is at most that of
-settling each answer by itself. Noise of a known variance in the sums is paid for by the bettor.
+settling each answer by itself.
 """
 
 from __future__ import annotations
@@ -21,21 +21,17 @@ BETS = np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
 """Sizes of λ. For scores of 0 and 1 the best one is the difference of log odds: 0.8 for a drop from 0.78 to 0.62."""
 
 
-def log_gain(bets: Floats, count: Floats, score: Floats, mean: Floats, variance: float = 0.0) -> Floats:
+def log_gain(bets: Floats, count: Floats, score: Floats, mean: Floats) -> Floats:
     """Logarithm of the factor by which each bet ``(B,)`` multiplies its money, ``(..., B)``.
 
     Parameters
     ----------
     count, score : (...) number of scores and their sum
     mean : (...) the claimed mean of the scores
-    variance : variance of the Gaussian noise on ``count``, and on the sum of ``2 · score - 1``
     """
     mean = np.clip(mean, 0.0, 1.0)[..., None]
     expected = np.log1p(mean * np.expm1(bets))
-    gain = score[..., None] * bets - count[..., None] * expected
-    if variance:
-        gain -= variance / 2 * (bets**2 / 4 + (bets / 2 - expected) ** 2)
-    return np.asarray(gain)
+    return np.asarray(score[..., None] * bets - count[..., None] * expected)
 
 
 def log_mean(logs: Floats) -> Floats:

@@ -20,19 +20,17 @@ class DaySums:
     ----------
     first : number of the first day, in days since the epoch (UTC)
     count, score, predicted : (D, K, M) number of answers, and sums of their scores and predicted accuracies
-    variance : (D,) variance of the noise on each count, and on each sum of ``2 · score - 1``; 0 for exact sums
     """
 
     first: int
     count: Floats
     score: Floats
     predicted: Floats
-    variance: Floats
 
     @classmethod
     def zeros(cls, first: int, days: int, regions: int, models: int) -> Self:
         shape = (days, regions, models)
-        return cls(first, np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(days))
+        return cls(first, np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
     @property
     def days(self) -> int:
@@ -52,7 +50,7 @@ class DaySums:
         """The same sums for the days from ``first`` to ``last``, zero where there are none."""
         found = DaySums.zeros(first, last - first + 1, *self.count.shape[1:])
         start, end = max(first, self.first), min(last, self.last) + 1
-        for name in ("count", "score", "predicted", "variance"):
+        for name in ("count", "score", "predicted"):
             if start < end:
                 getattr(found, name)[start - first : end - first] = getattr(self, name)[
                     start - self.first : end - self.first
@@ -62,7 +60,7 @@ class DaySums:
     def __add__(self, other: DaySums) -> DaySums:
         first, last = min(self.first, other.first), max(self.last, other.last)
         mine, theirs = self.over(first, last), other.over(first, last)
-        names = ("count", "score", "predicted", "variance")
+        names = ("count", "score", "predicted")
         return replace(mine, **{name: getattr(mine, name) + getattr(theirs, name) for name in names})
 
     @classmethod

@@ -94,9 +94,8 @@ def _gains(sums: DaySums, day: int) -> tuple[Floats, Floats]:
     """Log gains ``(K, M, b, bets)`` of a day for bets on better scores than b says, and on worse ones."""
     count, score = sums.count[day][..., None], sums.score[day][..., None]
     predicted = _mean(sums.predicted[day], sums.count[day])[..., None]
-    noise = float(sums.variance[day])
-    better = log_gain(BETS, count, score, predicted + OFFSETS + STEP, noise)
-    return better, log_gain(-BETS, count, score, predicted + OFFSETS, noise)
+    better = log_gain(BETS, count, score, predicted + OFFSETS + STEP)
+    return better, log_gain(-BETS, count, score, predicted + OFFSETS)
 
 
 def _share(day: int) -> float:

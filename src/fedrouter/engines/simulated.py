@@ -16,7 +16,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.sums import Summed
-from fedrouter.federation.privacy.policy import DEFAULT, OPEN, PRIVACY, UNPROTECTED, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, DEFAULT, OPEN, PRIVACY, UNPROTECTED
 from fedrouter.federation.verbs.hello import LEAST_NAMING, HelloRequest
 
 
@@ -24,7 +24,7 @@ def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT
     """A federation in this process of clients that own these rows, by name; ``privacy`` is one of ``PRIVACY``."""
     if privacy not in PRIVACY:
         raise BadInput(f"privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
-    policy = OPEN if privacy == UNPROTECTED else PrivacyPolicy()
+    policy = OPEN if privacy == UNPROTECTED else CLEAR
     clients = [Client(name, own, policy) for name, own in rows.items()]
     return SummedFederation(clients) if privacy == DEFAULT else Summed(LocalFederation(clients))
 

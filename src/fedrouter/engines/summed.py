@@ -11,8 +11,8 @@ from operator import add
 from typing import Any, cast
 
 from fedrouter.engines.local import LocalFederation
+from fedrouter.federation.federation import EVERYONE
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import SecureSum
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -11,7 +10,7 @@ from fedrouter.errors import BadInput, BadMessage, FedrouterError, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.accountant import Event, PrivacyAccountant
-from fedrouter.federation.dp.mechanism import deviation, noised, opendp
+from fedrouter.federation.dp.mechanism import noised, opendp
 from fedrouter.federation.dp.repeats import released_again
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Reply, Request
@@ -29,7 +28,6 @@ from fedrouter.federation.verbs.verb import (
     NO_ROWS,
     NOISE,
     MinimumSizes,
-    NoisyMechanism,
     NoisySums,
     NoNoiseNeeded,
     NoRows,
@@ -167,7 +165,9 @@ class Client:
         try:
             if self.privacy.secure_only and isinstance(asked.secure_sum, SecureSum) and not hidden:
                 raise Refused(
-                    f"{asked.name}: client {self.name} answers it under secure aggregation only", "secure_only"
+                    f"{asked.name}: client {self.name} answers it under secure aggregation only; its owner allows sums "
+                    "in the clear with `fedrouter federation client --no-secure-only`",
+                    "secure_only",
                 )
             most = self.privacy.questions_a_day
             if reads and self._memory.times_answered(asked.name, 24) >= most:
@@ -249,21 +249,12 @@ class Client:
     ) -> Message:
         """A new answer with noise, charged to the accountant."""
         how = verb.differential_privacy
-        sizes = self.privacy.minimum_sizes
-        rows = NoisyRows(self.name, verb.name, self._evaluations, noise, sizes, self._memory, accountant)
-        reply: Message
-        if isinstance(how, NoisySums):
-            parts = how.parts(rows, request)
-            rows.charge(Event(noise.mechanism, noise.multiplier))
-            deviations = tuple(deviation(part, noise) for part in parts)
-            reply = how.reply(replace(rows.terms, deviations=deviations), request, noised(parts, noise))
-            return reply
-        if isinstance(how, NoisyMechanism):
-            reply = how.answer(rows, request)
-            if not rows.paid:
-                raise Refused(f"{verb.name}: its answer was not charged to the privacy budget")
-            return reply
-        raise AssertionError(f"{verb.name}: answered without noise, or refused")
+        assert isinstance(how, NoisySums)
+        rows = NoisyRows(self.name, self._evaluations, noise, self.privacy.minimum_sizes)
+        parts = how.parts(rows, request)
+        accountant.charge(verb.name, Event(noise.mechanism, noise.multiplier))
+        reply: Message = how.reply(rows.terms, request, noised(parts, noise))
+        return reply
 
     def _answer_without_rows(self, verb: Verb[Any, Any], request: Message) -> Message:
         reply: Message = verb.answer(self._view(verb, None), request)

@@ -10,6 +10,9 @@ from fedrouter.errors import FedrouterError
 from fedrouter.federation.message import Reply, Request
 from fedrouter.routers.base import Router
 
+EVERYONE = "everyone"
+"""The name of a reply that stands for all clients."""
+
 
 @dataclass(frozen=True)
 class Question(Generic[Reply]):

@@ -27,7 +27,6 @@ from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.gain import TRADEOFFS
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
-from fedrouter.federation.residuals import ask_residuals, residuals_request
 from fedrouter.federation.verbs.cluster import Centroids, is_signed
 from fedrouter.federation.verbs.follow import FollowRequest, first_link, next_link, question_digest
 from fedrouter.federation.verbs.registry import verb_named
@@ -191,17 +190,9 @@ class _FollowedRun:
         self._replies.close()
 
 
-def _algorithm(stated: Mapping[str, Any], arrays: Named) -> Callable[[Federation], Router | None]:
+def _algorithm(stated: Mapping[str, Any], arrays: Named) -> Callable[[Federation], Router]:
     """What the coordinator computes in a run with this job, from the router of these ``arrays`` if it extends one."""
     family, seed = FAMILIES[stated["family"]], int(stated["seed"])
-    if stated["operation"] == "drift":
-        first, days = int(stated["settings"]["first"]), int(stated["settings"]["days"])
-        router = _base(stated["base"], arrays)
-
-        def ask(federation: Federation) -> None:
-            ask_residuals(federation, residuals_request(router, first, days))
-
-        return ask
     settings, pool = family.settings.from_json(stated["settings"]), ModelPool.from_json(stated["pool"])
     if stated["operation"] == "learn":
         return lambda federation: family.learn(federation, pool, settings, seed)
@@ -242,12 +233,10 @@ class _Replies(Middleware):
         self._given: SimpleQueue[list[Mapping[str, Message]] | None] = SimpleQueue()
         self._now: _Asked | None = None
 
-    def perform(self, algorithm: Callable[[Federation], Router | None]) -> None:
+    def perform(self, algorithm: Callable[[Federation], Router]) -> None:
         # After an error, as after the end, nothing more is asked: the replies shown cannot be learned from.
         with contextlib.suppress(Exception, _Closed):
-            router = algorithm(self)
-            if router is not None:
-                ask_vote(self, router)
+            ask_vote(self, algorithm(self))
         self._asked.put(_Asked(()))
 
     def clients(self) -> Sequence[str]:

@@ -1,1 +1,1 @@
-"""Contract suites and attacks that tests, benchmarks and other packages share; nothing here is used at run time."""
+"""Contract suites that tests and other packages share; nothing here is used at run time."""

@@ -19,25 +19,19 @@ import numpy as np
 from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.dp.accountant import PrivacyAccountant
 from fedrouter.federation.dp.mechanism import Part
 from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.middleware.validation import fault, most_bytes
-from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.verbs.verb import (
-    Cap,
     MinimumSizes,
     NoisySums,
     NoRows,
     RefusedUnderNoise,
-    RobustTreatment,
     SecureSum,
     ShowsEmbeddings,
-    UpdateSteps,
     Verb,
-    Winsorize,
 )
 from fedrouter.testing.engines import content
 
@@ -55,7 +49,6 @@ def check_verb(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -
     check_differential_privacy(verb, rows, request)
     check_secure_only(verb, rows, request)
     check_secure_sum(verb, rows, request)
-    check_robust(verb, request, reply)
 
 
 def check_record(verb: Verb[Any, Any]) -> None:
@@ -100,16 +93,16 @@ def check_minimum_sizes(verb: Verb[Any, Any], rows: Evaluations, request: Reques
     assert verb.disclosure.sizes, f"{verb.name}: states no minimum group size"
     assert set(verb.disclosure.sizes) <= {"cluster", "cell", "say", "step"}
     single = rows.take(np.flatnonzero(rows.query == rows.query[0]))
-    one, none = (Client("one", own, PrivacyPolicy()) for own in (single, rows.take(np.zeros(0, np.int64))))
+    one, none = (Client("one", own, CLEAR) for own in (single, rows.take(np.zeros(0, np.int64))))
     assert content(one.answer(verb.name, request)) == content(none.answer(verb.name, request)), (
         f"{verb.name}: a single query shows in the reply"
     )
-    Client("one", rows, PrivacyPolicy()).answer(verb.name, request)  # refused if a stated size was not applied
+    Client("one", rows, CLEAR).answer(verb.name, request)  # refused if a stated size was not applied
 
 
 def check_differential_privacy(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
     """With differential privacy an answer is refused, or valid; noise on sums covers what one evaluation can move."""
-    policy = PrivacyPolicy(minimum_sizes=None, differential_privacy=NOISE)
+    policy = PrivacyPolicy(minimum_sizes=None, differential_privacy=NOISE, secure_only=False)
     client = Client("one", rows, policy)
     how = verb.differential_privacy
     if isinstance(how, RefusedUnderNoise):
@@ -155,32 +148,8 @@ def check_secure_sum(verb: Verb[Any, Any], rows: Evaluations, request: Request[A
         assert content(how.unflatten(request, vectors[0], 1)) == content(first)
 
 
-def check_robust(verb: Verb[Any, Any], request: Request[Any], reply: Message) -> None:
-    """Robust aggregation leaves clients that agree unchanged, and a capped reply stays valid."""
-    treatment = verb.robust
-    if not isinstance(treatment, RobustTreatment):
-        return
-    cap, winsorize, updates = treatment.cap, treatment.winsorize, treatment.updates
-    if isinstance(cap, Cap):
-        before = cap.rows(request, reply)
-        half = cap.scale(reply, 0.5)
-        assert cap.rows(request, half) <= before, f"{verb.name}: capping adds rows"
-        assert fault(verb.name, request, half) is None
-    if isinstance(winsorize, Winsorize):
-        alike = winsorize.apply(request, {f"client-{index}": reply for index in range(4)})
-        assert list(alike) == [f"client-{index}" for index in range(4)]
-        for other in alike.values():
-            assert content(other) == content(reply), f"{verb.name}: clients that agree are changed"
-    if isinstance(updates, UpdateSteps):
-        sent = updates.sent(request)
-        weights: Any = getattr(reply, "weights", {})
-        assert {name: array.shape for name, array in sent.items()} == {n: a.shape for n, a in weights.items()}
-
-
 def _parts(how: NoisySums[Any, Any], rows: Evaluations, request: Request[Any]) -> list[Part]:
-    memory = ShortMemory()
-    accountant = PrivacyAccountant("one", NOISE, memory)
-    return how.parts(NoisyRows("one", "checked", rows, NOISE, None, memory, accountant), request)
+    return how.parts(NoisyRows("one", rows, NOISE, None), request)
 
 
 def _check_sensitivity(name: str, before: Sequence[Part], after: Sequence[Part]) -> None:

@@ -21,7 +21,7 @@ from fedrouter.federation.dp.accountant import multiplier_for
 from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.quorum import QuorumLost
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.store.store import Store
 
@@ -30,7 +30,9 @@ KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
 
 def client(name, seed=0, encoder="one", models=3, queries=120, **shape):
-    return Client(name, drawn_evaluations(queries=queries, seed=seed, models=models, **shape), encoder=encoder)
+    return Client(
+        name, drawn_evaluations(queries=queries, seed=seed, models=models, **shape), encoder=encoder, privacy=CLEAR
+    )
 
 
 def federation(*more, names="abc", queries=120):
@@ -73,16 +75,34 @@ def test_below_the_quorum_no_router_is_made_even_if_those_that_are_left_all_answ
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+def noisy_client(name, budget, answers):
     pytest.importorskip("opendp")
-    noise = DifferentialPrivacy(2.0, multiplier=multiplier_for(2.0, 1e-5, 2))
-    poor = Client("p", drawn_evaluations(queries=120), PrivacyPolicy(differential_privacy=noise), encoder="one")
+    noise = DifferentialPrivacy(budget, multiplier=multiplier_for(budget, 1e-5, answers))
+    privacy = PrivacyPolicy(differential_privacy=noise, secure_only=False)
+    return Client(name, drawn_evaluations(queries=120), privacy, encoder="one")
+
+
+def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
+    poor = noisy_client("p", 2.0, 1)
     asked = Silent(federation(poor), None)
-    with pytest.raises(BadInput, match=r"auto asks each client \d+ questions .* allow fewer: p 2;"):
-        done(Job(family="auto"), asked, tmp_path / "auto")
+    with pytest.raises(BadInput, match=r"query_blind asks each client 2 questions .* allow fewer: p 1;"):
+        done(Job(family="query_blind"), asked, tmp_path / "poor")
     assert asked.asked == ["hello"]
     assert poor.accountant.spent() == 0
-    assert done(KMEANS, asked, tmp_path / "kmeans")["family"] == "kmeans"
+    rich = Silent(federation(noisy_client("p", 2.0, 2)), None)
+    assert done(Job(family="query_blind"), rich, tmp_path / "rich")["family"] == "query_blind"
+
+
+@pytest.mark.parametrize("name", ["auto", "kmeans", "mlp"])
+def test_what_clients_with_noise_refuse_is_refused_before_the_first_question(tmp_path, name):
+    noisy = noisy_client("p", 2.0, 2)
+    asked = Silent(federation(noisy), None)
+    with pytest.raises(
+        BadInput, match=rf"p: have differential privacy, and {name} asks .* choose --router query_blind"
+    ):
+        done(Job(family=name), asked, tmp_path)
+    assert asked.asked == ["hello"]
+    assert noisy.accountant.spent() == 0
 
 
 @pytest.mark.parametrize("secure", [None, 2 / 3])
@@ -253,7 +273,7 @@ def test_under_secure_aggregation_the_router_is_the_same_and_nobodys_rows_are_kn
 
 
 def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_clear(tmp_path):
-    wire = Asked(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "ab")
+    wire = Asked(Client(name, drawn_evaluations(queries=120), encoder="one", privacy=CLEAR) for name in "ab")
     with pytest.raises(BadInput, match="a, b: secure sums need at least 3 clients; with --plain the coordinator sees"):
         done(replace(KMEANS, secure=2 / 3), wire, tmp_path / "two")
     assert wire.verbs == ["hello"]
@@ -281,7 +301,7 @@ def test_a_run_with_secure_sums_takes_few_exchanges(tmp_path, family, exchanges)
     """Two for each set of sums that depends on the totals before, one if masks ease none of them: 3 for K-Means, 8 for
     `auto`, and one for the vote. Setting up takes none of its own. What is shown of the run (`follow`) travels along.
     """
-    wire = ListsExchanges(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "abcd")
+    wire = ListsExchanges(Client(name, drawn_evaluations(queries=120), encoder="one", privacy=CLEAR) for name in "abcd")
     done(Job(family=family, secure=2 / 3), wire, tmp_path)
     assert [[verb for verb in verbs if verb != "follow"] for verbs in wire.exchanges] == exchanges
 
@@ -344,12 +364,6 @@ class Asked(LocalFederation):
         return super().ask(verb, payload, to)
 
 
-def test_robust_settings_are_used(tmp_path):
-    with pytest.raises(BadInput, match="trim"):
-        done(replace(KMEANS, robust={"trim": 0.7}), federation(), tmp_path / "bad")
-    done(replace(KMEANS, robust={"most_rows": 1.0, "winsorized": True}), federation(), tmp_path / "robust")
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -362,7 +376,6 @@ def test_robust_settings_are_used(tmp_path):
         ({"timeout": float("nan")}, "timeout"),
         ({"family": "oracle"}, "expected one of"),
         ({"pool": ({"nome": "x"},)}, "pool entry"),
-        ({"robust": {}, "secure": 0.7}, "choose one"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused(change, reason):
@@ -413,7 +426,7 @@ def rows_heard(tmp_path, logs, queries, kept=True, job=KMEANS):
     for place, count in enumerate(queries):
         own = {name: log.of_queries(np.arange(count)) for name, log in logs.items()}
         clients = [
-            Client(name, rows, memory=memories[name], encoder="one", rederivation=Rederivation(name))
+            Client(name, rows, memory=memories[name], encoder="one", rederivation=Rederivation(name), privacy=CLEAR)
             for name, rows in own.items()
         ]
         folder = tmp_path / str(place)

@@ -22,6 +22,7 @@ from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.pinned_keys import PinnedKeys, roster_fingerprint, succession
@@ -57,6 +58,7 @@ class Members:
             encoder="one",
             identity=identity,
             rederivation=Rederivation(name, identity),
+            privacy=CLEAR,
         )
 
     def run(self, **changes):

@@ -17,7 +17,7 @@ from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPoli
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 
 DAY = 86400.0
-POLICY = PrivacyPolicy(differential_privacy=DifferentialPrivacy(50.0))
+POLICY = PrivacyPolicy(differential_privacy=DifferentialPrivacy(50.0), secure_only=False)
 
 
 @pytest.fixture

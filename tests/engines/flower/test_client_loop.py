@@ -11,6 +11,7 @@ from fedrouter.engines.flower.encoding import Part, decode, encode
 from fedrouter.engines.flower.node_link import RunOver
 from fedrouter.errors import BadMessage
 from fedrouter.federation.client import Client
+from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.verbs.hello import HelloRequest
 
 QUESTION = encode([Part("hello", HelloRequest().pack())])
@@ -43,7 +44,10 @@ def answered(link):
     """What the loop said while it worked through the messages."""
     said = []
     answer_questions(
-        link, lambda run: Client("alpha", drawn_evaluations()), lambda seconds: not link.messages, said.append
+        link,
+        lambda run: Client("alpha", drawn_evaluations(), privacy=CLEAR),
+        lambda seconds: not link.messages,
+        said.append,
     )
     return said
 

@@ -17,7 +17,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, NothingToLearn
 from fedrouter.federation.middleware.fold import WithoutFold
-from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN
 from fedrouter.federation.privacy.rows import FOLDS, PrivateRows, folds
 from fedrouter.federation.verbs import score
 from fedrouter.federation.verbs.cluster import ClusterRequest
@@ -200,11 +200,11 @@ def learn_with_notes(family, policy, **shape):
 def test_a_family_that_no_client_may_contribute_to_says_so_and_is_no_constant():
     """It was a query-blind constant, with a weight in the blend."""
     with pytest.raises(NothingToLearn, match=r"none of 3 clients has .* to send second moments"):
-        learn_with_notes("linear", PrivacyPolicy(), queries=60, dimension=16)
+        learn_with_notes("linear", CLEAR, queries=60, dimension=16)
 
 
 def test_auto_leaves_out_what_cannot_be_learned_and_says_so():
-    router, notes = learn_with_notes("auto", PrivacyPolicy(), queries=60, dimension=16)
+    router, notes = learn_with_notes("auto", CLEAR, queries=60, dimension=16)
     assert {part.family for part in router.parts} <= {"query_blind", "kmeans"}
     assert any(note.startswith("linear: left out of the blend") for note in notes)
     assert any(note.startswith("kernel: left out of the blend") for note in notes)

@@ -12,7 +12,6 @@ from fedrouter.federation.middleware.fold import WithoutFold
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Checked
-from fedrouter.federation.robust.middleware import Robust, RobustSettings
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.testing.engines import NAMES, REQUESTS, content
 from fedrouter.testing.samples import sample_clients
@@ -37,7 +36,6 @@ MIDDLEWARE = {
     "quorum": lambda inner: Quorum(inner, 2),
     "fold": lambda inner: WithoutFold(inner, 1),
     "subset": lambda inner: Subset(inner, ("alpha", "beta")),
-    "robust": lambda inner: Robust(inner, RobustSettings.preset()),
     "tally": Tally,
 }
 

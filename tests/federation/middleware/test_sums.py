@@ -12,14 +12,13 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadMessage
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Federation, Question
+from fedrouter.federation.federation import EVERYONE, Federation, Question
 from fedrouter.federation.message import packed_digest
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.middleware.sums import Summed, Total, adds_up
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
@@ -71,7 +70,7 @@ def test_every_family_learns_the_same_router_from_totals(name):
 def test_verbs_that_are_sums_are_added_and_trained_weights_are_not():
     """Weights are averaged in floating point, where order counts."""
     assert {name for name in VERBS if adds_up(name)} == {
-        *("cost_scale", "cost_totals", "moments", "residuals", "score", "second_moment", "statistics", "validate"),
+        *("cost_scale", "cost_totals", "moments", "score", "second_moment", "statistics", "validate"),
         "vote",
     }
 

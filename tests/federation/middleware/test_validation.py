@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attacks.poison import LossyFederation, NotNumbers, forged
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.exact import ExactSums
@@ -15,7 +16,6 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.validation import Checked, fault, most_bytes, odd_ones_out
 from fedrouter.federation.plausibility import COSTS, MOST_ROWS, SHAPE, SPREAD, TOO_MANY
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.residuals import ask_residuals, residuals_request
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
@@ -23,16 +23,13 @@ from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.train import Update
 from fedrouter.federation.vote import ask_vote
 from fedrouter.pool import ModelPool
-from fedrouter.testing.poison import LossyFederation, forged, poisoned
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
-FIRST_DAY = 20_000
 SMALL = {"mlp": {"rounds": 2, "hidden": (16,)}, "mf": {"rounds": 2}}
 
 
 def client(seed, dimension=8):
-    rows = drawn_evaluations(queries=200, seed=seed, dimension=dimension)
-    return Client(f"client-{seed}", replace(rows, time=FIRST_DAY * 86_400.0 + 60 * np.arange(len(rows))), OPEN)
+    return Client(f"client-{seed}", drawn_evaluations(queries=200, seed=seed, dimension=dimension), OPEN)
 
 
 class Recorder(LocalFederation):
@@ -57,7 +54,6 @@ def seen():
         family = FAMILIES[name]
         router = family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
     ask_vote(federation, router)
-    ask_residuals(federation, residuals_request(router, FIRST_DAY, 3))
     return federation.seen
 
 
@@ -196,8 +192,8 @@ def test_a_client_that_sends_not_a_number_costs_its_own_contribution_alone(name)
     rows = {seed: drawn_evaluations(queries=200, seed=seed) for seed in range(4)}
     family = FAMILIES[name]
     settings = MLPSettings(rounds=2, hidden=(16,), participation=1.0) if name == "mlp" else KMeansSettings()
-    liar = poisoned("NaN", "client-3", rows[3], rows[0])
-    wire = LossyFederation([*(Client(f"client-{seed}", rows[seed]) for seed in range(3)), liar])
+    liar = NotNumbers("client-3", rows[3], OPEN)
+    wire = LossyFederation([*(Client(f"client-{seed}", rows[seed], OPEN) for seed in range(3)), liar])
     router = family.learn(Checked(wire), POOL, settings)
     assert {who for who, _ in wire.dropped} == {"client-3"}
     estimates = router.estimate(rows[0].embeddings)

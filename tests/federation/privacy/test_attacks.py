@@ -8,35 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from fedrouter.data.partition import partition
-from fedrouter.data.read import read
-from fedrouter.engines.local import LocalFederation
-from fedrouter.errors import FedrouterError
-from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.auto import AutoSettings
-from fedrouter.federation.families.mf import MFSettings
-from fedrouter.federation.families.mlp import MLPSettings
-from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.message import Request
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.federation.verbs.statistics import StatisticsRequest
-from fedrouter.federation.verbs.validate import ValidateRequest
-from fedrouter.frontier import sweep
-from fedrouter.routers.mlp import CostScale
-from fedrouter.testing.attacks import (
-    MEMBERSHIP,
-    SIZES,
-    VICTIM,
-    match,
-    membership,
-    observe,
-    one_model_each,
-    vectors_sent,
-)
-from fedrouter.testing.forged import (
+from attacks.forged import (
     forged_by_members,
     forged_by_newcomer,
     forged_by_newcomer_after_comparison,
@@ -48,9 +20,37 @@ from fedrouter.testing.forged import (
     forged_with_keys,
     unsigned_centroids,
 )
-from fedrouter.testing.hostile import CRAFTED, STOPPED, UnderMasks, evaluations
+from attacks.hostile import CRAFTED, STOPPED, UnderMasks, evaluations
+from attacks.passive import (
+    MEMBERSHIP,
+    SIZES,
+    VICTIM,
+    match,
+    membership,
+    observe,
+    one_model_each,
+    vectors_sent,
+)
+from fedrouter.data.partition import partition
+from fedrouter.data.read import read
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import FedrouterError
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.auto import AutoSettings
+from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.message import Request
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.seeds import derive
+from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.federation.verbs.statistics import StatisticsRequest
+from fedrouter.federation.verbs.validate import ValidateRequest
+from fedrouter.frontier import sweep
+from fedrouter.routers.mlp import CostScale
 
-FLOORS = PrivacyPolicy()
+FLOORS = CLEAR
 SMALL = {
     "mlp": MLPSettings(rounds=2, hidden=(16,), participation=1.0),
     "mf": MFSettings(rounds=2, participation=1.0),
@@ -164,7 +164,10 @@ def test_crafted_questions_work_without_protection_and_fail_with_it(name):
         assert CRAFTED[name](UnderMasks(shown=shown), 3)[1] == 0
     pytest.importorskip("opendp")
     tries, won = CRAFTED[name](
-        PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60)), 3
+        PrivacyPolicy(
+            differential_privacy=DifferentialPrivacy(epsilon=100.0, multiplier=2.0, rows=60), secure_only=False
+        ),
+        3,
     )
     assert won == 0
 
@@ -274,7 +277,7 @@ def test_validation_under_masks_leaves_out_a_query_that_alone_is_predicted_other
 
     def rows_in(weights):
         request = ValidateRequest(rows.pool.names, weights, scale, 0.1)
-        return Client("one", rows).answer("validate", request, hidden=True).rows
+        return Client("one", rows, privacy=CLEAR).answer("validate", request, hidden=True).rows
 
     everything = rows_in(weights)
     held = np.random.default_rng(derive(0, "held out", "one")).permutation(200)[:20]

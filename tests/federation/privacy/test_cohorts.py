@@ -12,7 +12,7 @@ from fedrouter.federation.federation import Question
 from fedrouter.federation.middleware.transcript import Transcript
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.secagg.server_session import ServerSession, TooFewLeft
@@ -77,11 +77,11 @@ def test_the_gram_matrix_of_a_client_does_not_come_back_from_two_cohorts():
         asked = (ALL, tuple(name for name in ALL if name != "c"))
         return [Secure(federation).ask("second_moment", SecondMomentRequest(), to) for to in asked]
 
-    every, fewer = (replies[EVERYONE] for replies in totals(PrivacyPolicy(cohort_gap=0)))
+    every, fewer = (replies[EVERYONE] for replies in totals(PrivacyPolicy(cohort_gap=0, secure_only=False)))
     points = logs["c"].embeddings.astype(float)
     gap = (every.total - fewer.total).totals()
     assert np.allclose(gap, (points.T @ points)[np.triu_indices(6)], atol=1e-4)
-    assert totals(PrivacyPolicy())[1] == {}
+    assert totals(CLEAR)[1] == {}
 
 
 def test_clients_that_were_not_asked_do_not_reveal_what_those_that_were_asked_withhold():
@@ -94,7 +94,9 @@ def test_clients_that_were_not_asked_do_not_reveal_what_those_that_were_asked_wi
     logs = {name: drawn_evaluations(queries=60, dimension=6, seed=seed) for seed, name in enumerate(everyone)}
 
     def totals(gap):
-        clients = {name: Client(name, log, PrivacyPolicy(cohort_gap=gap)) for name, log in logs.items()}
+        clients = {
+            name: Client(name, log, PrivacyPolicy(cohort_gap=gap, secure_only=False)) for name, log in logs.items()
+        }
         session = ServerSession(everyone, 2, 0.5)
         silent = {}
 
@@ -132,7 +134,7 @@ def test_a_question_that_is_spelled_otherwise_does_not_follow_from_the_run(spell
     log = drawn_evaluations(queries=60, dimension=6)
     family, transcript = FAMILIES["linear"], Transcript()
     transcript.begin("linear", family.settings().to_json(), 3, log.pool, ALL)
-    mine = Client("a", log, rederivation=Rederivation("a"))
+    mine = Client("a", log, rederivation=Rederivation("a"), privacy=CLEAR)
     asked = [SecondMomentRequest(), SecondMomentRequest.unpack(({}, spelling))]
     for request in asked:
         mine.answer("follow", transcript.question(["a"], [Question("second_moment", request)]).request)

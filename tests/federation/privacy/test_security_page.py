@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from attacks.hostile import CRAFTED
 from fedrouter.engines.flower.access_filter import CLIENT_PATHS
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.testing.hostile import CRAFTED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
 

@@ -8,15 +8,15 @@ sizes.
 import numpy as np
 import pytest
 
+from attacks.passive import VICTIM, observe, vectors_sent
 from fedrouter.encoders.shape import STATISTICS
 from fedrouter.encoders.static import static_encoder
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.leverage import differ_together
-from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.routers.linear import symmetric
-from fedrouter.testing.attacks import VICTIM, observe, vectors_sent
 
 NAMES = [statistic.name for statistic in STATISTICS]
 RARE = {
@@ -59,7 +59,7 @@ def test_a_sum_of_products_leaves_out_the_one_text_in_its_script(world, name, hi
     place = rare.shape[1] - len(STATISTICS) + NAMES.index(name)
     assert not log.embeddings[:-1, place].any()  # no other text has any
     found = {}
-    for kind, policy in (("open", OPEN), ("protected", PrivacyPolicy())):
+    for kind, policy in (("open", OPEN), ("protected", CLEAR)):
         reply = Client(VICTIM, log, policy).answer("second_moment", SecondMomentRequest(), hidden=hidden)
         found[kind] = (reply.count, symmetric(reply.total.totals())[place])
     assert found["open"][0] == ORDINARY + 1
@@ -73,13 +73,13 @@ def test_texts_that_differ_together_stay(world):
     texts = [f"{text} {number}" for text in RARE["other alphabets"] for number in (1, 2)]
     for number, kept in ((4, 0), (5, 5), (6, 6)):
         log, _ = log_of(world, texts[:number], 60)
-        reply = Client(VICTIM, log, PrivacyPolicy()).answer("second_moment", SecondMomentRequest(), hidden=True)
+        reply = Client(VICTIM, log, CLEAR).answer("second_moment", SecondMomentRequest(), hidden=True)
         assert reply.count == 60 + kept
     faint = [f"Tell me about the history of the city and its river, number {number}, µ." for number in range(8)]
     faint = [text.replace("µ", "я") for text in faint]
     log, _ = log_of(world, [*faint, *texts[:2]], 60)
     place = log.embeddings.shape[1] - len(STATISTICS) + NAMES.index("other alphabets")
-    reply = Client(VICTIM, log, PrivacyPolicy()).answer("second_moment", SecondMomentRequest(), hidden=True)
+    reply = Client(VICTIM, log, CLEAR).answer("second_moment", SecondMomentRequest(), hidden=True)
     assert 0 < log.embeddings[60:68, place].max() < log.embeddings[68:, place].min() / 4
     assert reply.count == 68
 
@@ -93,7 +93,7 @@ def test_neural_embeddings_lose_no_row():
 def test_a_few_texts_in_one_script_have_no_centroid_of_their_own(world, name):
     log, rare = log_of(world, RARE[name], 60)
     nearest = {}
-    for kind, policy in (("open", OPEN), ("protected", PrivacyPolicy())):
+    for kind, policy in (("open", OPEN), ("protected", CLEAR)):
         (centres,) = vectors_sent(observe("kmeans", {VICTIM: log}, policy), VICTIM, rare.shape[1])
         nearest[kind] = float((centres @ rare.T / np.linalg.norm(centres, axis=1, keepdims=True)).max())
     # Three texts of five in a centroid still turn it toward them; no encoder's embeddings are treated otherwise.

@@ -11,7 +11,7 @@ from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.local_training import batches
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy, TrainingBounds
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy, TrainingBounds
 from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.pool import ModelPool
@@ -60,7 +60,7 @@ class Watched(LocalFederation):
 )
 @pytest.mark.parametrize("noise", [None, DifferentialPrivacy(1e9)])
 def test_a_training_out_of_bounds_is_refused(changes, noise):
-    client = Client("one", drawn_evaluations(60), PrivacyPolicy(differential_privacy=noise))
+    client = Client("one", drawn_evaluations(60), PrivacyPolicy(differential_privacy=noise, secure_only=False))
     with pytest.raises(Refused, match="train: client one: ") as refusal:
         client.answer("train", request(**changes))
     assert refusal.value.reason == "training"
@@ -91,7 +91,9 @@ def test_later_weights_are_within_reach_of_the_steps_before():
 @pytest.mark.parametrize("name", ["mlp", "mf"])
 def test_what_an_honest_server_asks_is_accepted(name):
     family = FAMILIES[name]
-    federation = Watched([Client(f"client-{seed}", drawn_evaluations(90, seed=seed)) for seed in range(3)])
+    federation = Watched(
+        [Client(f"client-{seed}", drawn_evaluations(90, seed=seed), privacy=CLEAR) for seed in range(3)]
+    )
     chosen = family.settings(rounds=3) if name == "mf" else family.settings(rounds=3, hidden=(16, 16))
     router = family.learn(federation, ModelPool(MODELS[:2]), chosen, 5)
     assert [asked.round for asked in federation.asked] == [0, 1, 2]
@@ -120,7 +122,7 @@ def test_a_step_that_one_query_carries_is_not_taken():
     without = Client("one", rows, OPEN).answer("train", asked)
     gap = without.weights["accuracy.weight"][rows.model[7]] - asked.weights["accuracy.weight"][rows.model[7]]
     assert (np.sign(gap) == np.sign(rows.embeddings[7])).all() or (np.sign(gap) == -np.sign(rows.embeddings[7])).all()
-    found = Client("one", rows).answer("train", asked)
+    found = Client("one", rows, privacy=CLEAR).answer("train", asked)
     assert found.rows == 0
     assert np.array_equal(found.weights["accuracy.weight"], asked.weights["accuracy.weight"])
 

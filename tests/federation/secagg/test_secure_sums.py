@@ -19,7 +19,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Question
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, PrivacyPolicy
 from fedrouter.federation.secagg.byte_arrays import BOTH
 from fedrouter.federation.secagg.crypto import (
     new_key,
@@ -125,8 +125,8 @@ def test_a_family_learns_the_same_router_from_totals_as_from_replies(name):
 
 
 def test_floors_hold_under_masks_as_they_do_without():
-    plain = LocalFederation(clients(PrivacyPolicy())).ask("statistics", STATISTICS)
-    secure = Secure(LocalFederation(clients(PrivacyPolicy()))).ask("statistics", STATISTICS)
+    plain = LocalFederation(clients(CLEAR)).ask("statistics", STATISTICS)
+    secure = Secure(LocalFederation(clients(CLEAR))).ask("statistics", STATISTICS)
     assert table(secure) == table(plain)
     assert table(plain) != table(LocalFederation(clients(OPEN)).ask("statistics", STATISTICS))
 

@@ -1,6 +1,6 @@
 """A verb as another package would write it: how often each model was asked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -10,18 +10,14 @@ from fedrouter.federation.dp.mechanism import Part
 from fedrouter.federation.dp.sums import whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, TOO_MANY
-from fedrouter.federation.robust.caps import fewer
 from fedrouter.federation.secagg.encoding import flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
     HidesEmbeddings,
     MinimumSizes,
     NoisySums,
-    RobustTreatment,
     SecureSum,
     Verb,
     Withheld,
-    Without,
 )
 
 
@@ -89,12 +85,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("counts only"),
-    robust=RobustTreatment(
-        cap=Cap(
-            lambda request, reply: float(reply.count.sum()),
-            lambda reply, factor: replace(reply, count=fewer(reply.count, factor)),
-        ),
-        winsorize=Without("counts have no means"),
-        updates=Without("not trained weights"),
-    ),
 )

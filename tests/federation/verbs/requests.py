@@ -15,7 +15,6 @@ from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
-from fedrouter.federation.verbs.residuals import ResidualsRequest
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
@@ -56,5 +55,4 @@ def requests():
         "excluded": ExcludedRequest("statistics", "counts that no values have"),
         "follow": FollowRequest.of("a run", "its job", 0, []),
         "vote": VoteRequest.of(router),
-        "residuals": ResidualsRequest(centres, MODELS, 20_000, 3),
     }

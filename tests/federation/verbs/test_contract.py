@@ -12,27 +12,22 @@ from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.validation import Checked, fault, most_bytes, odd_ones_out
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy
-from fedrouter.federation.robust.middleware import Robust, RobustSettings
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.secagg.server import Secure
 from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.statistics import VERB as STATISTICS
 from fedrouter.federation.verbs.verb import (
-    Cap,
     MinimumSizes,
-    NoisyMechanism,
     NoisySums,
     NoRows,
     RefusedUnderNoise,
-    RobustTreatment,
     SecureSum,
     ShowsEmbeddings,
     Verb,
-    Without,
 )
-from fedrouter.testing.verbs import check_messages, check_record, check_robust, check_verb
+from fedrouter.testing.verbs import check_messages, check_record, check_verb
 
 REQUESTS = requests()
 STEPS = ("shares", "deliver", "masked", "agree", "unmask")
@@ -68,7 +63,6 @@ def test_a_step_of_secure_aggregation_keeps_the_contract(name, session):
     assert replies
     for reply in replies.values():
         check_messages(VERBS[name], request, reply)
-        check_robust(VERBS[name], request, reply)
 
 
 def test_every_verb_is_checked():
@@ -83,7 +77,6 @@ def test_no_field_of_the_record_has_a_default():
     "wrong",
     [
         {"secure_sum": None},
-        {"robust": "none"},
         {"disclosure": None},
         {"differential_privacy": None},
         {"embeddings": None},
@@ -101,9 +94,6 @@ def test_no_field_of_the_record_has_a_default():
         {"differential_privacy": NoisySums("none", None, None)},
         {"secure_sum": SecureSum(None, None, None, True)},
         {"embeddings": ShowsEmbeddings(None, None)},
-        {"robust": RobustTreatment(None, None, None)},
-        {"robust": RobustTreatment(Without(""), Without("no means"), Without("no weights"))},
-        {"robust": RobustTreatment(Cap(None, None), Without("no means"), Without("no weights"))},
     ],
 )
 def test_a_record_that_leaves_something_out_is_refused(wrong):
@@ -119,7 +109,6 @@ def test_an_unknown_verb_is_refused_everywhere(tmp_path):
         members,
         Checked(members),
         Secure(members),
-        Robust(members, RobustSettings.preset()),
         Checkpointed(members, tmp_path),
     ):
         with pytest.raises(BadMessage, match="unknown verb 'dump'"):
@@ -154,7 +143,7 @@ def changed_verb(monkeypatch):
     return change
 
 
-def ask_statistics(privacy=PrivacyPolicy()):
+def ask_statistics(privacy=CLEAR):
     return Client("one", drawn_evaluations(queries=200), privacy).answer("statistics", REQUESTS["statistics"])
 
 
@@ -167,7 +156,7 @@ def test_an_answer_that_forgets_a_minimum_size_it_states_is_refused(changed_verb
 
 def test_an_answer_that_reads_rows_although_it_states_none_is_refused(changed_verb):
     changed_verb(disclosure=NoRows("so it says"))
-    for privacy in (PrivacyPolicy(), OPEN):
+    for privacy in (CLEAR, OPEN):
         with pytest.raises(Refused, match="reads no rows"):
             ask_statistics(privacy)
 
@@ -190,12 +179,8 @@ def test_an_answer_of_another_type_than_stated_is_refused(changed_verb):
         ask_statistics(OPEN)
 
 
-def test_a_noisy_answer_that_is_not_charged_is_refused(changed_verb):
-    noisy = PrivacyPolicy(differential_privacy=DifferentialPrivacy(1.0))
-    empty = ask_statistics(OPEN)
-    changed_verb(differential_privacy=NoisyMechanism("none", lambda rows, request: empty))
-    with pytest.raises(Refused, match="not charged"):
-        ask_statistics(noisy)
+def test_a_verb_without_noise_is_refused_under_differential_privacy(changed_verb):
+    noisy = PrivacyPolicy(secure_only=False, differential_privacy=DifferentialPrivacy(1.0))
     changed_verb(differential_privacy=RefusedUnderNoise("it has no noise"))
     with pytest.raises(Refused, match="it has no noise"):
         ask_statistics(noisy)

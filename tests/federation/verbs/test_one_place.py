@@ -9,7 +9,7 @@ from fedrouter.federation.verbs.registry import OWN, VERBS
 PACKAGE = Path(fedrouter.__file__).parent
 NAMES = set(VERBS)
 TYPES = {kind.__name__ for verb in VERBS.values() for kind in (verb.request, verb.reply)}
-# The attacks of the testing package aim at particular replies, and engines are checked with requests of some verbs.
+# Engines are checked with requests of some verbs.
 EXEMPT = (PACKAGE / "federation" / "verbs", PACKAGE / "testing")
 
 

@@ -16,7 +16,7 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.message import WITHHELD
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.validation import Checked, fault
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy
 from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
@@ -33,7 +33,7 @@ WIDE = MomentsRequest(MODELS, {"directions": np.eye(64, dtype=np.float32)}, np.o
 
 
 def answered(name, rows, request=None, **options):
-    return Client("one", rows, PrivacyPolicy(**options)).answer(name, request or REQUESTS[name])
+    return Client("one", rows, replace(CLEAR, **options)).answer(name, request or REQUESTS[name])
 
 
 def test_every_verb_that_sums_rows_states_how_a_withheld_reply_travels():
@@ -59,7 +59,7 @@ def test_a_withheld_reply_is_a_few_bytes_and_is_read_as_the_reply_with_nothing_i
     assert type(read) is verb.reply
     assert read.pack() == reply.pack()
     assert fault(name, REQUESTS[name], read) is None
-    masked = Client("one", rows, PrivacyPolicy()).answer(name, REQUESTS[name], hidden=True)
+    masked = Client("one", rows, CLEAR).answer(name, REQUESTS[name], hidden=True)
     assert not masked.withheld_by
     if name != "second_moment":  # whose arrays have no length if it is withheld
         assert content(replace(read)) == content(masked)
@@ -75,7 +75,7 @@ def test_a_reply_with_something_in_it_is_sent_as_it_is(name):
 @pytest.mark.parametrize("name", WITHHOLDING)
 def test_under_masks_a_reply_has_its_full_length_whatever_is_in_it(name):
     sums, request = VERBS[name].secure_sum, REQUESTS[name]
-    replies = [Client("one", rows, PrivacyPolicy()).answer(name, request, hidden=True) for rows in (ROWS, FEW, NONE)]
+    replies = [Client("one", rows, CLEAR).answer(name, request, hidden=True) for rows in (ROWS, FEW, NONE)]
     assert len({len(sums.flatten(request, reply, 3)) for reply in replies}) == 1
 
 
@@ -83,7 +83,7 @@ def test_withheld_moments_are_bytes_where_they_were_half_a_megabyte():
     rows = drawn_evaluations(queries=60, dimension=64)
     open_reply = answered("moments", rows, WIDE, minimum_sizes=None)
     assert open_reply.size > 400_000
-    client = Client("one", rows, PrivacyPolicy())
+    client = Client("one", rows, CLEAR)
     sent = answer_exchange(encode([Part("moments", WIDE.pack())]), lambda: client, lambda verb: None)
     assert len(sent) < 300
     assert client.answer("moments", WIDE).size < 50
@@ -121,7 +121,7 @@ def test_what_is_not_withheld_by_a_rule_is_no_reply(name, arrays, scalars):
 
 
 def test_a_checkpoint_and_validation_take_withheld_replies_as_they_come(tmp_path):
-    clients = [Client("few", FEW), Client("many", drawn_evaluations(queries=400, seed=1))]
+    clients = [Client("few", FEW, privacy=CLEAR), Client("many", drawn_evaluations(queries=400, seed=1), privacy=CLEAR)]
     said = []
     checked = Checked(LocalFederation(clients), withheld=lambda *line: said.append(line))
     first = Checkpointed(checked, tmp_path).ask("cost_scale", REQUESTS["cost_scale"])

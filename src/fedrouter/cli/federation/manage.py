@@ -9,7 +9,6 @@ import typer
 
 from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
-from fedrouter.cli.federation.drift import drift
 from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.federation.page import page
 from fedrouter.cli.federation.prune import prune
@@ -151,7 +150,6 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
 app.command()(coordinator)
 app.command()(client)
 app.command()(run)
-app.command()(drift)
 app.command()(page)
 app.command()(roster)
 app.command()(accept)

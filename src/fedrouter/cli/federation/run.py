@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,9 +65,6 @@ def run(
     new_centres: Annotated[
         bool, typer.Option("--new-centres", help="Find new centres; by default those of earlier runs are kept.")
     ] = False,
-    robust: Annotated[
-        bool, typer.Option("--robust", help="With --plain: limit the influence of any one client on the router.")
-    ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Also copy the bundle here.")] = None,
     every: Annotated[
         str | None,
@@ -87,17 +84,12 @@ def run(
     directory = open_coordinator(path)
     if out is not None:
         refuse_existing(out)
-    if robust and not plain_sums:
-        raise BadInput(
-            "--robust: expected together with --plain; robust aggregation must see each client's sums, which secure "
-            "sums, the default, hide"
-        )
     change = _Change(add_model or [], join or [], leave or [])
     job = _job(router, rounds, seed, _names(models), _names(clients), change, bundle, quorum, timeout)
     # Who leaves is asked for its own sums: the difference of the two routers shows them anyway.
     secure = None if plain_sums or leave else SECURE_THRESHOLD
     _require_crowd(job, secure)
-    job = replace(job, gather=wait, robust=_robust() if robust else None, secure=secure, new_centres=new_centres)
+    job = replace(job, gather=wait, secure=secure, new_centres=new_centres)
     if every is None:
         voice.result(_perform(voice, directory, job, name, out))
         return
@@ -234,12 +226,6 @@ def _require_crowd(job: Job, secure: float | None) -> None:
             f"{', '.join(job.clients)}: secure sums need at least {LEAST_CLIENTS} clients; with --plain the "
             "coordinator sees each client's own sums"
         )
-
-
-def _robust() -> Mapping[str, Any]:
-    from fedrouter.federation.robust.middleware import RobustSettings
-
-    return asdict(RobustSettings.preset())
 
 
 def _compared(job: Job, before: tuple[str, int] | None) -> str:

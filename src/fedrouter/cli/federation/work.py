@@ -89,7 +89,10 @@ def client(
     ] = None,
     secure_only: Annotated[
         bool | None,
-        typer.Option("--secure-only/--no-secure-only", help="Send sums under secure aggregation only; remembered."),
+        typer.Option(
+            "--secure-only/--no-secure-only",
+            help="Send sums under secure aggregation only; remembered; default: only.",
+        ),
     ] = None,
     epsilon: Annotated[
         float | None,
@@ -216,20 +219,20 @@ def protection(directory: ClientDirectory, config: ClientConfig) -> str:
     from fedrouter.federation.privacy.journal import Journal
 
     policy = privacy_of(config)
-    noise, sums = policy.differential_privacy, "under secure sums only" if policy.secure_only else ""
+    noise = policy.differential_privacy
+    sums = "under secure sums only" if policy.secure_only else "sums in the clear are allowed"
     if noise is None:
         sizes = policy.minimum_sizes
-        parts = [f"at least {sizes.cell} queries behind anything sent" if sizes else "no minimum group sizes", sums]
-        return f"Protection: {', '.join(part for part in parts if part)}; --epsilon adds noise"
+        groups = f"at least {sizes.cell} queries behind anything sent" if sizes else "no minimum group sizes"
+        return f"Protection: {groups}, {sums}; --epsilon adds noise"
     with closing(Journal(directory.journal)) as journal:
         accountant = PrivacyAccountant(config.name, noise, journal)
         spent, left = accountant.spent(), accountant.answers_left()
     more = f"{left:,} or more" if left >= MOST_ANSWERS else f"{left:,}"
-    parts = [f"noise multiplier {noise.multiplier:.3g}", sums]
     budget = f"epsilon {spent:.2f} of {noise.epsilon:g} is spent, {more} answers are left"
     if not left:
         budget += "; a larger --epsilon or --multiplier, or --answers N, makes it last"
-    return f"Protection: {', '.join(part for part in parts if part)}; {budget}"
+    return f"Protection: noise multiplier {noise.multiplier:.3g}, {sums}; {budget}"
 
 
 def _check(config: ClientConfig) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrouter.deployment.runs.job import BUNDLE, RESULT, read
+from fedrouter.deployment.runs.job import BUNDLE, RESULT
 from fedrouter.errors import BadInput
 from fedrouter.files import replace_file
 
@@ -39,17 +39,9 @@ class Acceptance:
             raise BadInput(f"bundle status: expected {', '.join(STATES)}, got {self.status!r}")
 
 
-def _only_asks(folder: Path) -> bool:
-    """Whether a run asks the members something and makes no router."""
-    try:
-        return read(folder).operation == "drift"
-    except BadInput:
-        return False
-
-
 def acceptance_of(folder: Path) -> Acceptance | None:
     """The state of a run's bundle; None if the run has made none."""
-    if not (folder / RESULT).exists() or _only_asks(folder):
+    if not (folder / RESULT).exists():
         return None
     try:
         found = json.loads((folder / FILE).read_bytes())

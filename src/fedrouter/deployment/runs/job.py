@@ -18,7 +18,6 @@ IN_FILES = {
     "add_models": "extend",
     "add_clients": "absorb",
     "remove_clients": "leave",
-    "drift": "drift",
 }
 """What a job can do, and its name in the file of a job."""
 SHOWN = {
@@ -26,7 +25,6 @@ SHOWN = {
     "add_models": "add model",
     "add_clients": "join",
     "remove_clients": "leave",
-    "drift": "drift of",
 }
 """The same for people, in the words of the options of `federation run`."""
 FILE = "job.json"
@@ -42,17 +40,14 @@ class Job:
 
     Parameters
     ----------
-    operation : ``learn`` a router, extend one by ``add_models`` or ``add_clients``, ``remove_clients`` from one, or
-        ask by its regions about ``drift``
-    settings : settings of the family that differ from its defaults; for ``drift`` the ``first`` day and the number
-        of ``days``
+    operation : ``learn`` a router, extend one by ``add_models`` or ``add_clients``, or ``remove_clients`` from one
+    settings : settings of the family that differ from its defaults
     pool : models to learn, or new ones to add, as in a bundle; empty to learn all that the clients have evaluated
     clients : names of the clients to ask; empty for all that are enrolled
     base : folder of the bundle to extend
     quorum : number of clients that must answer each request
     timeout : seconds that a request may take
     gather : seconds to wait at the start for clients that are not connected yet
-    robust : settings of robust aggregation, against poisoned clients; None for none
     secure : fraction of the clients that must complete a secure aggregation, against a curious coordinator; None if
         the coordinator may see the reply of each client
     new_centres : ask for centroids even if those of an earlier run are kept
@@ -68,7 +63,6 @@ class Job:
     quorum: int = 1
     timeout: float = 300.0
     gather: float = 30.0
-    robust: Mapping[str, Any] | None = None
     secure: float | None = None
     new_centres: bool = False
 
@@ -92,10 +86,6 @@ class Job:
             raise BadInput(f"quorum: expected at least 1, got {self.quorum}")
         if not 0 < self.timeout < float("inf") or not 0 <= self.gather < float("inf"):
             raise BadInput("timeout and gather: expected seconds")
-        if self.robust is not None and self.secure is not None:
-            raise BadInput(
-                "robust and secure: choose one; robust aggregation must see each reply, which secure aggregation hides"
-            )
         family(self.family)
         if self.pool:
             self.models()

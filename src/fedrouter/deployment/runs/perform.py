@@ -17,7 +17,7 @@ from fedrouter.deployment.runs.leave import remove_clients, require_members
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.runs.tally import Tally
 from fedrouter.errors import BadInput, BadMessage, FedrouterError
-from fedrouter.federation.families.registry import family
+from fedrouter.federation.families.registry import FAMILIES, family
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.kept_centroids import KeptCentroids, Signed
@@ -151,10 +151,6 @@ def protected(job: Job, validated: Federation, transcript: Transcript) -> Federa
     """Combine replies as the job says. Clients are shown what was asked and answered only where it is totals."""
     if job.operation == "remove_clients":
         return validated  # what is subtracted must be what was added, of each client, unchanged
-    if job.robust is not None:
-        from fedrouter.federation.robust.middleware import Robust, RobustSettings
-
-        return Robust(validated, RobustSettings(**job.robust))
     if job.secure is not None:
         from fedrouter.federation.secagg.server import Secure
 
@@ -183,10 +179,21 @@ def _require_everyone(job: Job, federation: Federation) -> None:
 
 
 def _require_budgets(job: Job, handshake: Handshake, settings: Any) -> None:
-    """Refuse before the first question what a client's privacy budget cannot pay for to its end."""
+    """Refuse before the first question what clients with a privacy budget refuse, or cannot pay for to its end."""
+    if job.operation == "remove_clients":
+        return
+    charged, noisy = family(job.family).charged_questions, sorted(handshake.answers)
+    if charged is None:
+        if noisy:
+            possible = ", ".join(name for name in FAMILIES if FAMILIES[name].charged_questions)
+            raise BadInput(
+                f"{', '.join(noisy)}: have differential privacy, and {job.family} asks what they have no noise for; "
+                f"choose --router {possible}, or --clients without them"
+            )
+        return
     if job.operation != "learn":
         return
-    needed = len(set(family(job.family).charged_questions(settings)))
+    needed = len(set(charged(settings)))
     short = [f"{name} {left}" for name, left in sorted(handshake.answers.items()) if left < needed]
     if short:
         raise BadInput(

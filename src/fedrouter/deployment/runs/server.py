@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from fedrouter.deployment.runs import job as jobs
-from fedrouter.deployment.runs.drift import perform_drift
 from fedrouter.deployment.runs.job import LOCK, Job
 from fedrouter.deployment.runs.notices import TIMEOUT as NOTICE_TIMEOUT
 from fedrouter.deployment.runs.notices import Notices
@@ -57,8 +56,6 @@ def perform_run(
                     present = Subset(everyone, (*there, *voters(directory, job, link)))
                     sign = question_signer(directory.authority_key)
                     keys = {name: client.public_key for name, client in directory.config().roster.items()}
-                    if job.operation == "drift":
-                        return perform_drift(job, present, folder, log, notices.rejected, sign, keys)
                     return perform(job, present, folder, log, notices.rejected, directory.centroids, sign, keys)
                 finally:
                     notices.send()

@@ -28,39 +28,37 @@ SPENT = "spent/"
 MOST_ANSWERS = 10_000
 """The largest number of remaining answers that a client states."""
 ORDERS = (*range(2, 33), *range(36, 65, 4), 80, 96, 128, 192, 256, 512, 1024)
-"""Orders of the Rényi divergences; integers, for which divergences of sampled rows are finite sums."""
+"""Orders of the Rényi divergences."""
 
 
 @dataclass(frozen=True, order=True)
 class Event:
-    """Noise of ``multiplier`` times the sensitivity, drawn ``times`` times, each on a random ``rate`` of the rows."""
+    """Noise of ``multiplier`` times the sensitivity, drawn ``times`` times."""
 
     mechanism: str
     multiplier: float
     times: int = 1
-    rate: float = 1.0
 
 
 def spent_epsilon(events: tuple[Event, ...], delta: float) -> float:
     """The epsilon, at this delta, of all these events together."""
     if not events:
         return 0.0
-    times: Counter[tuple[str, float, float]] = Counter()
+    times: Counter[tuple[str, float]] = Counter()
     for event in events:
-        times[event.mechanism, event.multiplier, event.rate] += event.times
+        times[event.mechanism, event.multiplier] += event.times
     together = np.sum([count * np.array(_divergences(*kind)) for kind, count in times.items()], axis=0)
     return float(_accounting().rdp.compute_epsilon(ORDERS, together, delta)[0])
 
 
 @lru_cache(maxsize=1024)
-def _divergences(mechanism: str, multiplier: float, rate: float) -> tuple[float, ...]:
+def _divergences(mechanism: str, multiplier: float) -> tuple[float, ...]:
     """Rényi divergence of each order for noise that is drawn once; those of many draws add up."""
     accounting = _accounting()
     one = {"gaussian": accounting.GaussianDpEvent, "laplace": accounting.LaplaceDpEvent}[mechanism]
-    noise = one(multiplier)
     accountant = accounting.rdp.RdpAccountant(ORDERS)
-    accountant.compose(accounting.PoissonSampledDpEvent(rate, noise) if rate < 1 else noise)
-    return tuple(accountant._rdp)  # expensive for sampled rows, and not public
+    accountant.compose(one(multiplier))
+    return tuple(accountant._rdp)  # not public
 
 
 def multiplier_for(epsilon: float, delta: float, answers: int, mechanism: str = "gaussian") -> float:

@@ -27,7 +27,6 @@ import numpy as np
 
 from fedrouter.errors import BadInput, MissingExtra
 from fedrouter.evaluations import Floats, Integers
-from fedrouter.exact import LIMB_BITS, ExactSums
 from fedrouter.federation.privacy.policy import DifferentialPrivacy
 
 GRAIN_BITS = 20
@@ -60,14 +59,6 @@ class Part:
         np.add.at(sums, group, np.trunc(np.ldexp(rows, GRAIN_BITS)).astype(np.int64))
         return cls(sums.reshape(size, *values.shape[1:]), GRAIN_BITS, l2, l1, share)
 
-    @classmethod
-    def products(cls, left: Floats, right: Floats, share: float, l2: float, l1: float) -> Part:
-        """``left' right`` of rows ``(n, a)`` and ``(n, b)`` that are clipped already, so that l2 and l1 hold."""
-        _countable(left)
-        grained = [np.ldexp(np.trunc(np.ldexp(part, GRAIN_BITS)), -GRAIN_BITS) for part in (left, right)]
-        limbs = ExactSums.products(*grained).limbs
-        return cls((limbs[..., 0] << LIMB_BITS) + limbs[..., 1], 2 * GRAIN_BITS, l2, l1, share)
-
     def totals(self) -> Floats:
         """The sums as numbers."""
         return np.asarray(np.ldexp(self.sums.astype(np.float64), -self.bits))
@@ -93,11 +84,6 @@ def scale(part: Part, noise: DifferentialPrivacy) -> float:
     if noise.mechanism == "gaussian":
         return float(noise.multiplier * part.l2 / np.sqrt(part.share))
     return noise.multiplier * part.l1 / part.share
-
-
-def deviation(part: Part, noise: DifferentialPrivacy) -> float:
-    """The standard deviation of the noise on each of a part's sums, for either mechanism."""
-    return scale(part, noise) * (1.0 if noise.mechanism == "gaussian" else float(np.sqrt(2)))
 
 
 def noised(parts: Sequence[Part], noise: DifferentialPrivacy) -> list[Floats]:

@@ -7,7 +7,6 @@ dollars would need noise as large as the most expensive answer, which would drow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,36 +74,7 @@ def by_group(values: list[Floats], group: Integers, size: int, share: float) -> 
     return [Part.of(column, group, size, share / len(columns)) for column in columns]
 
 
-def smoothed(
-    table: list[Floats], models: list[Floats], deviations: Sequence[float], model_deviations: Sequence[float]
-) -> None:
-    """Shrink noisy tables ``(K, M)`` of sums, counts first, towards what noisy sums by model ``(M,)`` would predict.
-
-    If clusters made no difference, a cell would hold its model's sum times its cluster's share of all rows. A cell
-    keeps as much of its own value as the cells differ from that prediction by more than their noise: all of it where
-    there is little noise, and nothing where the noise drowns them. ``deviations`` and ``model_deviations`` are the
-    standard deviations of the noise on each table and on each sum by model.
-    """
-    clusters = np.maximum(table[0].sum(axis=1), 0)
-    share = clusters / clusters.sum() if clusters.any() else np.full(len(clusters), 1 / len(clusters))
-    for index, cells in enumerate(table):
-        cell, model = deviations[index] ** 2, model_deviations[index] ** 2
-        # The cells of a model add up to another estimate of its sum, a noisier one the more cells there are.
-        trust = len(cells) * cell / (len(cells) * cell + model)
-        total = trust * models[index] + (1 - trust) * cells.sum(axis=0)
-        expected = share[:, None] * total
-        signal = max(0.0, float(((cells - expected) ** 2).mean()) - cell)
-        table[index] = expected + signal / (signal + cell) * (cells - expected)
-
-
 def whole_counts(count: Floats, least: float) -> Integers:
     """Noisy counts as whole numbers; those below ``least`` become zero."""
     rounded = np.rint(count).astype(np.int64)
     return np.where(rounded >= max(1.0, least), rounded, 0)
-
-
-def nearest_gram(matrices: Floats) -> Floats:
-    """Symmetric matrices ``(..., r, r)`` without their eigenvalues below zero."""
-    values, vectors = np.linalg.eigh(matrices)
-    found = (vectors * np.maximum(values, 0)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    return np.asarray((found + np.swapaxes(found, -1, -2)) / 2)

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Floats
 from fedrouter.federation.families.family import Family, Settings, train_once
-from fedrouter.federation.families.kmeans import CENTROIDS
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, Question, ignore
 from fedrouter.federation.middleware.fold import WithoutFold
@@ -264,16 +263,6 @@ def remove_clients(router: BlendRouter, federation: Federation) -> BlendRouter:
     return BlendRouter(router.pool, tuple(in_lockstep(Memo(federation), removals)), router.weights)
 
 
-def charged_questions(settings: AutoSettings) -> tuple[str, ...]:
-    """Those of every candidate, on all rows and without each fold; and the scores on each fold.
-
-    Noisy centroids are released once, whatever the fold.
-    """
-    asked = {each for name in settings.candidates for each in FAMILIES[name].charged_questions(settings.of(name))}
-    folds = (f"{each}, fold {fold}" for fold in range(settings.folds) for each in (*asked - {CENTROIDS}, "scores"))
-    return (*sorted(asked), *sorted(folds))
-
-
 FAMILY = Family(
     name="auto",
     title="auto",
@@ -285,7 +274,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
-    charged_questions=charged_questions,
+    charged_questions=None,
     candidate=False,
     incremental=True,
     pooled=train_once,

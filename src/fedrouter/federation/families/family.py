@@ -129,7 +129,8 @@ class Family:
     learn, add_models, add_clients : see :class:`Learn`, :class:`AddModels`, :class:`AddClients`
     remove_clients : see :data:`RemoveClients`, or why it is not possible
     charged_questions : the different questions, by any names, that ``learn`` asks with these settings and that a
-        client with differential privacy charges to its budget; at least as many as any client is really asked
+        client with differential privacy charges to its budget; at least as many as any client is really asked. None
+        if such clients refuse one of them
     candidate : whether `auto` may consider it, as part of a blend
     incremental : whether a router can be updated row by row from a gateway's log, in batches of any size
     pooled : how its settings change to train on all clients' rows in one place, the centralized baseline
@@ -147,7 +148,7 @@ class Family:
     add_models: AddModels
     add_clients: AddClients
     remove_clients: RemoveClients | NotASum
-    charged_questions: ChargedQuestions
+    charged_questions: ChargedQuestions | None
     candidate: bool
     incremental: bool
     pooled: PooledSettings

@@ -146,8 +146,6 @@ def remove_clients(router: KMeansRouter, federation: Federation) -> KMeansRouter
     return replace(router, sums=left)
 
 
-CENTROIDS = "centroids"
-"""The question about local centroids, among :attr:`Family.charged_questions`; released once under noise."""
 FAMILY = Family(
     name="kmeans",
     title="K-Means",
@@ -159,7 +157,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
-    charged_questions=lambda settings: (CENTROIDS, "sums around centres"),
+    charged_questions=None,
     candidate=True,
     incremental=True,
     pooled=train_once,

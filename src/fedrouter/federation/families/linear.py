@@ -17,7 +17,7 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
-from fedrouter.federation.families.kmeans import CENTROIDS, KMeansSettings, centroids_request, global_centres
+from fedrouter.federation.families.kmeans import KMeansSettings, centroids_request, global_centres
 from fedrouter.federation.families.mlp import ask_cost_scale, cost_scale
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, Question, ignore
 from fedrouter.federation.middleware.sums import rows_of_each
@@ -183,7 +183,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
-    charged_questions=lambda settings: ("cost scale", "second moment", "moments along directions"),
+    charged_questions=None,
     candidate=True,
     incremental=True,
     pooled=train_once,
@@ -201,7 +201,7 @@ KERNEL_FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
-    charged_questions=lambda settings: ("cost scale", CENTROIDS, "moments around landmarks"),
+    charged_questions=None,
     candidate=True,
     incremental=True,
     pooled=train_once,

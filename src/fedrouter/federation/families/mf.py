@@ -13,7 +13,6 @@ from fedrouter.federation.families.mlp import (
     ask_cost_correction,
     ask_cost_scale,
     average_rounds,
-    charged_questions,
 )
 from fedrouter.federation.families.mlp_growth import add_clients, add_models
 from fedrouter.federation.federation import Callback, Federation, ignore
@@ -58,7 +57,7 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=TRAINED_WEIGHTS,
-    charged_questions=charged_questions,
+    charged_questions=None,
     candidate=False,
     incremental=False,
     pooled=choose_epochs(learn),

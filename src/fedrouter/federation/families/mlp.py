@@ -257,11 +257,3 @@ def ask_cost_correction(federation: Federation, pool: ModelPool, weights: Weight
     totals: CostTotals = reduce(add, replies.values())
     observed, predicted = totals.observed.totals(), totals.predicted.totals()
     return replace(scale, correction=np.where(predicted > 0, observed / np.where(predicted > 0, predicted, 1.0), 1.0))
-
-
-def charged_questions(settings: MLPSettings) -> tuple[str, ...]:
-    """At most this: a client may be drawn in every round, and with three clients is; and if rows are held out, it
-    validates in all of them."""
-    trains = (f"train {number}" for number in range(settings.rounds))
-    validates = (f"validate {number}" for number in range(settings.rounds if settings.validation_fraction else 0))
-    return ("cost scale", *trains, *validates, "cost totals")

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.errors import BadInput, BadMessage
-from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.federation import EVERYONE, Federation, Middleware, Question
 from fedrouter.federation.message import Message, Request, packed_digest
 from fedrouter.federation.middleware.sums import Total
-from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.files import replace_file
 

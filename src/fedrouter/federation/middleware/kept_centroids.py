@@ -27,7 +27,7 @@ class KeptCentroids(Middleware):
 
     They stay as they are while clients come and go, as the centres of a router do when clients join or leave it, until
     half of those that are asked had no part in them. Stands inside a checkpoint, so that a resumed run gets what it got
-    before; inside what is shown of a run; and inside robust aggregation, so that single replies are kept as they came.
+    before; and inside what is shown of a run.
 
     Parameters
     ----------

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from fedrouter.errors import BadMessage
-from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.federation import EVERYONE, Federation, Middleware, Question
 from fedrouter.federation.message import Message
-from fedrouter.federation.robust.updates import EVERYONE
 from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.train import Update
@@ -47,7 +46,7 @@ class Summed(Middleware):
     """A federation that answers a request for sums with their total.
 
     Stands outside validation and a quorum, which look at single replies, and inside a checkpoint, which keeps what is
-    learned from. Robust aggregation compares single replies and takes its place.
+    learned from.
     """
 
     def __init__(self, federation: Federation) -> None:

@@ -52,11 +52,8 @@ class DifferentialPrivacy:
     epsilon, delta : the budget for everything this client ever sends; an answer that would exceed it is refused
     multiplier : standard deviation (or scale) of the noise on one answer, in units of its sensitivity. More noise
         spends less of the budget
-    mechanism : distribution of the noise on sums. Training always uses Gaussian noise
+    mechanism : distribution of the noise
     least_cost, largest_cost : range in dollars to which costs are clipped
-    relative_cost : maximum cost, in multiples of its model's typical cost, to which relative costs are clipped
-    rows : number of evaluations that the client declares. Public: it is the client's weight when networks are
-        averaged, and the batch size divided by it is the sampling rate of a training step
     models : models that the client declares to know. By default all of its pool, which reveals them if the pool was
         made from its rows
     """
@@ -67,8 +64,6 @@ class DifferentialPrivacy:
     mechanism: str = "gaussian"
     least_cost: float = 1e-6
     largest_cost: float = 1.0
-    relative_cost: float = 4.0
-    rows: int = 500
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -76,7 +71,7 @@ class DifferentialPrivacy:
             raise BadInput(
                 f"differential privacy, mechanism: expected {' or '.join(MECHANISMS)}, got {self.mechanism!r}"
             )
-        for name in ("epsilon", "multiplier", "least_cost", "relative_cost", "rows"):
+        for name in ("epsilon", "multiplier", "least_cost"):
             if not 0 < getattr(self, name) < inf:
                 raise BadInput(f"differential privacy, {name}: expected a number above 0, got {getattr(self, name)}")
         if not 0 < self.delta < 1:
@@ -127,7 +122,8 @@ class PrivacyPolicy:
     Parameters
     ----------
     minimum_sizes : minimum group sizes behind centroids and sums; None sends sums over single rows, too
-    secure_only : refuse to send a sum that secure aggregation does not mask
+    secure_only : refuse to send a sum that secure aggregation does not mask; who leaves a router, or joins one with
+        fewer than two others, has to allow it
     differential_privacy : noise on every answer, within a budget; None sends exact sums
     training : settings of a training that it accepts; None accepts all
     rederive : derive the questions of a run under secure aggregation, and refuse those that do not follow; needs a
@@ -139,7 +135,7 @@ class PrivacyPolicy:
     """
 
     minimum_sizes: MinimumGroupSizes | None = MinimumGroupSizes()
-    secure_only: bool = False
+    secure_only: bool = True
     differential_privacy: DifferentialPrivacy | None = None
     training: TrainingBounds | None = TrainingBounds()
     rederive: bool = True
@@ -162,5 +158,7 @@ PRIVACY = {
 }
 """What protects the clients' rows in a federation, from the most to the least."""
 
-OPEN = PrivacyPolicy(minimum_sizes=None, training=None)
+CLEAR = PrivacyPolicy(secure_only=False)
+"""The default, but each client's own sums may be seen: runs with ``--plain``, and runs in one process."""
+OPEN = PrivacyPolicy(minimum_sizes=None, training=None, secure_only=False)
 """No protection, for rows that stay with their owner: a router learned by one party, or an experiment."""

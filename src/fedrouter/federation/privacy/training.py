@@ -3,7 +3,7 @@
 The weights that come back can hold whatever the weights sent were made to show: a network in which one query alone has
 a gradient returns that query's embedding. So a client accepts only what training needs: settings within its bounds,
 first weights that follow from a seed, later ones that so many rounds of such steps can reach, and, before it takes a
-step, gradients that enough of its queries carry (:func:`fedrouter.federation.dp.gradients.carriers`).
+step, gradients that enough of its queries carry (:class:`fedrouter.federation.privacy.carriers.Carriers`).
 
 Training that continues a saved router has no seed to follow from; there only the size of the weights is bounded. And
 the reach of some rounds of AdamW is about as large as the weights themselves: it keeps extreme weights out, not every

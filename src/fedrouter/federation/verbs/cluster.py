@@ -10,25 +10,20 @@ import numpy as np
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.clustering import cluster
-from fedrouter.federation.dp.clusters import noisy_centroids
-from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Request, packed_digest
 from fedrouter.federation.plausibility import MOST_WIDTH, SHAPE, row_fault
 from fedrouter.federation.privacy.disclosure import DisclosureControl, query_keys
 from fedrouter.federation.privacy.memory import Arrays, Memory
-from fedrouter.federation.robust.caps import fewer
 from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
+    ONLY_MEANS,
     AlwaysSent,
-    Cap,
     MinimumSizes,
-    NoisyMechanism,
     NotASum,
-    RobustTreatment,
+    RefusedUnderNoise,
     ShowsEmbeddings,
     Verb,
-    Without,
 )
 from fedrouter.routers.kmeans import nearest_centre
 
@@ -121,18 +116,6 @@ def _released_once(
     return Centroids(before["centres"], before["sizes"])
 
 
-def noisy_answer(rows: NoisyRows, request: ClusterRequest) -> Centroids:
-    """Once for each training, which the seed identifies; all of its folds and families get the same centroids."""
-
-    def make() -> Arrays:
-        queries, terms = rows.queries(replace(request, fold=-1)), rows.terms
-        found = noisy_centroids(queries, request.clusters, request.seed, terms.settings, terms.least_cluster)
-        return {"centres": found[0], "sizes": found[1]}
-
-    released = rows.released(f"noisy centroids/{request.seed}", make)
-    return Centroids(released["centres"], released["sizes"])
-
-
 def faults(request: ClusterRequest, reply: Centroids) -> str | None:
     if len(reply.centres) > max(request.clusters, MOST_CENTRES) or reply.centres.shape[1] > MOST_WIDTH:
         return SHAPE
@@ -153,14 +136,6 @@ def _length(reply: Centroids) -> float | None:
     return float(np.linalg.norm(reply.centres.astype(np.float64), axis=1).max()) if len(reply.centres) else None
 
 
-def _rows(request: ClusterRequest, reply: Centroids) -> float:
-    return float(reply.sizes.sum())
-
-
-def _scale(reply: Centroids, factor: float) -> Centroids:
-    return replace(reply, sizes=fewer(reply.sizes, factor))
-
-
 VERB = Verb(
     name="cluster",
     request=ClusterRequest,
@@ -173,19 +148,10 @@ VERB = Verb(
         "each centroid is the mean of enough different queries, each counted once; smaller clusters join the nearest; "
         "the same centroids are sent again until that many queries have come or gone",
     ),
-    differential_privacy=NoisyMechanism(
-        "1: the count of queries; and twice by cluster, in a projection to p dimensions and then in all d: the count "
-        "(1) and the sum of embeddings clipped to length 1 (l2: 1; l1: √p or √d). Charged once for each seed",
-        noisy_answer,
-    ),
+    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=NotASum("centroids of different clients are different points, not parts of a sum"),
     withheld=AlwaysSent("no centroids are a few bytes, and clients sign them"),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=ShowsEmbeddings(_width, _length),
-    robust=RobustTreatment(
-        cap=Cap(_rows, _scale),
-        winsorize=Without("there are no means to compare before global clusters exist"),
-        updates=Without("not trained weights"),
-    ),
 )

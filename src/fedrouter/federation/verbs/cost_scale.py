@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -17,20 +16,14 @@ from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.dp.sums import by_group, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import LOGS, MOST_WIDTH, SHAPE, row_fault, spread_fault, whole_number
-from fedrouter.federation.robust.caps import replaced, scale_counted
-from fedrouter.federation.robust.sums import LOG_COST, Winsorized, stacked
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
     MinimumSizes,
     NoisySums,
-    RobustTreatment,
     SecureSum,
     ShowsEmbeddings,
     Verb,
-    Winsorize,
     Withheld,
-    Without,
 )
 from fedrouter.routers.mlp import log_cost
 
@@ -133,23 +126,6 @@ def _no_length(reply: LogCostSums) -> float | None:
     return None
 
 
-def _rows(request: CostScaleRequest, reply: LogCostSums) -> float:
-    return float(np.sum(reply.count))
-
-
-def winsorize(request: CostScaleRequest, replies: Mapping[str, LogCostSums]) -> Mapping[str, LogCostSums]:
-    count, total, squares = stacked(replies, "count", "total", "squares")
-    moved = Winsorized.of(count, total, squares, LOG_COST)
-    return {
-        name: replace(
-            reply,
-            total=replaced(reply.total, moved.total[index, 0]),
-            squares=replaced(reply.squares, moved.squares[index, 0]),
-        )
-        for index, (name, reply) in enumerate(replies.items())
-    }
-
-
 VERB = Verb(
     name="cost_scale",
     request=CostScaleRequest,
@@ -170,9 +146,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=ShowsEmbeddings(_width, _no_length),
-    robust=RobustTreatment(
-        cap=Cap(_rows, scale_counted),
-        winsorize=Winsorize("means of log cost, by model", winsorize),
-        updates=Without("not trained weights"),
-    ),
 )

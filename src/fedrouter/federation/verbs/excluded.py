@@ -11,7 +11,7 @@ from typing import Annotated
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import fits_name
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
 
 MOST_REASON = 300
 """Maximum number of characters in a reason: it is shown on the client's terminal."""
@@ -62,5 +62,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("nothing is sent"),
-    robust=NoRobust("nothing is sent"),
 )

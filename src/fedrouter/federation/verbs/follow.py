@@ -15,7 +15,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request, packed_digest
 from fedrouter.federation.plausibility import TOO_MANY, whole_number
 from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
 
 Exchange = tuple[tuple[str, Mapping[str, Message]], ...]
 """What was asked together: for each question its verb, and the replies by client, or the total of all."""
@@ -160,5 +160,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("one number"),
-    robust=NoRobust("not averaged"),
 )

@@ -16,7 +16,6 @@ from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
     MinimumSizes,
     NoNoiseNeeded,
-    NoRobust,
     NotASum,
     Verb,
 )
@@ -116,5 +115,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("who may take part is decided from the stated width before anything is learned"),
-    robust=NoRobust("names are not averaged"),
 )

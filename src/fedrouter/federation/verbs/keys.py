@@ -15,7 +15,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import KEY, MOST_SIGNATURE, MOST_SUMS, Bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,5 +78,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("keys only"),
-    robust=NoRobust("not averaged; and robust aggregation cannot see masked sums"),
 )

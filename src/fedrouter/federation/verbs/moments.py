@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from fedrouter.evaluations import Evaluations, Floats, Integers
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.moments import moment_parts, moments_of
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE, SLACK, SPREAD, bordered, is_gram, row_fault, spread_fault
 from fedrouter.federation.privacy.disclosure import row_keys
-from fedrouter.federation.robust.caps import replaced, scale_counted
-from fedrouter.federation.robust.sums import ACCURACY, Winsorized
-from fedrouter.federation.robust.winsorizing import Bounds
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
+    ONLY_MEANS,
     HidesEmbeddings,
     MinimumSizes,
-    NoisySums,
-    RobustTreatment,
+    RefusedUnderNoise,
     SecureSum,
     Verb,
-    Winsorize,
     Withheld,
-    Without,
 )
 from fedrouter.routers.features import feature_map
 from fedrouter.routers.linear import SUMS, MomentSums, symmetric
@@ -39,7 +29,6 @@ from fedrouter.routers.mlp import Weights
 
 MOST_RELATIVE_COST = 256.0
 """Maximum of a cost in multiples of its model's typical cost: one outlier must not dominate second moments."""
-RELATIVE_COST = Bounds(0.0, MOST_RELATIVE_COST, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,20 +113,6 @@ def _relative_cost(request: MomentsRequest, rows: Evaluations) -> Floats:
     return np.minimum(rows.cost / request.unit[rows.model], MOST_RELATIVE_COST)
 
 
-def noisy_parts(rows: NoisyRows, request: MomentsRequest) -> list[Part]:
-    chosen = feature_map(request.features)
-    rows.require_width(chosen.dimension)
-    own = rows.of_models(request, request.models)
-    features = np.nan_to_num(chosen(own.embeddings)[own.query])
-    most = rows.terms.settings.relative_cost
-    relative = 2 * np.minimum(own.cost / request.unit[own.model] / most, 1) - 1
-    return moment_parts(features, own.accuracy, relative, own.model, len(request.models))
-
-
-def noisy_reply(terms: NoiseTerms, request: MomentsRequest, noisy: list[Floats]) -> ModelMoments:
-    return ModelMoments.of(moments_of(noisy, terms.settings.relative_cost, terms.least_cell))
-
-
 def numbers(request: MomentsRequest) -> int:
     width = feature_map(request.features).width
     return len(request.models) * (1 + 2 * (width * (width + 1) // 2 + 2 * width + 2))
@@ -187,39 +162,6 @@ def most_bytes(request: MomentsRequest) -> int:
     return len(request.models) * (8 + 16 * (width * (width + 1) // 2 + 2 * width + 2))
 
 
-def _rows(request: MomentsRequest, reply: ModelMoments) -> float:
-    return float(np.sum(reply.count))
-
-
-def winsorize(request: MomentsRequest, replies: Mapping[str, ModelMoments]) -> Mapping[str, ModelMoments]:
-    """A mean is moved by drawing each row's value towards an end of its range, which keeps all sums possible."""
-    found = dict(replies)
-    for part, bounds in (("accuracy", ACCURACY), ("cost", RELATIVE_COST)):
-        count = np.stack([reply.count for reply in found.values()])[:, None]
-        total = np.stack([getattr(reply, part).totals()[:, 0] for reply in found.values()])[:, None]
-        squares = np.stack([getattr(reply, f"{part}_squares").totals() for reply in found.values()])[:, None]
-        moved = Winsorized.of(count, total, squares, bounds)
-        for index, name in enumerate(found):
-            found[name] = _drawn(found[name], part, moved.before[index, 0], moved.after[index, 0], bounds)
-            if part == "accuracy" and moved.trust[index] != 1:
-                found[name] = scale_counted(found[name], moved.trust[index])
-    return found
-
-
-def _drawn(reply: ModelMoments, part: str, mean: Floats, within: Floats, bounds: Bounds) -> ModelMoments:
-    """The reply with each model's mean ``(M,)`` of a target moved to ``within``."""
-    end = np.where(within > mean, bounds.high, bounds.low)
-    share = np.where(within != mean, (within - mean) / np.where(end != mean, end - mean, 1.0), 0.0)
-    product, squares = getattr(reply, part), getattr(reply, f"{part}_squares")
-    features = symmetric(reply.gram.totals())[:, 0]  # column 0 of the features is 1
-    rest = 1 - share
-    moved = rest[:, None] * product.totals() + (share * end)[:, None] * features
-    wider = rest**2 * squares.totals() + 2 * rest * share * end * product.totals()[:, 0]
-    wider = wider + (share * end) ** 2 * reply.count
-    changes: dict[str, Any] = {part: replaced(product, moved), f"{part}_squares": replaced(squares, wider)}
-    return replace(reply, **changes)
-
-
 VERB = Verb(
     name="moments",
     request=MomentsRequest,
@@ -233,23 +175,10 @@ VERB = Verb(
         "different queries for each feature are in the difference from any sum sent before (under secure sums: enough "
         "queries of each model)",
     ),
-    differential_privacy=NoisySums(
-        "by model, for features clipped to length 1 beside the constant: products of features 2 (l2) or r+1 (l1); with "
-        "accuracy and with cost √2 or √(2r); spread of accuracy and squared cost 1",
-        noisy_parts,
-        noisy_reply,
-    ),
+    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.count.any(), nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("the number of features is the request's"),
-    robust=RobustTreatment(
-        cap=Cap(_rows, scale_counted),
-        winsorize=Winsorize(
-            "means of accuracy and of relative cost, by model; a client whose accuracies are far off counts for less",
-            winsorize,
-        ),
-        updates=Without("not trained weights"),
-    ),
 )

@@ -19,7 +19,7 @@ GROUP = "fedrouter.verbs"
 OWN = (
     *("hello", "cluster", "statistics", "cost_scale", "train", "validate", "cost_totals"),
     *("second_moment", "moments", "score", "keys", "shares", "deliver", "masked", "agree", "unmask"),
-    *("excluded", "follow", "vote", "residuals"),
+    *("excluded", "follow", "vote"),
 )
 
 

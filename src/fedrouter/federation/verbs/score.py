@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
@@ -12,31 +11,22 @@ import numpy as np
 from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.dp.sums import nearest_gram, whole_counts
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY, is_gram, whole_number
 from fedrouter.federation.privacy.disclosure import MASKED_SAY, row_keys
-from fedrouter.federation.robust.caps import replaced, scale_counted
-from fedrouter.federation.robust.sums import SQUARED_ERROR, Winsorized
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
+    ONLY_MEANS,
     HidesEmbeddings,
     MinimumSizes,
-    NoisySums,
-    RobustTreatment,
+    RefusedUnderNoise,
     SecureSum,
     Verb,
-    Winsorize,
     Withheld,
-    Without,
 )
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.routers.blend import unpack_routers
-from fedrouter.routers.linear import symmetric
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,25 +85,6 @@ def _predicted(rows: Evaluations, request: ScoreRequest) -> Floats:
     return found
 
 
-def noisy_parts(rows: NoisyRows, request: ScoreRequest) -> list[Part]:
-    own = rows.of_models(request, request.models, in_fold=True)
-    size = len(request.families)
-    errors = np.zeros((len(own), size))
-    for index, router in enumerate(request.routers):
-        accuracy, _ = router.estimate_own(own)
-        errors[:, index] = np.clip(np.nan_to_num(accuracy, nan=0.5), 0, 1) - own.accuracy
-    product = Part.products(errors, errors, 0.8, float(size), size * (size + 1) / 2)
-    count = Part.of(np.ones(len(own)), np.zeros(len(own), np.int64), 1, 0.2)
-    return [count, replace(product, sums=product.sums[np.triu_indices(size)])]
-
-
-def noisy_reply(terms: NoiseTerms, request: ScoreRequest, noisy: list[Floats]) -> Scores:
-    count = int(whole_counts(noisy[0], terms.least_cell)[0])
-    full = nearest_gram(symmetric(noisy[1]))
-    full *= min(1.0, count / max(float(np.diagonal(full).max()), 1e-12))
-    return Scores(count, ExactSums.from_totals(full))
-
-
 def numbers(request: ScoreRequest) -> int:
     return 1 + 2 * len(request.families) ** 2
 
@@ -146,28 +117,6 @@ def most_bytes(request: ScoreRequest) -> int:
     return 16 * len(request.families) ** 2
 
 
-def _rows(request: ScoreRequest, reply: Scores) -> float:
-    return float(reply.count)
-
-
-def winsorize(request: ScoreRequest, replies: Mapping[str, Scores]) -> Mapping[str, Scores]:
-    """Each router's squared error is winsorized; the correlation of the errors of two routers stays."""
-    count = np.array([reply.count for reply in replies.values()])
-    gram = np.stack([reply.gram.totals() for reply in replies.values()])  # (C, J, J)
-    squares = np.diagonal(gram, axis1=1, axis2=2)
-    rows = np.broadcast_to(count[:, None, None], (*squares[:, None].shape,))
-    total = Winsorized.of(rows, squares[:, None], np.zeros_like(squares[:, None]), SQUARED_ERROR).total[:, 0]
-    scale = np.sqrt(np.maximum(total, 0.0) / np.where(squares > 0, squares, 1.0))
-    scale = np.where(total == squares, 1.0, scale)
-    after = gram * (scale[:, :, None] * scale[:, None, :])
-    index = np.arange(gram.shape[1])
-    after[:, index, index] = total
-    return {
-        name: replace(reply, gram=replaced(reply.gram, after[client]))
-        for client, (name, reply) in enumerate(replies.items())
-    }
-
-
 VERB = Verb(
     name="score",
     request=ScoreRequest,
@@ -180,19 +129,10 @@ VERB = Verb(
         "the sums have enough different queries, and so has their difference from any sent before; no query has more "
         "than 1/5 of the say in any combination of the routers' predictions, and under masks than half",
     ),
-    differential_privacy=NoisySums(
-        "1 for the count; for the products of the errors of J routers, J (l2) or J(J+1)/2 (l1)",
-        noisy_parts,
-        noisy_reply,
-    ),
+    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.count, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums of errors"),
-    robust=RobustTreatment(
-        cap=Cap(_rows, scale_counted),
-        winsorize=Winsorize("each router's mean squared error", winsorize),
-        updates=Without("not trained weights"),
-    ),
 )

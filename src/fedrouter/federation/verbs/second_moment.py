@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
-from fedrouter.evaluations import Floats, blocks
+from fedrouter.evaluations import blocks
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part, clipped
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.dp.sums import nearest_gram, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, MOST_WIDTH, SHAPE, SLACK, SPREAD, TOO_MANY, whole_number
 from fedrouter.federation.privacy.disclosure import query_keys
-from fedrouter.federation.robust.caps import scale_counted
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
+    ONLY_MEANS,
     MinimumSizes,
-    NoisySums,
-    RobustTreatment,
+    RefusedUnderNoise,
     SecureSum,
     ShowsEmbeddings,
     Verb,
     Withheld,
-    Without,
 )
 from fedrouter.routers.linear import symmetric
 
@@ -76,22 +70,6 @@ def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
         wide = some.astype(np.float64)
         total.limbs[:] += ExactSums.products(wide, wide).limbs
     return SecondMoment(len(points), total.carried()[np.triu_indices(client.dimension)])
-
-
-def noisy_parts(rows: NoisyRows, request: SecondMomentRequest) -> list[Part]:
-    points = clipped(rows.queries(request).astype(np.float64), 1.0)
-    width = points.shape[1]
-    product = Part.products(points, points, 0.9, 1.0, (width + 1) / 2)
-    count = Part.of(np.ones(len(points)), np.zeros(len(points), np.int64), 1, 0.1)
-    return [count, replace(product, sums=product.sums[np.triu_indices(width)])]
-
-
-def noisy_reply(terms: NoiseTerms, request: SecondMomentRequest, noisy: list[Floats]) -> SecondMoment:
-    count = int(whole_counts(noisy[0], terms.least_cell)[0])
-    full = nearest_gram(symmetric(noisy[1]))
-    # Queries have at most length 1: noise must not make them longer.
-    full *= min(1.0, count / max(float(np.trace(full)), 1e-12))
-    return SecondMoment(count, ExactSums.from_totals(full[np.triu_indices(terms.dimension)]))
 
 
 def numbers(request: SecondMomentRequest) -> int:
@@ -149,10 +127,6 @@ def _length(reply: SecondMoment) -> float | None:
     return float(np.sqrt(max(0.0, reply.total.totals()[diagonal].sum()) / reply.count))
 
 
-def _rows(request: SecondMomentRequest, reply: SecondMoment) -> float:
-    return float(reply.count)
-
-
 VERB = Verb(
     name="second_moment",
     request=SecondMomentRequest,
@@ -165,19 +139,10 @@ VERB = Verb(
         "no query has more than 1/5 of the say in any combination of coordinates, and enough different queries for "
         "each coordinate are in the difference from any sum sent before (under secure sums: enough queries in total)",
     ),
-    differential_privacy=NoisySums(
-        "1 for the count; for the products, of embeddings clipped to length 1, 1 (l2) or (d+1)/2 (l1)",
-        noisy_parts,
-        noisy_reply,
-    ),
+    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: reply.withheld, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=ShowsEmbeddings(_width, _length),
-    robust=RobustTreatment(
-        cap=Cap(_rows, scale_counted),
-        winsorize=Without("directions that only one client's queries have are not wrong"),
-        updates=Without("not trained weights"),
-    ),
 )

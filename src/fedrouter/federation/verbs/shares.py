@@ -12,7 +12,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import BOTH, KEY, OVERHEAD, Bytes, are_bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRobust, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
 
 LEAST_HOLDERS = 3
 """Minimum number of holders of a secret: with fewer, one or two clients could withhold everyone's total."""
@@ -87,5 +87,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("encrypted shares only"),
-    robust=NoRobust("not averaged; and robust aggregation cannot see masked sums"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,23 +12,17 @@ from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.dp.mechanism import Part
 from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.dp.sums import accuracies, by_group, smoothed, spread, squared, whole_counts
+from fedrouter.federation.dp.sums import accuracies, by_group, spread, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import LOGS, SHAPE, dollar_fault, row_fault, spread_fault
-from fedrouter.federation.robust.caps import replaced, scale_counted
-from fedrouter.federation.robust.sums import ACCURACY, LOG_COST, Winsorized, winsorized_dollars
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
     HidesEmbeddings,
     MinimumSizes,
     NoisySums,
-    RobustTreatment,
     SecureSum,
     Verb,
-    Winsorize,
     Withheld,
-    Without,
 )
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, nearest_centre
 from fedrouter.routers.mlp import log_cost
@@ -127,15 +120,11 @@ def noisy_parts(rows: NoisyRows, request: StatisticsRequest) -> list[Part]:
     cell = nearest_centre(own.embeddings, request.centres)[own.query] * shape[1] + own.model
     u = rows.terms.costs.scaled(own.cost)
     values = [2 * own.accuracy - 1, spread(own.accuracy), u, squared(u)]
-    if shape[0] == 1:
-        return by_group(values, cell, shape[1], 1.0)
-    return by_group(values, cell, shape[0] * shape[1], 0.5) + by_group(values, own.model, shape[1], 0.5)
+    return by_group(values, cell, shape[0] * shape[1], 1.0)
 
 
 def noisy_reply(terms: NoiseTerms, request: StatisticsRequest, noisy: list[Floats]) -> CellStatistics:
-    table = [part.reshape(request.shape) for part in noisy[:5]]
-    if request.shape[0] > 1:
-        smoothed(table, noisy[5:], terms.deviations[:5], terms.deviations[5:])
+    table = [part.reshape(request.shape) for part in noisy]
     count = whole_counts(table[0], terms.least_cell)
     rows = np.maximum(table[0], 1.0)
     accuracy, squares = accuracies(table[1], table[2], rows)
@@ -180,38 +169,6 @@ def most_bytes(request: StatisticsRequest) -> int:
     return request.shape[0] * request.shape[1] * (8 + 8 + 16 * len(CELL_SUMS))
 
 
-def _rows(request: StatisticsRequest, reply: CellStatistics) -> float:
-    return float(np.sum(reply.count))
-
-
-def winsorize(request: StatisticsRequest, replies: Mapping[str, CellStatistics]) -> Mapping[str, CellStatistics]:
-    tables = [reply.table(*request.shape) for reply in replies.values()]
-    count = np.stack([table.count for table in tables])
-    sums = {name: np.stack([getattr(table, name).totals() for table in tables]) for name in CELL_SUMS}
-    accuracy = Winsorized.of(count, sums["accuracy"], sums["accuracy_squares"], ACCURACY)
-    logs = Winsorized.of(count, sums["log_cost"], sums["log_cost_squares"], LOG_COST)
-    cost = winsorized_dollars(count, sums["cost"], logs.before, logs.after)
-    after = (accuracy.total, accuracy.squares, cost, logs.total, logs.squares)
-    found = {}
-    for index, (name, reply) in enumerate(replies.items()):
-        parts = (
-            replaced(getattr(reply, part), totals[index].ravel()[reply.cell])
-            for part, totals in zip(CELL_SUMS, after, strict=True)
-        )
-        found[name] = _discounted(CellStatistics(reply.cell, reply.count, *parts), accuracy.trust[index])
-    return found
-
-
-def _discounted(reply: CellStatistics, trust: float) -> CellStatistics:
-    """The reply with its rows scaled by how far its client is trusted."""
-    if trust == 1:
-        return reply
-    if trust == 0:
-        return CellStatistics(reply.cell[:0], reply.count[:0], *(getattr(reply, name)[:0] for name in CELL_SUMS))
-    scaled: CellStatistics = scale_counted(reply, trust)
-    return scaled
-
-
 VERB = Verb(
     name="statistics",
     request=StatisticsRequest,
@@ -226,8 +183,8 @@ VERB = Verb(
         eased_by_masks=False,
     ),
     differential_privacy=NoisySums(
-        "1 for each part: by cell, and again by model: the count; accuracy, its spread a(1-a), log cost and its "
-        "square, all scaled to [-1, 1]",
+        "1 for each part, by cell: the count; accuracy, its spread a(1-a), log cost and its square, all scaled to "
+        "[-1, 1]",
         noisy_parts,
         noisy_reply,
     ),
@@ -236,13 +193,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums by cell do not depend on the width or length of embeddings"),
-    robust=RobustTreatment(
-        cap=Cap(_rows, scale_counted),
-        winsorize=Winsorize(
-            "means of accuracy and of log cost, by cluster and model; dollars follow; a client whose accuracies are "
-            "far off counts for less",
-            winsorize,
-        ),
-        updates=Without("not trained weights"),
-    ),
 )

@@ -8,29 +8,23 @@ from typing import Annotated
 import numpy as np
 
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations, Floats
+from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.accountant import Event
-from fedrouter.federation.dp.dp_sgd import PrivateSteps
-from fedrouter.federation.dp.dp_sgd import train as private_train
-from fedrouter.federation.dp.gradients import Carriers, Rows, with_shared
-from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SLACK, TOO_MANY, whole_number
+from fedrouter.federation.privacy.carriers import Carriers, Rows, with_shared
 from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.training import MOST_STEP
 from fedrouter.federation.secagg.encoding import Vector, flatten, unflatten
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
+    ONLY_MEANS,
     HidesEmbeddings,
     MinimumSizes,
-    NoisyMechanism,
-    RobustTreatment,
+    RefusedUnderNoise,
     SecureSum,
-    UpdateSteps,
     Verb,
     Withheld,
-    Without,
 )
 from fedrouter.routers.mlp import HEADS, CostScale, Weights, outputs
 
@@ -118,7 +112,7 @@ def answer(client: ClientView, request: TrainRequest) -> Update:
     return Update(weights, len(rows), loss)
 
 
-def _rows(request: TrainRequest, rows: Evaluations, cost: Floats) -> Rows:
+def _rows(request: TrainRequest, rows: Evaluations) -> Rows:
     """The rows as training sees them."""
     anchored = np.array([request.models.index(name) for name in request.anchored], np.int64)
     frozen = outputs(request.base, rows.embeddings)[rows.query][:, :, anchored] if request.base else None
@@ -126,7 +120,7 @@ def _rows(request: TrainRequest, rows: Evaluations, cost: Floats) -> Rows:
         rows.embeddings[rows.query],
         rows.model,
         rows.accuracy,
-        request.scale.normalised(cost, rows.model),
+        request.scale.normalised(rows.cost, rows.model),
         anchored,
         frozen,
         request.distillation,
@@ -146,7 +140,7 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
     weights = with_shared(request.weights) if request.shared_step else request.weights
 
     def carriers(some: Evaluations) -> Carriers:
-        return Carriers.of(weights, _rows(request, some, some.cost), some.query, request.heads_only)
+        return Carriers.of(weights, _rows(request, some), some.query, request.heads_only)
 
     found = carriers(rows)
     if (found.heads < MORE_THAN_ONE).any():
@@ -159,16 +153,6 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
         return rows
     control.emptied_by = "step"
     return none
-
-
-def noisy_answer(rows: NoisyRows, request: TrainRequest) -> Update:
-    """DP-SGD; the number of rows is the one that the client declares, and the loss is not sent."""
-    noise = rows.terms.settings
-    steps = PrivateSteps.of(request, noise)
-    rows.charge(Event("gaussian", noise.multiplier, steps.steps, steps.rate))
-    own = rows.validation(rows.of_models(request, request.models), request.held_out, chosen=False)
-    cost = np.clip(own.cost, noise.least_cost, noise.largest_cost)
-    return Update(private_train(request, _rows(request, own, cost), steps), noise.rows, 0.0)
 
 
 def numbers(request: TrainRequest) -> int:
@@ -223,10 +207,6 @@ def most_bytes(request: TrainRequest) -> int:
     return sum(array.nbytes for array in request.returned_weights().values())
 
 
-def _sent(request: TrainRequest) -> Weights:
-    return request.returned_weights()
-
-
 VERB = Verb(
     name="train",
     request=TrainRequest,
@@ -239,19 +219,10 @@ VERB = Verb(
         "enough different queries of each model and in total, and of those that carry the gradient; no more than that, "
         "because weights can memorize single rows (differential privacy or secure sums protect against this)",
     ),
-    differential_privacy=NoisyMechanism(
-        "clip_norm for each step (DP-SGD): the sum of the clipped gradients of a random sample of rows; always "
-        "Gaussian noise, and no dropout. The number of rows is the declared one, and the loss is not sent",
-        noisy_answer,
-    ),
+    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=False),
     withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("the first layer's shape is the request's"),
-    robust=RobustTreatment(
-        cap=Without("the number of rows is capped with the updates"),
-        winsorize=Without("not means of accuracy or cost"),
-        updates=UpdateSteps(_sent),
-    ),
 )

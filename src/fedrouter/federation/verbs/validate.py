@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
-from fedrouter.evaluations import Floats
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.dp.sums import by_group, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, TOO_MANY, whole_number
 from fedrouter.federation.privacy.disclosure import MASKED_SAY, row_keys
-from fedrouter.federation.robust.caps import fewer, replaced, scaled
-from fedrouter.federation.robust.sums import SQUARED_ERROR, Winsorized, stacked
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
+    ONLY_MEANS,
     HidesEmbeddings,
     MinimumSizes,
-    NoisySums,
-    RobustTreatment,
+    RefusedUnderNoise,
     SecureSum,
     Verb,
-    Winsorize,
     Withheld,
-    Without,
 )
 from fedrouter.routers.mlp import CostScale, MLPRouter, Weights
 
@@ -78,21 +68,6 @@ def answer(client: ClientView, request: ValidateRequest) -> HeldOutErrors:
     return HeldOutErrors(len(rows), ExactSums.of(errors, np.zeros(len(rows), np.int64), 1))
 
 
-def noisy_parts(rows: NoisyRows, request: ValidateRequest) -> list[Part]:
-    own = rows.validation(rows.of_models(request, request.models), request.held_out, chosen=True)
-    router = MLPRouter(own.pool, request.weights, request.scale)
-    predicted, _ = router.estimate_own(own)
-    errors = np.clip(np.nan_to_num(predicted, nan=0.5), 0, 1) - own.accuracy
-    return by_group([squared(errors)], np.zeros(len(own), np.int64), 1, 1.0)
-
-
-def noisy_reply(terms: NoiseTerms, request: ValidateRequest, noisy: list[Floats]) -> HeldOutErrors:
-    rows, squares = noisy
-    count = whole_counts(rows, terms.least_cell)
-    mean = np.clip((squares / np.maximum(rows, 1.0) + 1) / 2, 0, 1)
-    return HeldOutErrors(int(count[0]), ExactSums.from_totals(mean * count))
-
-
 def numbers(request: ValidateRequest) -> int:
     return 3
 
@@ -119,24 +94,6 @@ def most_bytes(request: ValidateRequest) -> int:
     return 16
 
 
-def _rows(request: ValidateRequest, reply: HeldOutErrors) -> float:
-    return float(reply.rows)
-
-
-def _scale(reply: HeldOutErrors, factor: float) -> HeldOutErrors:
-    rows = int(fewer(np.array(reply.rows), factor))
-    return HeldOutErrors(rows, scaled(reply.squares, np.full(1, rows / reply.rows)))
-
-
-def winsorize(request: ValidateRequest, replies: Mapping[str, HeldOutErrors]) -> Mapping[str, HeldOutErrors]:
-    rows, squares = stacked(replies, "rows", "squares")
-    moved = Winsorized.of(rows, squares, np.zeros_like(squares), SQUARED_ERROR)
-    return {
-        name: replace(reply, squares=replaced(reply.squares, moved.total[index, 0]))
-        for index, (name, reply) in enumerate(replies.items())
-    }
-
-
 VERB = Verb(
     name="validate",
     request=ValidateRequest,
@@ -149,17 +106,10 @@ VERB = Verb(
         "the sum has enough different queries, and so has its difference from any sent before; no query has more than "
         "1/5 of the say in the predictions, and under masks than half",
     ),
-    differential_privacy=NoisySums(
-        "1 for each part: the count, and the squared error, scaled to [-1, 1]", noisy_parts, noisy_reply
-    ),
+    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("one sum of errors"),
-    robust=RobustTreatment(
-        cap=Cap(_rows, _scale),
-        winsorize=Winsorize("mean squared errors", winsorize),
-        updates=Without("not trained weights"),
-    ),
 )

@@ -7,7 +7,7 @@ it protects the rows, whether it adds up, what makes a reply invalid and how lar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,6 @@ from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.message import WITHHELD, Message, Packed, Request, withheld_by
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.federation.secagg.encoding import Vector
-from fedrouter.routers.mlp import Weights
 
 Asked = TypeVar("Asked", bound=Request[Any])
 Answered = TypeVar("Answered", bound=Message)
@@ -79,14 +78,6 @@ class NoisySums(Generic[Asked, Answered]):
 
 
 @dataclass(frozen=True)
-class NoisyMechanism(Generic[Asked, Answered]):
-    """The answer has a mechanism of its own, and charges it; the client refuses to send one that was not charged."""
-
-    sensitivity: str
-    answer: Callable[[NoisyRows, Asked], Answered]
-
-
-@dataclass(frozen=True)
 class NoNoiseNeeded:
     """Under differential privacy the usual answer is sent, made without access to the rows."""
 
@@ -98,6 +89,13 @@ class RefusedUnderNoise:
     """A client with differential privacy refuses this verb."""
 
     reason: str
+
+
+ONLY_MEANS = (
+    "there is no noise for this question: only a router that does not read the query can be learned with it "
+    "(--router query_blind)"
+)
+"""Why clients with differential privacy refuse what every other family asks."""
 
 
 # --- Secure aggregation ---------------------------------------------------------------------------------------------
@@ -184,55 +182,6 @@ class HidesEmbeddings:
     reason: str
 
 
-@dataclass(frozen=True)
-class Cap(Generic[Asked, Answered]):
-    """Caps a client's weight: the number of ``rows`` behind a reply, and the reply scaled down by a factor."""
-
-    rows: Callable[[Asked, Answered], float]
-    scale: Callable[[Answered, float], Answered]
-
-
-@dataclass(frozen=True)
-class Winsorize(Generic[Asked, Answered]):
-    """Brings a client's means inside the range that the others support."""
-
-    statement: str
-    apply: Callable[[Asked, Mapping[str, Answered]], Mapping[str, Answered]]
-
-
-@dataclass(frozen=True)
-class UpdateSteps(Generic[Asked]):
-    """Replies are trained weights: their updates are clipped and capped, and trimmed means or medians are taken.
-
-    ``sent`` gives the weights that the client started from. The reply has ``weights``, ``rows`` and ``loss``.
-    """
-
-    sent: Callable[[Asked], Weights]
-
-
-@dataclass(frozen=True)
-class Without:
-    """One step of robust aggregation that does not apply."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class RobustTreatment(Generic[Asked, Answered]):
-    """What robust aggregation does to the replies, in this order."""
-
-    cap: Cap[Asked, Answered] | Without
-    winsorize: Winsorize[Asked, Answered] | Without
-    updates: UpdateSteps[Asked] | Without
-
-
-@dataclass(frozen=True)
-class NoRobust:
-    """Robust aggregation passes the replies on unchanged."""
-
-    reason: str
-
-
 # --- The record -----------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +203,6 @@ class Verb(Generic[Asked, Answered]):
     faults : what is wrong with a reply to a request, as a short phrase without anything of the reply; or None
     most_bytes : the maximum number of bytes in a reply's arrays, or text if it has none, given the request
     embeddings : what the reply shows of the client's embeddings
-    robust : how robust aggregation treats replies
     """
 
     name: str
@@ -264,15 +212,12 @@ class Verb(Generic[Asked, Answered]):
     leaves: str
     answer: Callable[[ClientView, Asked], Answered]
     disclosure: MinimumSizes | NoRows
-    differential_privacy: (
-        NoisySums[Asked, Answered] | NoisyMechanism[Asked, Answered] | NoNoiseNeeded | RefusedUnderNoise
-    )
+    differential_privacy: NoisySums[Asked, Answered] | NoNoiseNeeded | RefusedUnderNoise
     secure_sum: SecureSum[Asked, Answered] | NotASum
     withheld: Withheld[Asked, Answered] | AlwaysSent
     faults: Callable[[Asked, Answered], str | None]
     most_bytes: Callable[[Asked], int]
     embeddings: ShowsEmbeddings[Answered] | HidesEmbeddings
-    robust: RobustTreatment[Asked, Answered] | NoRobust
 
     def as_sent(self, reply: Answered, rule: str) -> Answered:
         """The reply as it is sent: one with nothing in it without its arrays, with the rule that withholds them."""
@@ -296,11 +241,10 @@ class Verb(Generic[Asked, Answered]):
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
             "disclosure": (MinimumSizes, NoRows),
-            "differential_privacy": (NoisySums, NoisyMechanism, NoNoiseNeeded, RefusedUnderNoise),
+            "differential_privacy": (NoisySums, NoNoiseNeeded, RefusedUnderNoise),
             "secure_sum": (SecureSum, NotASum),
             "withheld": (Withheld, AlwaysSent),
             "embeddings": (ShowsEmbeddings, HidesEmbeddings),
-            "robust": (RobustTreatment, NoRobust),
         }
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise BadInput(f"verb: expected a name of letters, digits and underscores, got {self.name!r}")
@@ -321,13 +265,7 @@ class Verb(Generic[Asked, Answered]):
                     f"verb {self.name}, sizes: expected a tuple of one or more of {', '.join(known)}, got {sizes!r}; a "
                     "verb without minimum group sizes reads no rows (NoRows)"
                 )
-        steps: tuple[Any, ...] = ()
-        if isinstance(self.robust, RobustTreatment):
-            steps = (self.robust.cap, self.robust.winsorize, self.robust.updates)
-            for step, used in zip(steps, (Cap, Winsorize, UpdateSteps), strict=True):
-                if not isinstance(step, used | Without):
-                    raise BadInput(f"verb {self.name}, robust: expected {used.__name__} or Without, got {step!r}")
-        for owner in (self, *(getattr(self, name) for name in kinds), *steps):
+        for owner in (self, *(getattr(self, name) for name in kinds)):
             for part in fields(owner):
                 value = getattr(owner, part.name)
                 if part.type == "str" and not (isinstance(value, str) and value.strip()):

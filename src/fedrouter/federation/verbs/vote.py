@@ -27,18 +27,14 @@ from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SPREAD, TOO_MANY
 from fedrouter.federation.privacy.disclosure import row_keys
 from fedrouter.federation.privacy.earlier_votes import EarlierVotes
 from fedrouter.federation.privacy.fingerprints import Keys
-from fedrouter.federation.robust.caps import scale_counted
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    Cap,
     HidesEmbeddings,
     MinimumSizes,
     NoNoiseNeeded,
-    RobustTreatment,
     SecureSum,
     Verb,
     Withheld,
-    Without,
 )
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -261,17 +257,6 @@ def most_bytes(request: VoteRequest) -> int:
     return 32 + 96 * len(request.tradeoffs)
 
 
-def _rows(request: VoteRequest, reply: Ballot) -> float:
-    return float(reply.count)
-
-
-def _scale(reply: Ballot, factor: float) -> Ballot:
-    """Scaled down; what the others' rows give is left out where its count would not go with it."""
-    scaled: Ballot = scale_counted(reply, factor)
-    nothing = ExactSums.zeros(reply.got_cost.shape)
-    return replace(scaled, compared=0, got_accuracy=nothing, got_cost=nothing)
-
-
 VERB = Verb(
     name="vote",
     request=VoteRequest,
@@ -296,9 +281,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("sums of changes"),
-    robust=RobustTreatment(
-        cap=Cap(_rows, _scale),
-        winsorize=Without("a client that is alone with its judgment is heard: it may be the one that is worse off"),
-        updates=Without("not trained weights"),
-    ),
 )

@@ -12,13 +12,15 @@ from fedrouter.deployment.client.local_client import evaluations_of, privacy_of
 from fedrouter.deployment.state.delivered import current
 from fedrouter.deployment.state.directories import ClientDirectory
 from fedrouter.deployment.state.refusals import RefusalLog
-from fedrouter.drift.regions import region_names
+from fedrouter.drift.regions import REGIONS, region_names
 from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.evaluations import Embeddings
 from fedrouter.exact import ExactSums
+from fedrouter.federation.clustering import cluster
 from fedrouter.federation.message import Packed
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.residuals import router_regions
 from fedrouter.federation.verbs.registry import VERBS
+from fedrouter.routers.base import Router
 from fedrouter.routers.kmeans import nearest_centre
 
 LISTED, REFUSALS = 500, 20
@@ -127,6 +129,16 @@ def _budget(directory: ClientDirectory) -> dict[str, Any]:
     return {"budget": {"epsilon": noise.epsilon, "delta": noise.delta, "spent": spent}}
 
 
+def _regions(router: Router) -> Embeddings:
+    """At most :data:`REGIONS` regions ``(K, d)`` of a router, found among its own; one of everything if it has none."""
+    own = router.regions()
+    if own is None:
+        return np.zeros((1, router.dimension), np.float32)
+    cells = router.cells()
+    weights = cells.count.sum(axis=1) if cells is not None and len(cells.count) == len(own) else None
+    return cluster(own, REGIONS, restarts=4, iterations=100, seed=0, weights=weights)
+
+
 def _coverage(directory: ClientDirectory) -> dict[str, Any] | None:
     """Own rows by region and model beside those of all members, by the regions of the router that was delivered."""
     try:
@@ -138,7 +150,7 @@ def _coverage(directory: ClientDirectory) -> dict[str, Any] | None:
         rows, _ = evaluations_of(directory.config())
     except FedrouterError:
         return None
-    pool, centres = saved.router.pool, router_regions(saved.router)
+    pool, centres = saved.router.pool, _regions(saved.router)
     own, everyone = (np.zeros((len(centres), len(pool)), np.int64) for _ in range(2))
     np.add.at(everyone, nearest_centre(cells.centres, centres), cells.count)
     rows = rows.over(pool)

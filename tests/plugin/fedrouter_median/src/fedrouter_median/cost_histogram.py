@@ -15,7 +15,6 @@ from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, un
 from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
     MinimumSizes,
-    NoRobust,
     RefusedUnderNoise,
     SecureSum,
     Verb,
@@ -115,5 +114,4 @@ VERB = Verb(
     faults=faults,
     most_bytes=most_bytes,
     embeddings=HidesEmbeddings("counts by cost say nothing about embeddings"),
-    robust=NoRobust("one client's rows move a median little"),
 )

@@ -1,13 +1,9 @@
-"""The gradient of each row's loss, clipped and summed exactly: the sum of DP-SGD, one row more changes it by its own.
+"""How many queries carry a step of training, from the gradient of each row's loss, computed for itself.
 
-Libraries for DP-SGD compute the gradients of a batch in floating point, where BLAS picks its kernel by the number of
-rows: one row more changes the last bits of every other row's activations, and weights can be crafted for which a
-clipped gradient turns around with them. Here nothing in a row's gradient depends on other rows: matrix products are
-:class:`~fedrouter.exact.RowProducts`, everything else is elementwise or along the row. There is no dropout, whose masks
-would shift with one row more.
-
-The gradient of a layer's weights is the product of two vectors, so its length is known without forming it, and clipped
-gradients are summed as one exact matrix product of integers (:meth:`~fedrouter.federation.dp.mechanism.Part.products`).
+Weights can be made for which one query alone has a gradient; what comes back would be that query. The gradient of a
+layer's weights is the product of two vectors, so its length is known without forming it. Nothing in a row's gradient
+depends on other rows: matrix products are :class:`~fedrouter.exact.RowProducts`, everything else is elementwise or
+along the row.
 """
 
 from __future__ import annotations
@@ -21,14 +17,12 @@ import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RowProducts
-from fedrouter.federation.dp.mechanism import GRAIN_BITS, ROOM, Part
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, hidden_sizes
 
 Parameters = Mapping[str, npt.NDArray[Any]]
 """Weights by name, in any precision."""
 SHARED = "shared"
 """The layer ``(2, hidden)`` that moves all heads of a kind at once."""
-SUM_BITS = 2 * GRAIN_BITS
 
 
 @dataclass(frozen=True)
@@ -47,20 +41,9 @@ class Rows:
     frozen: Floats | None = None
     distillation: float = 0.0
 
-    def take(self, chosen: Integers) -> Rows:
-        return Rows(
-            self.embeddings[chosen],
-            self.model[chosen],
-            self.accuracy[chosen],
-            self.cost[chosen],
-            self.anchored,
-            None if self.frozen is None else self.frozen[chosen],
-            self.distillation,
-        )
-
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
     """Gradients of one layer: of row i that of the weights is the product of ``delta[i]`` and ``inputs[i]``."""
 
     name: str
@@ -68,22 +51,8 @@ class _Layer:
     inputs: Floats
     has_bias: bool = True
 
-    def take(self, chosen: Integers) -> _Layer:
-        return _Layer(self.name, self.delta[chosen], self.inputs[chosen], self.has_bias)
-
     def squared_lengths(self) -> Floats:
         return np.asarray((self.delta**2).sum(axis=1) * self.input_squares())
-
-    def sums(self, scale: Floats) -> dict[str, Integers]:
-        """The sum over rows of the gradients times ``scale`` ``(n,)``."""
-        length = np.sqrt(self.input_squares())[:, None]
-        # Both factors have at most length one, whatever was clipped, so no integer overflows.
-        divided = self.inputs / np.where(length > 0, length, 1.0)
-        constant = self.has_bias / np.where(length > 0, length, 1.0)
-        left = self.delta * (scale[:, None] * length)
-        total = Part.products(left, np.concatenate([divided, constant], axis=1), 1.0, 1.0, np.inf).sums
-        found = {f"{self.name}.weight": total[:, :-1]}
-        return found | ({f"{self.name}.bias": total[:, -1]} if self.has_bias else {})
 
     def input_squares(self) -> Floats:
         return np.asarray((self.inputs**2).sum(axis=1) + self.has_bias)
@@ -97,36 +66,8 @@ class _Norm:
     weight: Floats
     bias: Floats
 
-    def take(self, chosen: Integers) -> _Norm:
-        return _Norm(self.name, self.weight[chosen], self.bias[chosen])
-
     def squared_lengths(self) -> Floats:
         return np.asarray((self.weight**2).sum(axis=1) + (self.bias**2).sum(axis=1))
-
-    def sums(self, scale: Floats) -> dict[str, Integers]:
-        everyone = np.zeros(len(scale), np.int64)
-        return {
-            f"{self.name}.{kind}": Part.of(values * scale[:, None], everyone, 1, 1.0, 1.0, np.inf).sums[0]
-            << (SUM_BITS - GRAIN_BITS)
-            for kind, values in (("weight", self.weight), ("bias", self.bias))
-        }
-
-
-def clipped_sums(weights: Parameters, rows: Rows, clip_norm: float, heads_only: bool = False) -> dict[str, Integers]:
-    """The sum over rows of gradients clipped to length ``clip_norm``, by weight, in units of ``clip_norm · 2^-40``.
-
-    ``weights`` may hold a layer :data:`SHARED`. A row moves the whole by ``2^40`` in the l2 norm at most; one whose
-    gradient is not finite counts as zero.
-    """
-    with np.errstate(all="ignore"):
-        parts = _backward(weights, rows, heads_only)
-        length = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))
-        scale = ROOM / np.maximum(length, clip_norm)
-        kept = np.flatnonzero(np.isfinite(length))
-    sums: dict[str, Integers] = {}
-    for part in parts:
-        sums |= part.take(kept).sums(scale[kept])
-    return sums
 
 
 @dataclass(frozen=True)
@@ -145,11 +86,11 @@ class Carriers:
     def of(cls, weights: Parameters, rows: Rows, query: Integers, heads_only: bool = False) -> Carriers:
         """Those of the rows, given the ``query`` ``(n,)`` of each."""
         with np.errstate(all="ignore"):
-            parts = _backward(weights, rows, heads_only)
+            parts = backward(weights, rows, heads_only)
             by_unit = {
                 part.name: _carriers(np.abs(part.delta) * np.sqrt(part.input_squares())[:, None], query)
                 for part in parts
-                if isinstance(part, _Layer) and part.name != SHARED
+                if isinstance(part, Layer) and part.name != SHARED
             }
             length = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))
         heads = np.minimum(*(by_unit.pop(head) for head in HEADS))
@@ -172,7 +113,7 @@ def with_shared(weights: Parameters) -> dict[str, npt.NDArray[Any]]:
     return {**weights, f"{SHARED}.weight": np.zeros(shape), f"{SHARED}.bias": np.zeros(shape[0])}
 
 
-def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer | _Norm]:
+def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | _Norm]:
     """Forward and backward through the network of :class:`fedrouter.routers.mlp.Network`."""
     from scipy.special import erf
 
@@ -193,14 +134,14 @@ def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer 
         hidden = before * share
         inputs.append(hidden)
     deltas = _output_slopes(weights, hidden, rows)
-    parts: list[_Layer | _Norm] = [_Layer(head, delta, hidden) for head, delta in zip(HEADS, deltas, strict=True)]
+    parts: list[Layer | _Norm] = [Layer(head, delta, hidden) for head, delta in zip(HEADS, deltas, strict=True)]
     if f"{SHARED}.weight" in weights:
-        parts.append(_Layer(SHARED, np.stack([delta.sum(axis=1) for delta in deltas], axis=1), hidden))
+        parts.append(Layer(SHARED, np.stack([delta.sum(axis=1) for delta in deltas], axis=1), hidden))
     if heads_only:
         return parts
     slope: Floats = np.zeros_like(hidden)
     for part in tuple(parts):
-        assert isinstance(part, _Layer)
+        assert isinstance(part, Layer)
         slope = np.asarray(slope + _times(weights[f"{part.name}.weight"], part.delta))
     for layer in range(len(sizes), 0, -1):
         slope = slope * slopes[layer - 1]
@@ -209,11 +150,11 @@ def _backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[_Layer 
         slope = slope * weights[f"norm{layer}.weight"]
         along = (slope * unit).mean(axis=1, keepdims=True)
         slope = (slope - slope.mean(axis=1, keepdims=True) - unit * along) / deviations[layer - 1]
-        parts.append(_Layer(f"layer{layer}", slope, inputs[layer - 1]))
+        parts.append(Layer(f"layer{layer}", slope, inputs[layer - 1]))
         if layer > 1:
             slope = _times(weights[f"layer{layer}.weight"], slope)
     if PROJECTION in weights:
-        parts.append(_Layer(PROJECTION.removesuffix(".weight"), slope, inputs[0], has_bias=False))
+        parts.append(Layer(PROJECTION.removesuffix(".weight"), slope, inputs[0], has_bias=False))
     return parts
 
 

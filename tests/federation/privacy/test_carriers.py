@@ -1,12 +1,11 @@
-"""The clipped sum of DP-SGD: the gradients are right, and a row changes the sum by its own gradient alone."""
+"""The gradient of each row, from which a client tells how many queries carry a step of training."""
 
 import numpy as np
 import pytest
 
-from fedrouter.federation.dp.gradients import SHARED, SUM_BITS, Rows, clipped_sums
 from fedrouter.federation.local_training import network_of, torch_names
+from fedrouter.federation.privacy.carriers import SHARED, Layer, Rows, backward
 from fedrouter.routers.mlp import HEADS, PROJECTION, initial_weights
-from fedrouter.testing.sensitivity import KERNEL_BOUNDARIES
 
 WIDTH, MODELS = 8, 3
 
@@ -38,8 +37,17 @@ def some_rows(size, distilled=False, width=WIDTH, models=MODELS, seed=1):
     )
 
 
-def as_numbers(sums, clip_norm):
-    return {name: np.ldexp(total.astype(np.float64), -SUM_BITS) * clip_norm for name, total in sums.items()}
+def summed(parts):
+    """The sum over rows of the gradients, by weight."""
+    sums = {}
+    for part in parts:
+        if isinstance(part, Layer):
+            sums[f"{part.name}.weight"] = part.delta.T @ part.inputs
+            if part.has_bias:
+                sums[f"{part.name}.bias"] = part.delta.sum(axis=0)
+        else:
+            sums |= {f"{part.name}.weight": part.weight.sum(axis=0), f"{part.name}.bias": part.bias.sum(axis=0)}
+    return sums
 
 
 @pytest.mark.parametrize("kind", ["mlp", "mf"])
@@ -64,35 +72,9 @@ def test_gradients_are_those_of_automatic_differentiation(kind, distilled):
     expected = {names.get(name, name): parameter.grad.numpy() for name, parameter in module.named_parameters()}
     ours = {name: array.astype(np.float64) for name, array in weights.items()}
     ours |= {f"{SHARED}.{kind}": value.detach().numpy() for kind, value in shared.named_parameters()}
-    sums = as_numbers(clipped_sums(ours, rows, 100.0), 100.0)  # nothing is clipped
+    sums = summed(backward(ours, rows, heads_only=False))
     assert set(sums) == set(expected)
     for name, gradient in expected.items():
         assert sums[name] == pytest.approx(gradient, abs=9 * 3e-4)
-    heads = clipped_sums(ours, rows, 100.0, heads_only=True)
+    heads = summed(backward(ours, rows, heads_only=True))
     assert {name.split(".")[0] for name in heads} == {*HEADS, SHARED}
-
-
-@pytest.mark.parametrize("kind", ["mlp", "mf"])
-def test_a_row_alone_is_clipped_to_the_norm(kind):
-    for clip_norm in (1e-3, 0.1):
-        sums = as_numbers(clipped_sums(network(kind), some_rows(1), clip_norm), clip_norm)
-        length = np.linalg.norm(np.concatenate([part.ravel() for part in sums.values()]))
-        assert 0.999 * clip_norm < length <= clip_norm
-
-
-@pytest.mark.parametrize("kind", ["mlp", "mf"])
-@pytest.mark.parametrize("distilled", [False, True])
-def test_the_sum_is_that_of_its_rows_to_the_bit(kind, distilled):
-    """So one row more changes it by that row's own gradient, whatever kernel BLAS takes for so many rows."""
-    weights, most = network(kind), max(KERNEL_BOUNDARIES)
-    rows = some_rows(most, distilled)
-    alone = [clipped_sums(weights, rows.take(np.array([row])), 0.1) for row in range(most)]
-    for size in KERNEL_BOUNDARIES:
-        together = clipped_sums(weights, rows.take(np.arange(size)), 0.1)
-        for name, total in together.items():
-            assert np.array_equal(total, sum(one[name] for one in alone[:size]))
-
-
-def test_a_gradient_that_is_not_finite_counts_as_none():
-    huge = {name: np.full(array.shape, 3e300) for name, array in network("mlp").items()}
-    assert not any(total.any() for total in clipped_sums(huge, some_rows(5), 1.0).values())

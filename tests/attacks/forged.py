@@ -2,7 +2,7 @@
 
 Clients derive every question, so what is left to it is to forge what the questions are derived from: centroids, and
 totals. docs/security.md says which of these attacks are stopped, and by what. As in
-:mod:`~fedrouter.testing.hostile`, the attacker knows the embeddings, and all other clients are in league with it.
+``hostile.py``, the attacker knows the embeddings, and all other clients are in league with it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attacks.hostile import MEMBERS, Attack, Rate, Victim, evaluations
 from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import ExactSums
 from fedrouter.federation.families.auto import AutoSettings
@@ -35,7 +36,6 @@ from fedrouter.federation.verbs.train import TrainRequest, Update
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.routers.features import feature_map
 from fedrouter.routers.mlp import PROJECTION
-from fedrouter.testing.hostile import MEMBERS, Attack, Rate, Victim, evaluations
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity

@@ -1,1 +1,0 @@
-"""Robust aggregation: caps, winsorized sums, trimmed updates."""
