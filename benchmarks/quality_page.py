@@ -34,7 +34,7 @@ INTRODUCTION = """\
 The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models), {seeds} seeds, the default encoder `static`, on
 the union of the clients' test sets: `aiq`, then the share of the best single model's price that buys 95% of its
 accuracy; means over seeds ([metrics](../metrics.md)). “–”: not reached on every seed, or for local routers by every
-client. MLP and MF with {rounds} rounds; everything else at its defaults. Another encoder is below.
+client. MLP with {rounds} rounds; everything else at its defaults. Another encoder is below.
 
 `default` is what a federation does unless told otherwise: secure sums, and minimum group sizes behind centroids.
 `plain`: no secure sums, each client's own minimum group sizes. `open`: no protection. The paper's families, local and

@@ -29,7 +29,7 @@ import numpy as np
 WIDTH, MODELS = 32, 3
 TOTAL, EACH = 40_000, 12
 CLIENTS = (10, 100, 1_000, 10_000)
-FAMILIES = ("query_blind", "kmeans", "linear", "kernel", "mf", "mlp", "auto")
+FAMILIES = ("query_blind", "kmeans", "linear", "kernel", "mlp", "auto")
 MOST_SLOPE, MOST_MEMORY = 1.05, 1.5
 
 
@@ -58,7 +58,7 @@ def measured(family: str, clients: int, rows: int) -> dict[str, float]:
 
     federation = SummedFederation([Client(f"client-{number:05d}", log(rows), OPEN) for number in range(clients)])
     how = record(family)
-    given: dict[str, Any] = {"mlp": {"hidden": (32, 32), "rounds": 2}, "mf": {"rounds": 2}}.get(family, {})
+    given: dict[str, Any] = {"mlp": {"hidden": (32, 32), "rounds": 2}}.get(family, {})
     settings = how.settings(**given)
     if family == "auto":
         settings = settings.with_rounds(2) if hasattr(settings, "with_rounds") else settings

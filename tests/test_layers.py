@@ -128,7 +128,7 @@ ORDERS = {
         ("features", "prepared"),
         ("base",),
         ("kmeans", "linear", "mlp", "registry"),
-        ("blend", "mf", "query_blind"),
+        ("blend", "query_blind"),
         ("personal",),
     ),
     "store": (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.device import training_device
-from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, hidden_sizes, outputs
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, Weights, first_layer, hidden_sizes, outputs
 
 if TYPE_CHECKING:
     import torch
@@ -118,12 +118,8 @@ def network_of(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
     import torch
 
     layers: list[torch.nn.Module] = []
-    first = first_layer(weights)
-    width = first.shape[1]
-    if PROJECTION in weights:
-        layers = [torch.nn.Linear(width, len(first), bias=False)]
-        width = len(first)
-    for size in () if PROJECTION in weights else hidden_sizes(weights):
+    width = first_layer(weights).shape[1]
+    for size in hidden_sizes(weights):
         layers += [
             torch.nn.Linear(width, size),
             torch.nn.LayerNorm(size, eps=NORM_EPSILON),
@@ -155,8 +151,6 @@ def torch_names(weights: Weights) -> dict[str, str]:
         if part.startswith(("layer", "norm")):
             index = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
             names[f"trunk.{index + part.startswith('norm')}.{kind}"] = name
-        elif name == PROJECTION:
-            names["trunk.0.weight"] = name
         else:
             names[name] = name
     return names

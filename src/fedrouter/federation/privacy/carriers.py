@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RowProducts
-from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, hidden_sizes
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, hidden_sizes
 
 Parameters = Mapping[str, npt.NDArray[Any]]
 """Weights by name, in any precision."""
@@ -49,13 +49,12 @@ class Layer:
     name: str
     delta: Floats
     inputs: Floats
-    has_bias: bool = True
 
     def squared_lengths(self) -> Floats:
         return np.asarray((self.delta**2).sum(axis=1) * self.input_squares())
 
     def input_squares(self) -> Floats:
-        return np.asarray((self.inputs**2).sum(axis=1) + self.has_bias)
+        return np.asarray((self.inputs**2).sum(axis=1) + 1)  # of the bias
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,7 @@ def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | 
 
     hidden = rows.embeddings.astype(np.float64)
     inputs, normed, deviations, slopes = [hidden], [], [], []
-    sizes = () if PROJECTION in weights else hidden_sizes(weights)
-    if PROJECTION in weights:
-        hidden = _times(weights[PROJECTION].T, hidden)
-        inputs.append(hidden)
+    sizes = hidden_sizes(weights)
     for layer in range(1, len(sizes) + 1):
         hidden = _times(weights[f"layer{layer}.weight"].T, hidden) + weights[f"layer{layer}.bias"]
         hidden = hidden - hidden.mean(axis=1, keepdims=True)
@@ -153,8 +149,6 @@ def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | 
         parts.append(Layer(f"layer{layer}", slope, inputs[layer - 1]))
         if layer > 1:
             slope = _times(weights[f"layer{layer}.weight"], slope)
-    if PROJECTION in weights:
-        parts.append(Layer(PROJECTION.removesuffix(".weight"), slope, inputs[0], has_bias=False))
     return parts
 
 
