@@ -14,7 +14,7 @@ WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
 PREFIX ?= /opt/fedrouter
 EXTRAS ?= serve,learn,postgres,flower
 
-.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench bench-quality bench-claims bench-poison \
+.PHONY: help demo test test-all test-browser screenshot coverage docs docs-serve wheel install bench bench-quality bench-claims \
 	bench-vote bench-drift bench-privacy bench-page lint format clean
 .DEFAULT_GOAL := help
 
@@ -76,9 +76,6 @@ bench-quality: $(READY) ## every family on four real data sets, with and without
 
 bench-claims: $(READY) ## every claim of the paper on four real data sets; some hours, resumable
 	$(BIN)/python benchmarks/claims.py
-
-bench-poison: $(READY) ## one poisoned client of ten, with and without robust aggregation; twenty minutes
-	$(BIN)/python benchmarks/poison.py
 
 bench-vote: $(READY) ## one poisoned client of ten under secure sums, and the vote of the others
 	$(BIN)/python benchmarks/vote.py

@@ -13,17 +13,12 @@ from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import SCALAR_BYTES
 from fedrouter.federation.verbs.registry import GROUP, OWN, VERBS
 from fedrouter.federation.verbs.verb import (
-    Cap,
     MinimumSizes,
-    NoisyMechanism,
     NoisySums,
     NoNoiseNeeded,
-    RobustTreatment,
     SecureSum,
     ShowsEmbeddings,
-    UpdateSteps,
     Verb,
-    Winsorize,
     Withheld,
 )
 
@@ -45,15 +40,14 @@ How to read an entry:
   coordinator that follows the protocol. [Security](security.md) says what they do not protect against.
 - **Differential privacy** is off by default. *Sensitivity* is how far one evaluation can move each part of the answer;
   noise is calibrated to it, and each answer is charged to the client's privacy budget.
-- **Secure sums** hide a client's reply in the total of at least three clients. A client can refuse to send such a reply
-  in any other way.
+- **Secure sums** hide a client's reply in the total of at least three clients. By default a client refuses to send such
+  a reply in any other way.
 - **Withheld** is what a reply with nothing in it travels as: some 50 bytes, among them the rule by which that is so
   (`cell`, `say`, `step`; `rows` from a client without minimum group sizes; `noise`). It does not tell few rows from
   none. Under secure sums, zeros travel under masks, so that nobody sees that a client sends nothing.
 - **Largest reply** is the most that a server accepts, in bytes of arrays, besides up to {SCALAR_BYTES:,} bytes of
   scalars. K is the number of centres, M of models, d the width of embeddings, r the number of features, J the number of
   routers, n the number of clients.
-- **Robust aggregation** is off by default and limits what one poisoned client can do.
 - A shape such as `(M,)` stands before each array. An *exact sum* is a sum of numbers in fixed point, two 64-bit
   integers each; it holds the sum and nothing of its terms.
 """
@@ -93,7 +87,6 @@ def entry(verb: Verb[Any, Any]) -> list[str]:
         f"- **Withheld**: {withheld(verb)}",
         f"- **Largest reply**: {largest(verb)}",
         f"- **Compared between clients**: {embeddings(verb)}",
-        f"- **Robust aggregation**: {robust(verb)}",
         f"- **File**: `federation/verbs/{verb.name}.py`",
         "",
     ]
@@ -131,8 +124,6 @@ def noise(verb: Verb[Any, Any]) -> str:
     how = verb.differential_privacy
     if isinstance(how, NoisySums):
         return f"noise on sums. Sensitivity: {how.sensitivity}."
-    if isinstance(how, NoisyMechanism):
-        return f"a mechanism of its own. Sensitivity: {how.sensitivity}."
     if isinstance(how, NoNoiseNeeded):
         return f"no noise needed: {how.reason}."
     return f"refused: {how.reason}."
@@ -158,20 +149,6 @@ def embeddings(verb: Verb[Any, Any]) -> str:
     if isinstance(verb.embeddings, ShowsEmbeddings):
         return "the width or length of embeddings; a client that differs from the others is dropped."
     return f"nothing: {verb.embeddings.reason}."
-
-
-def robust(verb: Verb[Any, Any]) -> str:
-    how = verb.robust
-    if not isinstance(how, RobustTreatment):
-        return f"none: {how.reason}."
-    steps = []
-    if isinstance(how.cap, Cap):
-        steps.append("a client's rows are capped")
-    if isinstance(how.winsorize, Winsorize):
-        steps.append(f"winsorized: {how.winsorize.statement}")
-    if isinstance(how.updates, UpdateSteps):
-        steps.append("updates are clipped and capped, and trimmed means or medians are taken")
-    return f"{'; '.join(steps)}."
 
 
 def main() -> None:

@@ -359,4 +359,4 @@ CRAFTED: Mapping[str, Attack] = {
     "routers that differ at one query": crafted_routers,
     "weights under which one query trains": crafted_weights,
 }
-"""Attacks with crafted requests, which minimum group sizes do not stop; differential privacy does."""
+"""Attacks with crafted requests."""

@@ -17,12 +17,11 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -40,7 +39,7 @@ def answer(*arguments):
 def home(tmp_path):
     """A client's folder after three questions; and the reply to the second."""
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client("one", drawn_evaluations(), memory=journal, privacy=CLEAR)
+    client = Client("one", drawn_evaluations(), memory=journal)
     client.answer("hello", HelloRequest())
     replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
     client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
@@ -67,9 +66,8 @@ def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch)
     client = Client(
         "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise, secure_only=False), memory=journal
     )
-    replied = client.answer("cluster", ClusterRequest(4, 1, 5, 0))
-    client.answer("second_moment", SecondMomentRequest())
-    client.answer("statistics", StatisticsRequest(replied.centres, MODELS))
+    client.answer("cost_scale", CostScaleRequest(MODELS))
+    client.answer("statistics", StatisticsRequest(drawn_evaluations().embeddings[:4], MODELS))
     journal.close()
     shown = run(tmp_path).stdout
     table = shown.split("messages")[0]
@@ -179,7 +177,6 @@ def test_a_question_is_shown_with_the_coordinators_signature_of_it(tmp_path):
             drawn_evaluations(seed=seed),
             memory=journal if name == "one" else None,
             rederivation=Rederivation(name, verify=verify),
-            privacy=CLEAR,
         )
         for seed, name in enumerate(names)
     ]

@@ -90,7 +90,6 @@ def test_what_does_not_fit_together_is_said_in_a_line(directories, tmp_path):
     assert "not a state directory" in refused("status", tmp_path)
     assert "--bundle goes with" in refused("run", made["home"], "--add-model", "m")
     assert "expected one of" in refused("run", made["home"], "--router", "no-such")
-    assert "No such option: --robust" in refused("run", made["home"], "--robust")
     assert not (tmp_path / "new").exists()
 
 

@@ -76,7 +76,7 @@ class RealFederation:
             self.marks += marks
             self.embeddings.append(embeddings)
             directory = create_client(root / name, name, f"127.0.0.1:{port}", self.coordinator.authority)
-            directory.write_config(replace(directory.config(), log=str(log)))
+            directory.write_config(replace(directory.config(), log=str(log), privacy={"secure_only": False}))
             enroll(self.coordinator, name, directory.public_key.read_text().strip())
             self.clients[name] = directory
             shutil.copytree(directory.path, root / "mirror" / name)

@@ -9,7 +9,7 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import LEAST_ACTIVE
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import CLEAR, PRIVACY
+from fedrouter.federation.privacy.policy import PRIVACY
 from fedrouter.federation.secagg import client as secagg_client
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.testing.engines import REQUESTS, SMALL
@@ -27,7 +27,7 @@ def test_default_privacy_learns_the_router_that_secure_aggregation_learns(name):
     """Here the masks are made; the two routers are equal to the bit."""
     family = FAMILIES[name]
     settings = family.settings(**SMALL.get(name, {}))  # with the default participation
-    masked = Secure(LocalFederation(Client(client, rows, privacy=CLEAR) for client, rows in ROWS.items()))
+    masked = Secure(LocalFederation(Client(client, rows) for client, rows in ROWS.items()))
     expected = family.learn(masked, POOL, settings, 3)
     assert arrays(family.learn(simulated_federation(ROWS), POOL, settings, 3)) == arrays(expected)
 

@@ -17,7 +17,6 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.pool import ModelPool
 
 
@@ -38,7 +37,7 @@ SETTINGS = {"kmeans": KMeansSettings(4, 5)}
 @pytest.mark.parametrize("privacy", ["default", "plain"])
 def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp_path, privacy):
     found = compare(SPLIT, SETTINGS, privacy=privacy)
-    clients = LocalFederation([Client(one.name, one.train, encoder="one", privacy=CLEAR) for one in SPLIT])
+    clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in SPLIT])
     job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3 if privacy == "default" else None)
     deployed = perform(job, clients, tmp_path, ProgressLog(tmp_path))
     assert list(found.pool.names) == deployed["models"] == ["model-0", "model-1", "model-2"]
@@ -53,7 +52,7 @@ def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp
 def test_the_order_of_models_is_that_of_a_real_federation_whatever_it_is_in_the_file(tmp_path):
     backwards = ModelPool(["model-2", "model-0", "model-1"])
     split = [replace(one, train=one.train.over(backwards), test=one.test.over(backwards)) for one in SPLIT]
-    clients = LocalFederation([Client(one.name, one.train, encoder="one", privacy=CLEAR) for one in split])
+    clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in split])
     deployed = perform(Job(family="kmeans", secure=2 / 3), clients, tmp_path, ProgressLog(tmp_path))
     assert list(compare(split, SETTINGS, privacy="default").pool.names) == deployed["models"] == sorted(backwards.names)
     assert compare(split, SETTINGS, privacy="open").pool.names == backwards.names

@@ -19,7 +19,6 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Middleware, Question
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.rederivation import MOST_UNFINISHED, TOLERANCE, Rederivation, same_question
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.follow import FollowRequest
@@ -49,7 +48,6 @@ def clients(identities=None, verify=None, memory=None):
             memory=memory if name == NAMES[0] else None,
             identity=known[name],
             rederivation=Rederivation(name, known[name], verify),
-            privacy=CLEAR,
         )
         for name, log in logs.items()
     ]
@@ -95,8 +93,7 @@ def followed(family, federation, seed=3, change=None, sign=None):
 @pytest.mark.parametrize("family", SETTINGS)
 def test_honest_runs_are_answered_as_if_nobody_checked(family):
     trusting = Unmasked(
-        Client(one.name, drawn_evaluations(queries=80, dimension=6, seed=seed), privacy=CLEAR)
-        for seed, one in enumerate(clients())
+        Client(one.name, drawn_evaluations(queries=80, dimension=6, seed=seed)) for seed, one in enumerate(clients())
     )
     expected = FAMILIES[family].learn(trusting, POOL, SETTINGS[family], 3).arrays()
     found = followed(family, Unmasked(clients())).arrays()
@@ -355,10 +352,10 @@ def test_without_a_run_masks_do_not_lift_the_rule_on_the_say():
     member = clients()[0]
     wide = Projection(np.eye(6, dtype=np.float32))
     few = drawn_evaluations(queries=30, dimension=6)
-    small = Client("client-0", few, rederivation=Rederivation("client-0"), privacy=CLEAR)
+    small = Client("client-0", few, rederivation=Rederivation("client-0"))
     request = MomentsRequest(POOL.names, wide.arrays(), np.ones(3))
     assert not small.reply_to_mask("moments", request).count.any()
-    assert Client("client-0", few, privacy=CLEAR).reply_to_mask("moments", request).count.any()
+    assert Client("client-0", few).reply_to_mask("moments", request).count.any()
     assert member.reply_to_mask("statistics", StatisticsRequest(np.zeros((1, 6), np.float32), POOL.names)).count.any()
 
 

@@ -48,13 +48,11 @@ LOGS = {f"client-{index}": log(seed=index) for index in range(4)}
 
 
 def clients(served=None, **settings):
-    return [Client(name, rows, in_service=lambda: served, **settings, privacy=CLEAR) for name, rows in LOGS.items()]
+    return [Client(name, rows, in_service=lambda: served, **settings) for name, rows in LOGS.items()]
 
 
 def learned(logs=LOGS):
-    return learn_kmeans(
-        LocalFederation([Client(name, rows, privacy=CLEAR) for name, rows in logs.items()]), POOL, SETTINGS, 0
-    )
+    return learn_kmeans(LocalFederation([Client(name, rows) for name, rows in logs.items()]), POOL, SETTINGS, 0)
 
 
 def poisoned():
@@ -95,7 +93,7 @@ def test_who_cannot_take_its_rows_out_votes_and_says_nothing_about_the_others():
         raise BadInput("another log")
 
     for without in (None, fails):
-        members = [Client(name, rows, without_own=without, privacy=CLEAR) for name, rows in LOGS.items()]
+        members = [Client(name, rows, without_own=without) for name, rows in LOGS.items()]
         found = ask_vote(LocalFederation(members), learned())
         assert found.outcome == BETTER
         assert found.from_others is None
@@ -140,9 +138,7 @@ def test_the_total_under_masks_is_the_total():
 def test_a_client_objects_if_it_is_worse_off_than_it_tolerates():
     bad, service = VoteRequest.of(poisoned()), learned()
     strict, lenient = (
-        Client("client-1", LOGS["client-1"], in_service=lambda: service, tolerance=tolerance, privacy=CLEAR).answer(
-            "vote", bad
-        )
+        Client("client-1", LOGS["client-1"], in_service=lambda: service, tolerance=tolerance).answer("vote", bad)
         for tolerance in (0.0, 2.0)
     )
     assert strict.objection > 0
@@ -153,7 +149,7 @@ def test_a_client_objects_if_it_is_worse_off_than_it_tolerates():
 def test_a_tolerance_that_is_no_number_is_refused():
     for wrong in ("much", -1, float("nan")):
         with pytest.raises(BadInput, match="tolerance: expected a number of at least 0"):
-            Client("one", log(), tolerance=wrong, privacy=CLEAR)
+            Client("one", log(), tolerance=wrong)
 
 
 class Liar(Client):
@@ -262,7 +258,7 @@ def test_no_vote_leaves_out_single_queries():
     """Two candidates of which one makes the client leave out a query would differ by that query in the rest."""
     victim = log(queries=60)
     router = learned()
-    whole = Client("client-0", victim, in_service=lambda: router, privacy=CLEAR)
+    whole = Client("client-0", victim, in_service=lambda: router)
     for candidate in (router, *crafted(victim, 3, 0, 1), poisoned()):
         assert whole.answer("vote", VoteRequest.of(candidate)).count in (0, victim.queries)
 
@@ -289,7 +285,7 @@ def test_nobody_with_enough_queries_decides_nothing():
 
 
 def followed(change=lambda router: router):
-    members = [Client(name, rows, rederivation=Rederivation(name), privacy=CLEAR) for name, rows in LOGS.items()]
+    members = [Client(name, rows, rederivation=Rederivation(name)) for name, rows in LOGS.items()]
     transcript = Transcript()
     transcript.begin("kmeans", SETTINGS.to_json(), 0, POOL, tuple(LOGS))
     wire = LocalFederation(members)

@@ -17,7 +17,7 @@ from fedrouter.federation.message import Message, Reply, Request
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.disclosure import DisclosureControl, rows_digest
 from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.cluster import Centroids, signed
@@ -70,7 +70,8 @@ class Client:
     ----------
     name : unique in the federation
     evaluations : its private rows
-    privacy : what it requires before anything leaves
+    privacy : what it requires before anything leaves; the default is for federations in one process. Members of a real
+        one are made from their state directory, whose default also refuses sums in the clear
     memory : what it keeps between requests; a :class:`~fedrouter.federation.privacy.journal.Journal` outlives the
         process
     encoder, normalised, weights : name of the encoder of its embeddings, whether they have length one, and a digest of
@@ -90,7 +91,7 @@ class Client:
         self,
         name: str,
         evaluations: Evaluations,
-        privacy: PrivacyPolicy = PrivacyPolicy(),
+        privacy: PrivacyPolicy = CLEAR,
         memory: Memory | None = None,
         encoder: str = "unnamed",
         normalised: bool = True,

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["small", "medium", "large"])
@@ -47,4 +46,4 @@ def drawn_evaluations(
 def sample_clients(*names: str, queries: int = 90) -> list[Client]:
     """New clients of these names with default privacy; the first has evaluations of this many ``queries``."""
     rows = [sample_evaluations(queries + 15 * index, seed=index) for index in range(len(names))]
-    return [Client(name, own, encoder="sample", privacy=CLEAR) for name, own in zip(names, rows, strict=True)]
+    return [Client(name, own, encoder="sample") for name, own in zip(names, rows, strict=True)]

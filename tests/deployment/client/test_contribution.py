@@ -26,7 +26,6 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import remove_clients
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.pinned_keys import PinnedKeys
 
@@ -62,7 +61,6 @@ def bundle(directory, tmp_path):
             drawn_evaluations(queries=120, seed=ord(name)),
             encoder="one",
             identity=replace(Identity.read(key.private, {}), pins=PinnedKeys(ShortMemory(), name, keys[name])),
-            privacy=CLEAR,
         )
         for name, key in made.items()
     ]

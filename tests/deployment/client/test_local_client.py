@@ -11,10 +11,11 @@ from pyarrow import parquet
 from conftest import drawn_evaluations
 from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
-from fedrouter.errors import BadInput
+from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.store.store import Store
 from learning.logs import records_of
@@ -85,6 +86,16 @@ def test_a_client_without_evaluations_to_read_says_so(directory):
 def test_the_clients_privacy_is_what_its_home_says(directory, tmp_path, given, meant):
     give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations()), privacy=given)
     assert client_of(directory.path).privacy == meant
+
+
+def test_a_member_sends_no_sum_in_the_clear_unless_its_owner_allows_it(directory, tmp_path):
+    give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations(queries=200)))
+    question = CostScaleRequest(("model-0", "model-1", "model-2"))
+    with pytest.raises(Refused, match="--no-secure-only"):
+        client_of(directory.path).answer("cost_scale", question)
+    assert client_of(directory.path).answer("cost_scale", question, hidden=True).count.all()
+    give(directory, privacy={"secure_only": False})
+    assert client_of(directory.path).answer("cost_scale", question).count.all()
 
 
 @pytest.mark.parametrize(

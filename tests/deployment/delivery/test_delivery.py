@@ -32,7 +32,6 @@ from fedrouter.deployment.state.directories import create_client, create_coordin
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle
 from fedrouter.federation.client import Client
-from fedrouter.federation.privacy.policy import CLEAR
 
 
 async def nothing_else(scope, receive, send):
@@ -79,7 +78,7 @@ def federation(tmp_path_factory):
         for seed, run in enumerate(("run-1", "run-2")):
             job = Job(family="kmeans", settings={"k_local": 3, "k_global": 3}, seed=seed)
             jobs.write(job, coordinator.runs / run)
-            local = LocalFederation([Client("north", drawn_evaluations(queries=60), privacy=CLEAR)])
+            local = LocalFederation([Client("north", drawn_evaluations(queries=60))])
             perform(job, local, coordinator.runs / run, ProgressLog(coordinator.runs / run))
             decide(coordinator.runs / run, "candidate", "whatever the vote was")
         yield coordinator, members, port

@@ -14,7 +14,6 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import NothingToLearn
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.rederivation import Rederivation
 
 AUTO = Job(
@@ -42,7 +41,6 @@ class Members:
                 memory=self.memories[name],
                 encoder="one",
                 rederivation=Rederivation(name),
-                privacy=CLEAR,
             )
             for name in names
         )

@@ -17,7 +17,6 @@ from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Middleware, NothingToLearn
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.rederivation import Rederivation
 
 MEMBERS, JOINING = "abc", "xyz"
@@ -39,7 +38,6 @@ class Clients:
             memory=self.memories[name],
             encoder="one",
             rederivation=self.derivations[name],
-            privacy=CLEAR,
         )
 
     def run(self, name, job, clients, models=4, change=lambda federation: federation):

@@ -12,7 +12,6 @@ from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.verbs.hello import Hello, HelloRequest
 
 ONE, TWO = ("sha256:" + digit * 64 for digit in "12")
@@ -22,9 +21,7 @@ def shaken(weights, encoder=None):
     """The handshake of clients with these weights, and those that were excluded with the reason."""
     excluded = {}
     clients = [
-        Client(
-            f"client-{index}", drawn_evaluations(queries=120, seed=index), encoder="mini", weights=each, privacy=CLEAR
-        )
+        Client(f"client-{index}", drawn_evaluations(queries=120, seed=index), encoder="mini", weights=each)
         for index, each in enumerate(weights)
     ]
     return shake_hands(
@@ -102,16 +99,14 @@ def test_a_client_with_another_wire_format_is_excluded_and_says_its_version():
             return replies | {"client-1": replace(replies["client-1"], wire=99, version="9.0")}
 
     excluded = {}
-    clients = [
-        Client(f"client-{index}", drawn_evaluations(queries=120, seed=index), privacy=CLEAR) for index in range(2)
-    ]
+    clients = [Client(f"client-{index}", drawn_evaluations(queries=120, seed=index)) for index in range(2)]
     found = shake_hands(Newer(LocalFederation(clients)), lambda name, verb, why: excluded.update({name: why}))
     assert found.federation.clients() == ("client-0",)
     assert excluded["client-1"].startswith("speaks wire format 99 (fedrouter 9.0), this coordinator")
 
 
 def test_a_client_refuses_a_coordinator_with_another_wire_format():
-    client = Client("a", drawn_evaluations(queries=120), privacy=CLEAR)
+    client = Client("a", drawn_evaluations(queries=120))
     with pytest.raises(Refused, match="install the same version on both sides") as refused:
         client.answer("hello", HelloRequest("9.0", 99))
     assert refused.value.reason == "version"
@@ -119,7 +114,7 @@ def test_a_client_refuses_a_coordinator_with_another_wire_format():
 
 @pytest.mark.parametrize("models", [("\ud800",), tuple(f"model-{index}" for index in range(2000))])
 def test_a_resumed_run_asks_again_instead_of_using_hostile_names_from_its_checkpoint(models, tmp_path):
-    honest = LocalFederation([Client("client-0", drawn_evaluations(queries=120), privacy=CLEAR)])
+    honest = LocalFederation([Client("client-0", drawn_evaluations(queries=120))])
 
     class Poisoned(Federation):
         """What a version without limits accepted and wrote down."""

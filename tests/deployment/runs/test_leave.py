@@ -12,13 +12,12 @@ from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.privacy.policy import CLEAR
 
 KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
 
 def member(name):
-    return Client(name, drawn_evaluations(queries=120, seed=ord(name)), encoder="one", privacy=CLEAR)
+    return Client(name, drawn_evaluations(queries=120, seed=ord(name)), encoder="one")
 
 
 def done(job, clients, folder):
@@ -60,7 +59,7 @@ def test_a_founder_can_leave_as_well(learned, tmp_path):
 
 def test_a_client_whose_log_has_changed_is_refused_and_nothing_is_written(learned, tmp_path):
     base, _ = learned
-    grown = Client("c", drawn_evaluations(queries=100, seed=ord("c")), encoder="one", privacy=CLEAR)
+    grown = Client("c", drawn_evaluations(queries=100, seed=ord("c")), encoder="one")
     with pytest.raises(BadInput, match=r"not part of this router|its log has changed"):
         done(leaving(base, "c"), [grown], tmp_path / "left")
     assert not (tmp_path / "left/bundle").exists()

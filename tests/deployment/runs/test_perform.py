@@ -21,7 +21,7 @@ from fedrouter.federation.dp.accountant import multiplier_for
 from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.quorum import QuorumLost
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.store.store import Store
 
@@ -30,9 +30,7 @@ KMEANS = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
 
 
 def client(name, seed=0, encoder="one", models=3, queries=120, **shape):
-    return Client(
-        name, drawn_evaluations(queries=queries, seed=seed, models=models, **shape), encoder=encoder, privacy=CLEAR
-    )
+    return Client(name, drawn_evaluations(queries=queries, seed=seed, models=models, **shape), encoder=encoder)
 
 
 def federation(*more, names="abc", queries=120):
@@ -273,7 +271,7 @@ def test_under_secure_aggregation_the_router_is_the_same_and_nobodys_rows_are_kn
 
 
 def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_clear(tmp_path):
-    wire = Asked(Client(name, drawn_evaluations(queries=120), encoder="one", privacy=CLEAR) for name in "ab")
+    wire = Asked(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "ab")
     with pytest.raises(BadInput, match="a, b: secure sums need at least 3 clients; with --plain the coordinator sees"):
         done(replace(KMEANS, secure=2 / 3), wire, tmp_path / "two")
     assert wire.verbs == ["hello"]
@@ -301,7 +299,7 @@ def test_a_run_with_secure_sums_takes_few_exchanges(tmp_path, family, exchanges)
     """Two for each set of sums that depends on the totals before, one if masks ease none of them: 3 for K-Means, 8 for
     `auto`, and one for the vote. Setting up takes none of its own. What is shown of the run (`follow`) travels along.
     """
-    wire = ListsExchanges(Client(name, drawn_evaluations(queries=120), encoder="one", privacy=CLEAR) for name in "abcd")
+    wire = ListsExchanges(Client(name, drawn_evaluations(queries=120), encoder="one") for name in "abcd")
     done(Job(family=family, secure=2 / 3), wire, tmp_path)
     assert [[verb for verb in verbs if verb != "follow"] for verbs in wire.exchanges] == exchanges
 
@@ -426,7 +424,7 @@ def rows_heard(tmp_path, logs, queries, kept=True, job=KMEANS):
     for place, count in enumerate(queries):
         own = {name: log.of_queries(np.arange(count)) for name, log in logs.items()}
         clients = [
-            Client(name, rows, memory=memories[name], encoder="one", rederivation=Rederivation(name), privacy=CLEAR)
+            Client(name, rows, memory=memories[name], encoder="one", rederivation=Rederivation(name))
             for name, rows in own.items()
         ]
         folder = tmp_path / str(place)

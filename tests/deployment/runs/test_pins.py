@@ -22,7 +22,6 @@ from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.identity import Identity
 from fedrouter.federation.secagg.pinned_keys import PinnedKeys, roster_fingerprint, succession
@@ -58,7 +57,6 @@ class Members:
             encoder="one",
             identity=identity,
             rederivation=Rederivation(name, identity),
-            privacy=CLEAR,
         )
 
     def run(self, **changes):

@@ -11,7 +11,6 @@ from fedrouter.engines.flower.encoding import Part, decode, encode
 from fedrouter.engines.flower.node_link import RunOver
 from fedrouter.errors import BadMessage
 from fedrouter.federation.client import Client
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.verbs.hello import HelloRequest
 
 QUESTION = encode([Part("hello", HelloRequest().pack())])
@@ -45,7 +44,7 @@ def answered(link):
     said = []
     answer_questions(
         link,
-        lambda run: Client("alpha", drawn_evaluations(), privacy=CLEAR),
+        lambda run: Client("alpha", drawn_evaluations()),
         lambda seconds: not link.messages,
         said.append,
     )

@@ -23,7 +23,7 @@ from fedrouter.federation.federation import Question
 from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import CLEAR, PrivacyPolicy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.registry import VERBS
@@ -37,7 +37,7 @@ PROMPT = "my secret prompt"
 
 
 def clients():
-    return {name: Client(name, drawn_evaluations(queries=120, seed=len(name)), privacy=CLEAR) for name in NODES}
+    return {name: Client(name, drawn_evaluations(queries=120, seed=len(name))) for name in NODES}
 
 
 def over_flower(timeout=5.0, members=NODES, also=None, **failures):
@@ -106,9 +106,7 @@ def test_a_request_is_packed_once_and_a_reply_once_from_client_to_server(monkeyp
     monkeypatch.setattr(Message, "_packed", counted)
     journals = {name: Journal(tmp_path / name) for name in NODES}
     rows = drawn_evaluations(queries=120)
-    link = InMemoryLink(
-        {node: Client(name, rows, memory=journals[name], privacy=CLEAR) for name, node in NODES.items()}
-    )
+    link = InMemoryLink({node: Client(name, rows, memory=journals[name]) for name, node in NODES.items()})
     federation = Checked(FlowerFederation(link, NODES, 5.0, lambda *report: pytest.fail(str(report))))
     assert len(federation.ask("cost_scale", CostScaleRequest(POOL.names))) == 3
     assert sorted(packed) == ["CostScaleRequest", *["LogCostSums"] * 3]
@@ -251,7 +249,7 @@ def test_hello_names_only_models_with_enough_rows():
     rows = drawn_evaluations(queries=60)
     few = np.flatnonzero(rows.model != 1)
     rows = rows.take(np.sort(np.concatenate([few, np.flatnonzero(rows.model == 1)[:4]])))
-    hello = Client("alpha", rows, encoder="mine", privacy=CLEAR).answer("hello", HelloRequest())
+    hello = Client("alpha", rows, encoder="mine").answer("hello", HelloRequest())
     assert (hello.name, hello.encoder, hello.dimension, hello.models) == ("alpha", "mine", 8, ("model-0", "model-2"))
     assert (
         Client("alpha", rows, PrivacyPolicy(minimum_sizes=None, secure_only=False))

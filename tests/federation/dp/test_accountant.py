@@ -124,7 +124,7 @@ def test_a_client_says_how_many_answers_its_budget_still_allows(answers):
     for number in range(3 - answers):
         client.answer("cost_scale", CostScaleRequest(MODELS[: number + 1]))
     assert client.answer("hello", HelloRequest()).answers == answers
-    assert Client("open", drawn_evaluations(), privacy=CLEAR).answer("hello", HelloRequest()).answers == NO_BUDGET
+    assert Client("open", drawn_evaluations()).answer("hello", HelloRequest()).answers == NO_BUDGET
 
 
 def test_the_budget_survives_a_restart(tmp_path):

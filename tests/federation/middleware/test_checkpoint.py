@@ -15,7 +15,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.checkpoint import Checkpointed, digest
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
-from fedrouter.federation.privacy.policy import CLEAR, OPEN
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
@@ -181,7 +181,7 @@ def test_only_the_owner_may_read_a_checkpoint(tmp_path):
 
 def test_clients_whose_names_would_break_a_path_are_kept_apart(tmp_path):
     names = ("a/b", "../c", "d e")
-    both = LocalFederation(Client(name, drawn_evaluations(seed=len(name)), privacy=CLEAR) for name in names)
+    both = LocalFederation(Client(name, drawn_evaluations(seed=len(name))) for name in names)
     request = CostScaleRequest(POOL.names)
     asked = Checkpointed(both, tmp_path).ask("cost_scale", request)
     again = Checkpointed(LocalFederation([]), tmp_path).ask("cost_scale", request)

@@ -10,7 +10,6 @@ from fedrouter.federation.families.kmeans import KMeansSettings, learn
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
 
@@ -18,7 +17,7 @@ POOL = ModelPool(["model-0", "model-1", "model-2"])
 
 
 def federation(names="abcd"):
-    return LocalFederation(Client(name, drawn_evaluations(seed=ord(name)), privacy=CLEAR) for name in names)
+    return LocalFederation(Client(name, drawn_evaluations(seed=ord(name))) for name in names)
 
 
 class Silent(Federation):

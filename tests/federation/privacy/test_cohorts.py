@@ -134,7 +134,7 @@ def test_a_question_that_is_spelled_otherwise_does_not_follow_from_the_run(spell
     log = drawn_evaluations(queries=60, dimension=6)
     family, transcript = FAMILIES["linear"], Transcript()
     transcript.begin("linear", family.settings().to_json(), 3, log.pool, ALL)
-    mine = Client("a", log, rederivation=Rederivation("a"), privacy=CLEAR)
+    mine = Client("a", log, rederivation=Rederivation("a"))
     asked = [SecondMomentRequest(), SecondMomentRequest.unpack(({}, spelling))]
     for request in asked:
         mine.answer("follow", transcript.question(["a"], [Question("second_moment", request)]).request)

@@ -13,7 +13,7 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR, OPEN, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
@@ -38,7 +38,7 @@ def guard():
 @pytest.mark.parametrize("queries", [3, 30, 100, 300])
 def test_every_centroid_is_the_mean_of_at_least_five_queries(queries):
     rows = drawn_evaluations(queries=queries, dimension=6)
-    reply = Client("one", rows, privacy=CLEAR).answer("cluster", CLUSTER)
+    reply = Client("one", rows).answer("cluster", CLUSTER)
     assert (reply.sizes >= 5).all()
     assert reply.sizes.sum() == (queries if queries >= 5 else 0)
     if queries >= 5:
@@ -55,7 +55,7 @@ def test_without_floors_a_small_client_sends_its_embeddings():
 def test_the_same_query_many_times_is_one_query():
     one = drawn_evaluations(queries=1, per_query=1, dimension=6)
     many = one.take([0] * 12)
-    client = Client("one", many, privacy=CLEAR)
+    client = Client("one", many)
     assert not len(client.answer("cluster", CLUSTER).centres)
     assert not client.answer("cost_scale", CostScaleRequest(MODELS)).count.any()
 
@@ -66,9 +66,7 @@ def test_centroids_are_released_once_until_enough_queries_are_new():
 
     def centres(until, seed):
         own = rows.of_queries(np.arange(until))
-        return (
-            Client("one", own, memory=memory, privacy=CLEAR).answer("cluster", ClusterRequest(8, 2, 10, seed)).centres
-        )
+        return Client("one", own, memory=memory).answer("cluster", ClusterRequest(8, 2, 10, seed)).centres
 
     first = centres(150, seed=0)
     assert np.array_equal(centres(150, seed=1), first)
@@ -81,7 +79,7 @@ def test_cells_of_few_queries_join_their_nearest_and_none_is_lost(queries, centr
     rows = drawn_evaluations(queries=queries, dimension=4)
     request = StatisticsRequest(rows.embeddings[:centres], MODELS)
     everything = Client("one", rows, OPEN).answer("statistics", request)
-    sent = Client("one", rows, privacy=CLEAR).answer("statistics", request)
+    sent = Client("one", rows).answer("statistics", request)
     assert everything.count.min() < 5 <= sent.count.min()
     before, after = (reply.table(centres, 3) for reply in (everything, sent))
     assert np.array_equal(before.count.sum(axis=0), after.count.sum(axis=0))
@@ -92,10 +90,7 @@ def test_cells_of_few_queries_join_their_nearest_and_none_is_lost(queries, centr
 
 def test_a_second_training_of_another_family_still_hears_of_every_model():
     """After cells, totals: what the cells leave of them must not be a few rows."""
-    clients = [
-        Client(f"client-{seed}", drawn_evaluations(queries=80, dimension=6, seed=seed), privacy=CLEAR)
-        for seed in range(3)
-    ]
+    clients = [Client(f"client-{seed}", drawn_evaluations(queries=80, dimension=6, seed=seed)) for seed in range(3)]
     federation, pool = LocalFederation(clients), drawn_evaluations().pool
     FAMILIES["kmeans"].learn(federation, pool, FAMILIES["kmeans"].settings())
     replies = federation.ask("cost_scale", CostScaleRequest(MODELS))
@@ -106,7 +101,7 @@ def test_sums_that_differ_by_one_query_are_not_both_sent():
     rows = drawn_evaluations(queries=60, per_query=3, dimension=4)
     target = rows.embeddings[7]
     far = np.full((1, 4), 50, np.float32)
-    client = Client("one", rows, privacy=CLEAR)
+    client = Client("one", rows)
     # One centre has everything; then a second one takes a single query away from it.
     first = client.answer("statistics", StatisticsRequest(np.concatenate([target[None] * 0, far]), MODELS))
     second = client.answer("statistics", StatisticsRequest(np.stack([target * 0 + 1e-6, target]), MODELS))
@@ -116,7 +111,7 @@ def test_sums_that_differ_by_one_query_are_not_both_sent():
 
 
 def test_asking_the_same_again_gets_the_same_answer():
-    client = Client("one", drawn_evaluations(queries=60, dimension=4), privacy=CLEAR)
+    client = Client("one", drawn_evaluations(queries=60, dimension=4))
     request = StatisticsRequest(np.eye(4, dtype=np.float32), MODELS)
     first, second = (client.answer("statistics", request) for _ in range(2))
     assert len(first.cell)
@@ -129,7 +124,7 @@ def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_
     before = np.zeros((12, 3), np.int64)
     for queries in (300, 302, 330, 331, 360, 400):
         own = rows.of_queries(np.arange(queries))
-        count = Client("one", own, memory=memory, privacy=CLEAR).answer("statistics", request).table(12, 3).count
+        count = Client("one", own, memory=memory).answer("statistics", request).table(12, 3).count
         grown = count - before
         assert ((grown == 0) | (grown >= 5)).all()
         waiting = queries - count.sum()
@@ -138,7 +133,7 @@ def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_
 
 
 def test_withheld_products_are_a_short_message_and_under_masks_have_their_full_length():
-    few = Client("few", drawn_evaluations(queries=20, dimension=64), privacy=CLEAR)
+    few = Client("few", drawn_evaluations(queries=20, dimension=64))
     many = Client(
         "many", drawn_evaluations(queries=900, dimension=64), PrivacyPolicy(MinimumGroupSizes(say=1), secure_only=False)
     )
@@ -147,7 +142,7 @@ def test_withheld_products_are_a_short_message_and_under_masks_have_their_full_l
     assert withheld.size < 200 < sent.size / 100
     for total in (withheld + sent, sent + withheld):
         assert (total.count, total.total) == (sent.count, sent.total)
-    hidden = Client("few", drawn_evaluations(queries=3, dimension=64), privacy=CLEAR)
+    hidden = Client("few", drawn_evaluations(queries=3, dimension=64))
     masked = hidden.answer("second_moment", SecondMomentRequest(), hidden=True)
     assert (masked.count, masked.total.shape) == (0, sent.total.shape)
 
@@ -160,7 +155,7 @@ def test_one_new_row_waits_until_there_are_enough(tmp_path):
     def count(new):
         journal = Journal(tmp_path / "journal.sqlite")
         own = rows.take(np.r_[others, of_first[: 10 + new]])
-        reply = Client("one", own, memory=journal, privacy=CLEAR).answer("cost_scale", CostScaleRequest(MODELS))
+        reply = Client("one", own, memory=journal).answer("cost_scale", CostScaleRequest(MODELS))
         journal.close()
         return int(reply.count[0])
 
@@ -169,14 +164,14 @@ def test_one_new_row_waits_until_there_are_enough(tmp_path):
 
 def test_a_fold_is_spoken_of_only_where_it_hides_enough():
     rows = drawn_evaluations(queries=15, per_query=3, dimension=4)  # a fold of three queries
-    client = Client("one", rows, privacy=CLEAR)
+    client = Client("one", rows)
     assert client.answer("cost_scale", CostScaleRequest(MODELS)).count.all()
     assert not client.answer("cost_scale", CostScaleRequest(MODELS, fold=0)).count.any()
 
 
 def test_products_in_which_a_query_has_too_much_say_are_withheld():
     rows = drawn_evaluations(queries=100, per_query=3, dimension=40)
-    client = Client("one", rows, privacy=CLEAR)
+    client = Client("one", rows)
     assert client.answer("second_moment", SecondMomentRequest()).count == 0
     narrow, wide = (Projection(np.eye(40, dtype=np.float32)[:, :size]) for size in (3, 20))
     unit = np.ones(3)
@@ -222,7 +217,7 @@ def test_every_family_learns_from_clients_with_minimum_group_sizes(name):
 
 def test_a_model_whose_cost_scale_was_withheld_is_not_trained_on():
     rows = drawn_evaluations(queries=90, dimension=6)
-    client = Client("one", rows, privacy=CLEAR)
+    client = Client("one", rows)
     scale = CostScale(np.array([30, 0, 30]), np.zeros(3), np.ones(3), np.ones(3))
     weights = initial_weights(6, (8,), 3, seed=0)
     request = TrainRequest(MODELS, weights, scale, 1, 16, 1e-3, 0.0, 1.0, 0.0, seed=0)

@@ -12,7 +12,7 @@ from conftest import drawn_evaluations
 from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import CLEAR, PrivacyPolicy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
@@ -45,7 +45,7 @@ def edit(journal, statement, *values):
 
 def test_everything_a_client_answers_is_written_down_as_it_left(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client("one", drawn_evaluations(), memory=journal, privacy=CLEAR)
+    client = Client("one", drawn_evaluations(), memory=journal)
     asked = {
         "hello": HelloRequest(),
         "cluster": ClusterRequest(4, 1, 5, 0),
@@ -67,7 +67,7 @@ def test_everything_a_client_answers_is_written_down_as_it_left(tmp_path):
 
 def test_a_refused_question_is_not_written_down_as_sent(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client("one", drawn_evaluations(), memory=journal, privacy=CLEAR)
+    client = Client("one", drawn_evaluations(), memory=journal)
     with pytest.raises(Exception, match="unknown verb"):
         client.answer("rows", HelloRequest())
     assert journal.verify() == 0

@@ -14,7 +14,6 @@ from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.message import Message, Request
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.verbs.cluster import Centroids
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
 from fedrouter.federation.verbs.cost_totals import CostTotals
@@ -43,9 +42,7 @@ class Recorder(LocalFederation):
 @pytest.fixture(scope="module", params=FAMILIES)
 def sent(request):
     family = FAMILIES[request.param]
-    federation = Recorder(
-        Client(f"client-{s}", drawn_evaluations(queries=200, seed=s), privacy=CLEAR) for s in range(3)
-    )
+    federation = Recorder(Client(f"client-{s}", drawn_evaluations(queries=200, seed=s)) for s in range(3))
     few = {"linear": {"directions": 4}, "kernel": {"landmarks": 4}}  # more would need more rows
     family.learn(federation, POOL, family.settings(**few.get(family.name, {})))
     return federation.sent
@@ -151,7 +148,7 @@ def test_a_message_with_parts_missing_or_left_over_is_refused():
 
 
 def test_a_client_answers_only_what_is_listed():
-    client = Client("one", drawn_evaluations(), privacy=CLEAR)
+    client = Client("one", drawn_evaluations())
     with pytest.raises(BadMessage, match="unknown verb 'dump'"):
         client.answer("dump", Centroids(np.zeros((1, 2), np.float32), np.ones(1, np.int64)))
     with pytest.raises(BadMessage, match="cluster: expected ClusterRequest, got Centroids"):
@@ -160,15 +157,13 @@ def test_a_client_answers_only_what_is_listed():
 
 def test_names_of_clients_are_distinct_and_not_empty():
     with pytest.raises(BadInput, match="two clients are called 'one'"):
-        LocalFederation(
-            [Client("one", drawn_evaluations(), privacy=CLEAR), Client("one", drawn_evaluations(), privacy=CLEAR)]
-        )
+        LocalFederation([Client("one", drawn_evaluations()), Client("one", drawn_evaluations())])
     with pytest.raises(BadInput, match="client name"):
-        Client(" ", drawn_evaluations(), privacy=CLEAR)
+        Client(" ", drawn_evaluations())
 
 
 def test_replies_come_sorted_by_client():
-    federation = LocalFederation(Client(name, drawn_evaluations(), privacy=CLEAR) for name in ("c", "a", "b"))
+    federation = LocalFederation(Client(name, drawn_evaluations()) for name in ("c", "a", "b"))
     assert list(federation.clients()) == ["a", "b", "c"]
     request = CostScaleRequest(POOL.names)
     assert list(federation.ask("cost_scale", request)) == ["a", "b", "c"]

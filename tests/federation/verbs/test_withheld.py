@@ -121,7 +121,7 @@ def test_what_is_not_withheld_by_a_rule_is_no_reply(name, arrays, scalars):
 
 
 def test_a_checkpoint_and_validation_take_withheld_replies_as_they_come(tmp_path):
-    clients = [Client("few", FEW, privacy=CLEAR), Client("many", drawn_evaluations(queries=400, seed=1), privacy=CLEAR)]
+    clients = [Client("few", FEW), Client("many", drawn_evaluations(queries=400, seed=1))]
     said = []
     checked = Checked(LocalFederation(clients), withheld=lambda *line: said.append(line))
     first = Checkpointed(checked, tmp_path).ask("cost_scale", REQUESTS["cost_scale"])

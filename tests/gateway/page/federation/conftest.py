@@ -26,7 +26,6 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Middleware
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.gateway.page.federation.server import FederationPage
 
 KEY = "frp-known-to-the-test"
@@ -68,8 +67,7 @@ def directories(tmp_path_factory):
     journal = Journal(client.journal)
     rows = {name: drawn_evaluations(queries=150, seed=ord(name[0])) for name in NAMES}
     members = [
-        Client(name, own, encoder="one", memory=journal if name == "north" else None, privacy=CLEAR)
-        for name, own in rows.items()
+        Client(name, own, encoder="one", memory=journal if name == "north" else None) for name, own in rows.items()
     ]
     job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5})
     folder = coordinator.runs / "run-1"
