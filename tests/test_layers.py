@@ -15,7 +15,7 @@ PROJECT = Path(__file__).parents[1]
 # From docs/architecture.md: a module imports only what stands above it, or beside it in its own folder.
 LAYERS = (
     ("errors", "exact", "normal"),
-    ("embeddings", "files", "registry"),
+    ("files", "registry"),
     ("pool",),
     ("evaluations",),
     ("estimates",),
@@ -54,13 +54,12 @@ ORDERS = {
         ("partition", "pickles", "prices", "published"),
         ("download", "forms", "importers"),
         ("source",),
-        ("large_log", "routerbench", "sprout"),
+        ("routerbench", "sprout"),
         ("read",),
         ("simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
-    "embeddings": (("fingerprints", "private_file"), ("stored",)),
     "encoders": (
         ("shape", "tokens", "weights", "window"),
         ("ascii_words",),
@@ -72,14 +71,7 @@ ORDERS = {
     ),
     "engines": (
         ("flower", "local"),
-        ("batched.layout", "batched.plan", "batched.triton_kernels", "summed"),
-        ("batched.networks",),
-        ("batched.kernels",),
-        ("batched.fused",),
-        ("batched.stack",),
-        ("batched.recorded",),
-        ("batched.training",),
-        ("batched",),
+        ("summed",),
         ("simulated",),
     ),
     "experiments": (
@@ -95,8 +87,7 @@ ORDERS = {
     ),
     "federation": (
         ("device",),
-        ("gain", "lloyd", "local_training", "message", "plausibility", "seeds"),
-        ("clustering",),
+        ("clustering", "gain", "local_training", "message", "plausibility", "seeds"),
         ("federation", "privacy"),
         ("client_view", "dp", "secagg"),
         ("verbs",),
@@ -137,7 +128,7 @@ ORDERS = {
         ("features", "prepared"),
         ("base",),
         ("kmeans", "linear", "mlp", "registry"),
-        ("blend", "mf", "query_blind"),
+        ("blend", "query_blind"),
         ("personal",),
     ),
     "store": (

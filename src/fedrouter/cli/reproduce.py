@@ -63,7 +63,7 @@ def reproduce(
     ] = None,
     withheld: Annotated[int | None, typer.Option("--withheld", help="Number of models that join later.")] = None,
     settings: SetOption = None,
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 20,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,

@@ -28,7 +28,7 @@ Out = Annotated[Path, typer.Option("--out", help="Where to write the new bundle;
 Test = Annotated[
     Path | None, typer.Option("--test", help="Table with every model's answers, to compare areas before and after.")
 ]
-Rounds = Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")]
+Rounds = Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
 
 
@@ -79,7 +79,7 @@ def join(
     out: Out,
     rounds: Rounds = 5,
     distillation: Annotated[
-        float, typer.Option(help="MLP, MF: weight of the distillation loss toward the old router.")
+        float, typer.Option(help="MLP: weight of the distillation loss toward the old router.")
     ] = 1.0,
     seed: Seed = 0,
     test: Test = None,

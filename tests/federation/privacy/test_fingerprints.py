@@ -1,20 +1,14 @@
-"""What is found a range of fingerprints at a time is what sorting all of them finds."""
+"""Counts of equal rows by their fingerprints are those that comparing them one by one gives."""
 
 import numpy as np
 import pytest
 
-from fedrouter.federation.privacy import key_ranges
-from fedrouter.federation.privacy.key_ranges import distinct, distinct_pairs, places, repetitions
+from fedrouter.federation.privacy.fingerprints import distinct, distinct_pairs, places, repetitions
 
 DRAW = np.random.default_rng(0)
 KEYS = DRAW.choice(DRAW.integers(0, 2**64, 40, np.uint64), 200)
 GROUP = DRAW.integers(0, 5, 200)
 CONTENT = DRAW.integers(0, 2**64, 200, np.uint64)
-
-
-@pytest.fixture(params=[3, 1 << 18], ids=["in ranges", "at once"], autouse=True)
-def at_once(request, monkeypatch):
-    monkeypatch.setattr(key_ranges, "AT_ONCE", request.param)
 
 
 def test_distinct_keys_are_counted_by_group():
@@ -44,6 +38,6 @@ def test_places_among_known_keys():
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_few_rows_are_one_range(rows):
+def test_no_row_and_one_row(rows):
     assert distinct(GROUP[:rows], KEYS[:rows], 5).sum() == rows
     assert [len(part) for part in distinct_pairs(KEYS[:rows], GROUP[:rows], CONTENT[:rows])] == [rows] * 3
