@@ -53,9 +53,8 @@ class Deployment:
             )
             command("federation", "enroll", str(self.coordinator), name, str(root / name / "client.pub"))
         for name in self.names:
-            self._start(
-                "federation", "client", str(root / name), "--log", str(root / "logs" / f"{name}.parquet"), "--json"
-            )
+            log = str(root / "logs" / f"{name}.parquet")
+            self._start("federation", "client", str(root / name), "--log", log, "--no-secure-only", "--json")
         # The same clients in this process, to compare with; before they have sent anything.
         for name in self.names:
             shutil.copytree(root / name, root / "mirror" / name)

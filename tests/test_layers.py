@@ -41,7 +41,7 @@ LAYERS = (
     ("testing",),
 )
 # The same inside packages. A name stands for a module or a folder; the longest that fits a module counts, so that
-# "robust" is the folder without "robust.middleware".
+# "secagg" is the folder without "secagg.client".
 ORDERS = {
     "cli": (
         ("output", "protocol_options"),

@@ -1,6 +1,6 @@
 """Local training in a round of Algorithm 1: epochs of AdamW on a client's rows, in torch.
 
-Only this needs the [train] extra; DP-SGD does not.
+Only this needs the [train] extra.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,6 +168,7 @@ def _left_by_deployed(bundle: Path, clients: list[str], out: Path) -> tuple[Bund
     for name, member in members.items():
         if member.name != name:
             raise BadInput(f"{named[name]}: the state directory of {member.name}, not of {name}")
+        member.privacy = replace(member.privacy, secure_only=False)  # its owner asks, and nothing is sent
     return saved, *remove_clients(saved, LocalFederation(members.values()))
 
 
