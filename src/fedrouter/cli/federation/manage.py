@@ -19,6 +19,7 @@ from fedrouter.errors import BadInput
 
 REMOVED = {
     "contribution": "nothing replaces it",
+    "drift": "`fedrouter log drift` watches a gateway's own log",
     "page": "`fedrouter federation status` and `fedrouter audit` show what it showed",
     "prune": "a journal is kept whole",
     "roster": "`fedrouter federation status` shows the fingerprint of the members' keys",
