@@ -53,9 +53,8 @@ class Deployment:
             )
             command("federation", "enroll", str(self.coordinator), name, str(root / name / "client.pub"))
         for name in self.names:
-            self._start(
-                "federation", "client", str(root / name), "--log", str(root / "logs" / f"{name}.parquet"), "--json"
-            )
+            log = str(root / "logs" / f"{name}.parquet")
+            self._start("federation", "client", str(root / name), "--log", log, "--no-secure-only", "--json")
         # The same clients in this process, to compare with; before they have sent anything.
         for name in self.names:
             shutil.copytree(root / name, root / "mirror" / name)
@@ -106,8 +105,7 @@ class Deployment:
         from fedrouter.deployment.runs import job as jobs
         from fedrouter.deployment.runs.perform import perform
         from fedrouter.deployment.runs.progress import ProgressLog
-        from fedrouter.deployment.state.credentials import read_public_key
-        from fedrouter.deployment.state.question_signature import question_signer
+        from fedrouter.deployment.state.credentials import question_signer, read_public_key
         from fedrouter.engines.local import LocalFederation
 
         folder = self.root / "local" / run

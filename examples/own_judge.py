@@ -1,7 +1,7 @@
 """A judge of your own: it scores answers that got no feedback, so that the router can learn from them.
 
 A judge returns a score in [0, 1] or abstains. A panel asks its judges in order and takes the first score. Judges that
-call a language model declare the most they can cost, and the allowance limits dollars per day and calls per minute.
+call a language model declare the most they can cost, and the panel limits dollars per day and calls per minute.
 
     python examples/own_judge.py
 """
@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedrouter.learning.allowance import Allowance
 from fedrouter.learning.judges import ABSTAIN, ExactMatch, FreeJudge, Verdict
 from fedrouter.learning.panel import Panel
 
@@ -50,12 +49,12 @@ ANSWERS = [
 
 
 async def main() -> None:
-    panel = Panel([PythonParses(), ExactMatch()], Allowance(daily=1.0, per_minute=60))
+    panel = Panel([PythonParses(), ExactMatch()], daily=1.0, per_minute=60)
     for body, answer in ANSWERS:
         found = await panel.score(body, answer)
         question = body["messages"][0]["content"]
         print(f"{question:<42} {'no score' if found is None else f'{found.score} by {found.by}'}")
-    # To log a score, send it as feedback: POST /v1/feedback, or GatewayClient.feedback(decision_id, score).
+    # To log a score, send it as feedback: POST /v1/feedback.
 
 
 if __name__ == "__main__":

@@ -173,14 +173,14 @@ def test_a_bundle_of_a_family_that_is_not_installed_says_so(tmp_path):
 
 def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
     federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    factors = FAMILIES["mf"].settings(rounds=1, factors=4)
+    small = FAMILIES["mlp"].settings(rounds=1, hidden=(4,))
     parts = tuple(
         FAMILIES[name].learn(federation, POOL, settings)
-        for name, settings in (("mf", factors), ("kmeans", FAMILIES["kmeans"].settings()))
+        for name, settings in (("mlp", small), ("kmeans", FAMILIES["kmeans"].settings()))
     )
     blend = BlendRouter(POOL, parts, (0.25, 0.75))
     again = load(save(tmp_path / "blend", blend, ENCODER, PROVENANCE)).router
-    assert [part.family for part in again.parts] == ["mf", "kmeans"]
+    assert [part.family for part in again.parts] == ["mlp", "kmeans"]
     assert again.weights == blend.weights
 
 

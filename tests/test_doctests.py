@@ -2,20 +2,13 @@
 
 import doctest
 import importlib
-import importlib.util
 import pkgutil
 
 import pytest
 
 import fedrouter
 
-ON_A_GPU = {"fedrouter.engines.batched.fused", "fedrouter.engines.batched.triton_kernels"}
-"""Modules that need Triton, which comes with torch for a GPU."""
-MODULES = [
-    module.name
-    for module in pkgutil.walk_packages(fedrouter.__path__, "fedrouter.")
-    if module.name not in ON_A_GPU or importlib.util.find_spec("triton")
-]
+MODULES = [module.name for module in pkgutil.walk_packages(fedrouter.__path__, "fedrouter.")]
 
 
 @pytest.mark.parametrize("name", MODULES)

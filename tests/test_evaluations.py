@@ -1,12 +1,20 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
+from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
+from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["a", "b"])
+SEVEN_ROWS = 7 * 8 * 4
+"""Bytes of seven embeddings of width eight."""
 
 
 def make(**changes):
@@ -125,3 +133,29 @@ def test_the_digest_sees_every_column():
     ]
     assert len({base.digest(), *(other.digest() for other in changed)}) == 5
     assert base.digest() == make().digest()
+
+
+def test_a_block_holds_all_evaluations_of_its_queries(monkeypatch):
+    monkeypatch.setattr("fedrouter.evaluations.BLOCK_BYTES", SEVEN_ROWS)
+    whole = drawn_evaluations(40, per_query=2)
+    shuffled = replace(whole, query=np.random.default_rng(1).permutation(whole.query))
+    seen = []
+    for rows, query, embeddings in shuffled.blocks():
+        assert np.array_equal(embeddings[query], whole.embeddings[shuffled.query[rows]])
+        seen.append(set(shuffled.query[rows].tolist()))
+    assert len(seen) == 6
+    assert not any(one & other for place, one in enumerate(seen) for other in seen[:place])
+    assert sum(map(len, seen)) == len(set(shuffled.query.tolist()))
+
+
+@pytest.mark.parametrize("name", ["kmeans", "linear"])
+def test_blocks_change_no_bit_of_a_sum(name, monkeypatch):
+    def learned():
+        rows = drawn_evaluations(200)
+        return FAMILIES[name].learn(LocalFederation([Client("a", rows, OPEN)]), rows.pool).arrays()
+
+    whole = learned()
+    monkeypatch.setattr("fedrouter.evaluations.BLOCK_BYTES", SEVEN_ROWS)
+    assert {part: array.tobytes() for part, array in learned().items()} == {
+        part: array.tobytes() for part, array in whole.items()
+    }

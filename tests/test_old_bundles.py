@@ -16,7 +16,6 @@ from fedrouter.pool import ModelPool
 
 FIXTURES = PROJECT / "tests" / "fixtures"
 BUNDLES = sorted(path.stem for path in (FIXTURES / "bundles").glob("*.npz"))
-SMALL = {"mlp": {"hidden": (16, 16), "rounds": 2}, "mf": {"factors": 8, "rounds": 2}}
 
 
 @pytest.mark.parametrize("name", BUNDLES)
@@ -40,7 +39,7 @@ def test_the_same_seed_learns_the_same_arrays_as_before(name):
     family = FAMILIES[name]
     members = [Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3)]
     pool = ModelPool(["model-0", "model-1", "model-2"])
-    router = family.learn(LocalFederation(members), pool, family.settings(**SMALL.get(name, {})), 7)
+    router = family.learn(LocalFederation(members), pool, family.settings(), 7)
     found = {part: hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for part, a in router.arrays().items()}
     before = json.loads((FIXTURES / "seed-7.json").read_text())[name]
     # The form says how cells are pooled: by now, with a variance of deviations for each model.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fedrouter.federation.client import Client
     from fedrouter.federation.families.registry import FAMILIES
     from fedrouter.frontier import Frontier, sweep
-    from fedrouter.gateway.client import GatewayClient
     from fedrouter.personalization import personalize
     from fedrouter.pool import Model, ModelPool
 
@@ -33,7 +32,6 @@ _MODULES = {
     "Evaluations": "evaluations",
     "FAMILIES": "federation.families.registry",
     "Frontier": "frontier",
-    "GatewayClient": "gateway.client",
     "LocalFederation": "engines.local",
     "Model": "pool",
     "ModelPool": "pool",
@@ -53,7 +51,6 @@ __all__ = [
     "Estimates",
     "Evaluations",
     "Frontier",
-    "GatewayClient",
     "LocalFederation",
     "Model",
     "ModelPool",

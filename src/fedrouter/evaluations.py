@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.embeddings.stored import StoredEmbeddings, blocks
 from fedrouter.errors import BadInput
 from fedrouter.pool import ModelPool
 
@@ -21,6 +20,8 @@ Embeddings = npt.NDArray[np.float32]
 
 MOST_COST = 1_000_000.0
 """The most that one evaluation may cost, in dollars; more is assumed to be a wrong unit."""
+BLOCK_BYTES = 2**22
+"""Of embeddings in a block."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,7 @@ class Evaluations:
     Parameters
     ----------
     pool : the models to which ``model`` refers
-    embeddings : (q, d) float32, finite; :class:`~fedrouter.embeddings.stored.StoredEmbeddings` if they are larger than
-        memory
+    embeddings : (q, d) float32, finite
     query : (n,) int, row of ``embeddings``
     model : (n,) int, index in ``pool``, or a sequence of names
     accuracy : (n,) in [0, 1]
@@ -78,9 +78,7 @@ class Evaluations:
     time: Floats | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        embeddings = self.embeddings
-        if not self.stored:  # those in a file were checked when they were written
-            embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
+        embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
         query = _column("query", self.query, np.int64)
         model = _column("model", _indices(self.pool, self.model), np.int64)
         accuracy = _column("accuracy", self.accuracy, np.float64)
@@ -88,15 +86,13 @@ class Evaluations:
         for name, column in (("model", model), ("accuracy", accuracy), ("cost", cost)):
             if len(column) != len(query):
                 raise BadInput(f"column {name!r} has {len(column)} rows, expected {len(query)}")
-        if not self.stored:
-            _refuse(np.asarray(~np.isfinite(embeddings).all(axis=1)), "embedding", "a vector of finite numbers", None)
-            embeddings.flags.writeable = False
-            object.__setattr__(self, "embeddings", embeddings)
+        _refuse(np.asarray(~np.isfinite(embeddings).all(axis=1)), "embedding", "a vector of finite numbers", None)
         _refuse((query < 0) | (query >= len(embeddings)), "query", f"a row below {len(embeddings)}", query)
         _refuse((model < 0) | (model >= len(self.pool)), "model", f"an index below {len(self.pool)}", model)
         _refuse(~((accuracy >= 0) & (accuracy <= 1)), "accuracy", "a number in [0, 1]", accuracy)
         _refuse(~((cost >= 0) & (cost <= MOST_COST)), "cost", f"US dollars from 0 to {MOST_COST:,.0f}", cost)
         for name, column in (
+            ("embeddings", embeddings),
             ("query", query),
             ("model", model),
             ("accuracy", accuracy),
@@ -128,11 +124,6 @@ class Evaluations:
     def dimension(self) -> int:
         return int(self.embeddings.shape[1])
 
-    @property
-    def stored(self) -> bool:
-        """Whether the embeddings are in a file because they are larger than memory."""
-        return isinstance(self.embeddings, StoredEmbeddings)
-
     @classmethod
     def from_grid(cls, grid: Grid, embeddings: npt.ArrayLike, **words: Any) -> Evaluations:
         """One evaluation for every known cell of a grid."""
@@ -148,7 +139,7 @@ class Evaluations:
         )
 
     def blocks(self) -> Iterator[tuple[Integers, Integers, Embeddings]]:
-        """The evaluations by blocks of their queries, however large the embeddings are.
+        """The evaluations by :func:`blocks` of their queries.
 
         Each block is rows ``(n,)`` of evaluations, the place ``(n,)`` of each one's query in the block, and the
         embeddings ``(b, d)`` of the block's queries. All evaluations of a query are in one block.
@@ -211,9 +202,7 @@ class Evaluations:
     def digest(self) -> str:
         """A SHA-256 digest of everything except text and time."""
         content = hashlib.sha256(repr((self.pool.names, self.embeddings.shape, self.task)).encode())
-        for _, rows in blocks(self.embeddings):
-            content.update(np.ascontiguousarray(rows).tobytes())
-        for column in (self.query, self.model, self.accuracy, self.cost):
+        for column in (self.embeddings, self.query, self.model, self.accuracy, self.cost):
             content.update(np.ascontiguousarray(column).tobytes())
         return f"sha256:{content.hexdigest()}"
 
@@ -254,6 +243,17 @@ class Evaluations:
             if any(part.time is not None for part in parts)
             else None,
         )
+
+
+def blocks(embeddings: Embeddings) -> Iterator[tuple[slice, Embeddings]]:
+    """Embeddings ``(n, d)`` in blocks: which rows they are, and the rows; one empty block if there are none.
+
+    What is made of rows in float64, and more than once, then takes little memory.
+    """
+    size = max(1, BLOCK_BYTES // (4 * max(1, embeddings.shape[1])))
+    for start in range(0, max(1, len(embeddings)), size):
+        part = slice(start, min(start + size, len(embeddings)))
+        yield part, embeddings[part]
 
 
 def _column(name: str, values: Any, kind: type[np.generic], dimensions: int = 1) -> npt.NDArray[Any]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attacks.hostile import MEMBERS, Attack, Rate, Victim, evaluations
+from attacks.hostile import MEMBERS, Attack, Rate, Victim, evaluations, linear_network, query_moved
 from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import ExactSums
 from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.linear import LinearSettings
-from fedrouter.federation.families.mf import MFSettings
+from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, NothingToLearn
 from fedrouter.federation.message import Message, Request
@@ -35,7 +35,6 @@ from fedrouter.federation.verbs.statistics import CellStatistics
 from fedrouter.federation.verbs.train import TrainRequest, Update
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.routers.features import feature_map
-from fedrouter.routers.mlp import PROJECTION
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
@@ -95,15 +94,12 @@ class _Members:
     def sign(self, request: Any, reply: Centroids, name: str) -> Centroids:
         return signed(request, reply, name, self.identities[name])
 
-    def pinned(self, confirmed: bool = False) -> Identity:
+    def pinned(self) -> Identity:
         """The victim's identity after a run in which it was told these keys."""
-        from fedrouter.federation.secagg.pinned_keys import PinnedKeys, roster_fingerprint
+        from fedrouter.federation.secagg.pinned_keys import PinnedKeys
 
         pins = PinnedKeys(ShortMemory(), "one", self.lines["one"])
-        stated = {name: self.lines[name] for name in MEMBERS}
-        pins.admit(stated)
-        if confirmed:
-            pins.confirm(roster_fingerprint(stated))
+        pins.admit({name: self.lines[name] for name in MEMBERS})
         return replace(self.identities["one"], roster={}, pins=pins)
 
 
@@ -133,15 +129,10 @@ def forged_from_the_first_run(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     return _forged(privacy, trials, coordinator.pinned(), coordinator.lines, coordinator.sign)
 
 
-def forged_by_newcomer(privacy: PrivacyPolicy, trials: int = 10, confirmed: bool = False) -> Rate:
+def forged_by_newcomer(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """The same, where the coordinator invents a member that nobody knows yet, whose centroids it signs."""
     members = _Members.draw("four")
-    return _forged(privacy, trials, members.pinned(confirmed), members.lines, members.sign, ("four",))
-
-
-def forged_by_newcomer_after_comparison(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """The same, where members had compared and confirmed the fingerprint of the roster before."""
-    return forged_by_newcomer(privacy, trials, confirmed=True)
+    return _forged(privacy, trials, members.pinned(), members.lines, members.sign, ("four",))
 
 
 def forged_with_keys(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
@@ -304,25 +295,19 @@ def forged_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
     The gradient must be so small that Adam passes it on in proportion, and its size is not known: several are tried.
     """
-    settings = MFSettings(rounds=2, factors=8, participation=1.0, validation_fraction=0.0, shared_step=False)
-    settings = replace(settings, learning_rate=0.1, weight_decay=0.0, clip_norm=100.0)
+    settings = MLPSettings(rounds=2, hidden=(16,), participation=1.0, validation_fraction=0.0, shared_step=False)
+    settings = replace(settings, learning_rate=0.1, weight_decay=0.0, clip_norm=100.0, dropout=0.0)
     won = 0
     for seed in range(trials):
         rows = evaluations(seed, models=1)
         steep = 60.0 * rows.embeddings[0].astype(float)
         for height in range(8):
-            weights = {
-                PROJECTION: np.eye(settings.factors, rows.dimension, dtype=np.float32),
-                "accuracy.weight": steep[None].astype(np.float32),
-                "accuracy.bias": np.array([5 * height - 85], np.float32),
-                "cost.weight": np.zeros((1, settings.factors), np.float32),
-                "cost.bias": np.zeros(1, np.float32),
-            }
+            weights = linear_network(steep[None], np.full(1, 5.0 * height - 85))
 
             def forge(verb: str, request: Any, reply: Any, weights: Any = weights) -> Message:
                 return Update(weights, 10**6, 0.1) if verb == "train" else reply
 
-            heard = _run(rows, privacy, "mf", settings, forge).replies("train")
+            heard = _run(rows, privacy, "mlp", settings, forge).replies("train")
             if any(_shows(request, reply, rows) for request, reply in heard):
                 won += 1
                 break
@@ -331,9 +316,9 @@ def forged_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
 
 def _shows(request: TrainRequest, reply: Update, rows: Evaluations) -> bool:
     """Whether the change of the weights points at a query's embedding."""
-    if not reply.rows or not np.array_equal(request.weights[PROJECTION], np.eye(*request.weights[PROJECTION].shape)):
+    if not reply.rows or not request.round:
         return False
-    gap = reply.weights["accuracy.weight"][0].astype(float) - request.weights["accuracy.weight"][0]
+    gap = query_moved(reply.weights, request.weights)[0]
     return bool((np.abs(rows.embeddings @ gap) > 0.99 * np.linalg.norm(gap)).any())
 
 
@@ -342,7 +327,6 @@ FORGED: Mapping[str, Attack] = {
     "the same, after an honest run": forged_centroids,
     "the same, the coordinator forged keys from the first run on": forged_from_the_first_run,
     "the same, by a member that the coordinator invents": forged_by_newcomer,
-    "the same, after members confirmed the roster": forged_by_newcomer_after_comparison,
     "the same, clients have exchanged keys": forged_with_keys,
     "the same, and the other members sign the forgery": forged_by_members,
     "directions from a forged second moment, fewer queries than coordinates": forged_directions,

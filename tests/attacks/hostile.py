@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrouter.errors import Refused
-from fedrouter.evaluations import Evaluations
+from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.message import Request
@@ -36,7 +36,7 @@ from fedrouter.routers.blend import pack_routers
 from fedrouter.routers.features import Landmarks, Projection
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, KMeansRouter
 from fedrouter.routers.linear import symmetric
-from fedrouter.routers.mlp import PROJECTION, CostScale
+from fedrouter.routers.mlp import CostScale, Weights, weight_shapes
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
@@ -296,6 +296,28 @@ def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
     return KMeansRouter(pool, centres, CellSums(ones, *map(ExactSums, sums)), False)
 
 
+def linear_network(along: Floats, bias: Floats) -> Weights:
+    """A network whose accuracy logits are ``along · x + bias`` ``(M,)`` for a query x ``(d,)`` of length one.
+
+    Its hidden units are the coordinates of x and of -x, both so far above zero that GELU changes nothing.
+    """
+    models, width = along.shape
+    weights = {name: np.zeros(shape, np.float32) for name, shape in weight_shapes(width, (2 * width,), models).items()}
+    weights["layer1.weight"] = np.concatenate([np.eye(width), -np.eye(width)]).astype(np.float32)
+    weights["norm1.weight"] += np.float32(width**-0.5)  # which is what LayerNorm divides by
+    weights["norm1.bias"] += 6
+    weights["accuracy.weight"] = (np.concatenate([along, -along], axis=1) / 2).astype(np.float32)
+    weights["accuracy.bias"] += bias.astype(np.float32)
+    return weights
+
+
+def query_moved(after: Weights, before: Weights) -> Floats:
+    """The queries ``(M, d)``, up to a factor, by which steps moved the accuracy heads of a linear network."""
+    moved = after["accuracy.weight"].astype(float) - before["accuracy.weight"]
+    left, right = np.split(moved, 2, axis=1)
+    return np.asarray(left - right)
+
+
 def crafted_weights(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     """Weights under which only one query has a noticeable gradient, so that the update is its embedding.
 
@@ -310,18 +332,12 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -
     rows = evaluations(seed, models=1)
     along = np.random.default_rng(seed).normal(size=rows.dimension)
     along *= steepness / np.linalg.norm(along)
-    weights = {
-        PROJECTION: np.eye(rows.dimension, dtype=np.float32),
-        "accuracy.weight": along[None].astype(np.float32),
-        "accuracy.bias": np.array([20 * height - 22 - (rows.embeddings @ along).max()], np.float32),
-        "cost.weight": np.zeros((1, rows.dimension), np.float32),
-        "cost.bias": np.zeros(1, np.float32),
-    }
+    weights = linear_network(along[None], np.array([20 * height - 22 - (rows.embeddings @ along).max()]))
     scale = CostScale(np.ones(1, np.int64), np.zeros(1), np.ones(1), np.ones(1))
     rate, clip_norm = (1e7, 1e30) if steepness > 100 else (0.1, 100.0)
     request = TrainRequest(rows.pool.names, weights, scale, 1, 65_536, rate, 0.0, clip_norm, 0.0, 0, heads_only=True)
     reply = Victim(rows, privacy).answer("train", request)
-    gap = reply.weights["accuracy.weight"][0].astype(float) - weights["accuracy.weight"][0]
+    gap = query_moved(reply.weights, weights)[0]
     cosine = np.abs(rows.embeddings @ gap) / max(float(np.linalg.norm(gap)), 1e-30)
     return bool(cosine.max() > 0.99)
 

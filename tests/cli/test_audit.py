@@ -163,8 +163,8 @@ def test_a_folder_without_a_journal_is_refused_and_left_alone(tmp_path):
 def test_a_question_is_shown_with_the_coordinators_signature_of_it(tmp_path):
     """Of a run under secure sums, as a deployed client follows it; and what an edited statement is shown as."""
     pytest.importorskip("cryptography")
+    from fedrouter.deployment.state.credentials import question_signer, question_verifier
     from fedrouter.deployment.state.directories import create_client, create_coordinator
-    from fedrouter.deployment.state.question_signature import question_signer, question_verifier
     from fedrouter.federation.secagg.server import Secure
 
     coordinator = create_coordinator(tmp_path / "coordinator", ("localhost",))

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 from typer.testing import CliRunner
 
 from cli.command import run
-from fedrouter.cli.federation.manage import app
+from fedrouter.cli.federation.manage import REMOVED, app
 from fedrouter.cli.federation.work import protection, with_privacy
 from fedrouter.deployment.client.local_client import privacy_of
 from fedrouter.deployment.runs import job as jobs
@@ -91,6 +91,11 @@ def test_what_does_not_fit_together_is_said_in_a_line(directories, tmp_path):
     assert "--bundle goes with" in refused("run", made["home"], "--add-model", "m")
     assert "expected one of" in refused("run", made["home"], "--router", "no-such")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_command_that_was_removed_says_what_to_do_instead(name, tmp_path):
+    assert refused(name, tmp_path, "--older", "9d") == f"federation {name}: removed; {REMOVED[name]}"
 
 
 def test_a_client_whose_log_cannot_be_read_does_not_start(directories, tmp_path):

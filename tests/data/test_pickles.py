@@ -6,6 +6,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -364,3 +365,63 @@ def test_importing_the_reader_imports_no_pandas():
 def test_reading_leaves_pickle_itself_alone():
     read_pickled_frame(FIXTURES[0])
     assert pickle.loads(pickle.dumps(builtins.len)) is len
+
+
+# Small files that ask for much memory
+
+
+def sized(opcode, size, length_bytes):
+    return opcode + size.to_bytes(length_bytes, "little")
+
+
+MUCH = 1 << 24
+HUNGRY = {
+    "memo index": b"\x80\x02N" + sized(pickle.LONG_BINPUT, MUCH, 4) + b".",
+    "memo index as text": b"Np%d\n." % MUCH,
+    "frame": b"\x80\x04" + sized(pickle.FRAME, MUCH, 8) + b"N.",
+    "bytes": b"\x80\x04" + sized(pickle.BINBYTES, MUCH, 4) + b".",
+    "long bytes": b"\x80\x04" + sized(pickle.BINBYTES8, MUCH, 8) + b".",
+    "bytearray": b"\x80\x05" + sized(pickle.BYTEARRAY8, MUCH, 8) + b".",
+    "text": b"\x80\x04" + sized(pickle.BINUNICODE, MUCH, 4) + b".",
+    "long text": b"\x80\x04" + sized(pickle.BINUNICODE8, MUCH, 8) + b".",
+    "string": b"\x80\x02" + sized(pickle.BINSTRING, MUCH, 4) + b".",
+    "integer": b"\x80\x02" + sized(pickle.LONG4, MUCH, 4) + b".",
+}
+
+
+def peak(read, *arguments):
+    """Most bytes that were allocated at one time while this was refused."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput):
+            read(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", HUNGRY.values(), ids=HUNGRY)
+def test_what_a_few_bytes_ask_for_is_not_allocated(tmp_path, content):
+    assert len(content) < 20
+    (tmp_path / "t.pkl").write_bytes(content)
+    read_pickled_frame(FIXTURES[0])  # imports pandas
+    assert peak(read_pickled_frame, tmp_path / "t.pkl") < 200_000
+    with pytest.raises(BadInput, match=r"t\.pkl: not a complete pickle: .* asks for more than there is"):
+        read_pickled_frame(tmp_path / "t.pkl")
+
+
+def test_columns_that_are_only_counted_are_not_counted_out(tmp_path):
+    axes = [pd.RangeIndex(1 << 20), pd.RangeIndex(0)]
+    manager = Call(pd.core.internals.managers.BlockManager, (), axes)
+    path = write(tmp_path / "t.pkl", Call(pd.DataFrame, state={"_mgr": manager}))
+    assert peak(read_pickled_frame, path) < 200_000
+    with pytest.raises(BadInput, match="columns without names"):
+        read_pickled_frame(path)
+
+
+def test_a_refusal_does_not_spell_out_what_is_nested(tmp_path):
+    nested = "text"
+    for _ in range(22):  # four million times the text, if it were written out
+        nested = [nested, nested]
+    forged = table(array(Call(np.dtype, "f8", False, True, state=(3, nested)), b"\0" * 8))
+    assert peak(read_pickled_frame, write(tmp_path / "t.pkl", forged)) < 200_000

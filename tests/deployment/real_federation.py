@@ -19,8 +19,8 @@ from fedrouter.deployment.coordinator.enrollment import control_of, enroll, node
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.deployment.runs.submission import follow, submit
+from fedrouter.deployment.state.credentials import question_signer
 from fedrouter.deployment.state.directories import create_client, create_coordinator
-from fedrouter.deployment.state.question_signature import question_signer
 from fedrouter.engines.local import LocalFederation
 
 COORDINATOR = """

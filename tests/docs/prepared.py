@@ -5,18 +5,18 @@ import csv
 import threading
 from pathlib import Path
 
+import httpx2 as httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedrouter.bundle import load
 from fedrouter.data.partition import partition
 from fedrouter.data.simulator import simulated_world
 from fedrouter.evaluations import Evaluations
-from fedrouter.gateway.client import GatewayClient
+from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.demo import demo_bundle, demo_config
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
-from fedrouter.store.store import Store
+from gateway.running import served
 
 MODELS = 5
 REQUESTS = 300
@@ -69,21 +69,23 @@ def serve(folder: Path) -> Path:
     asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result()
     clients = {client.name: client.train for client in partition(world)}
     demo_bundle(folder / "v1", clients, kind="kmeans")
-    config = demo_config(folder, upstreams.url)
+    config = demo_config(folder, upstreams.url, ServerConfig(port=0, auth=False))
     explore = config.routing.explore.replace(share=0.5, extra_cost=0.5)
-    config = config.replace(store=f"sqlite:///{folder}/fedrouter.db", routing=config.routing.replace(explore=explore))
 
     def encoder_of(_):
         return lambda texts: np.stack([known.get(text, world.embeddings[0]) for text in texts])
 
-    with GatewayClient(folder / "v1", config, encoder_of) as client:
+    routing = config.routing.replace(bundle=str(folder / "v1"), explore=explore)
+    config = config.replace(store=f"sqlite:///{folder}/fedrouter.db", routing=routing)
+    with served(config, encoder_of) as (url, _, _), httpx.Client(base_url=url, timeout=60) as client:
         for text in np.random.default_rng(1).choice(list(known), REQUESTS, replace=False).tolist():
-            answer = client.chat.completions.create(messages=[{"role": "user", "content": text}])
-            client.feedback(answer.fedrouter.decision_id, answer.simulated.accuracy)
+            body = {"model": "auto", "messages": [{"role": "user", "content": text}]}
+            answer = client.post("/v1/chat/completions", json=body)
+            decision = answer.headers["x-fedrouter-decision-id"]
+            score = {"decision_id": decision, "score": answer.json()["simulated"]["accuracy"]}
+            assert client.post("/v1/feedback", json=score).status_code == 200
     asyncio.run_coroutine_threadsafe(upstreams.stop(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
-    with Store.open(config.store) as store:
-        store.set_current(load(folder / "v1").manifest["digest"], str(folder / "v1"))
     return folder

@@ -166,10 +166,6 @@ def test_units_start_commands_that_exist_as_a_user_of_their_own(path):
         assert unit["Timer"]["OnCalendar"]
         assert (path.with_suffix(".service")).exists()
         return
-    if path.suffix == ".socket":
-        assert unit["Socket"]["ListenStream"]
-        assert (path.with_suffix(".service")).exists()
-        return
     service = unit["Service"]
     assert_known_command(service["ExecStart"])
     assert service["User"].startswith("fedrouter-")

@@ -22,7 +22,7 @@ def arrays(router):
     return {name: array.tobytes() for name, array in router.arrays().items()}
 
 
-@pytest.mark.parametrize("name", ["kmeans", "linear", "mlp", "mf", "auto"])
+@pytest.mark.parametrize("name", ["kmeans", "linear", "mlp", "auto"])
 def test_default_privacy_learns_the_router_that_secure_aggregation_learns(name):
     """Here the masks are made; the two routers are equal to the bit."""
     family = FAMILIES[name]

@@ -10,7 +10,6 @@ from conftest import PROJECT
 PRINTED = {
     "day_zero.py": ["Autopilot swapped: accuracy - λ · cost changes by +", "100 requests with version 1"],
     "federation_in_one_process.py": ["Identical to the earlier router, to the bit: True"],
-    "gateway_in_process.py": ["capital of Mali? (small answers)", "is irrational. (large answers)"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
     "own_data.py": ["Routed within $0.004 a query: accuracy"],
     "own_family.py": ["of 200 queries"],

@@ -1,8 +1,8 @@
 """A real gateway on a real port over a controlled upstream, with embeddings that need no encoder to load."""
 
 import hashlib
-import threading
 import time
+from contextlib import ExitStack
 from functools import partial
 
 import httpx2 as httpx
@@ -13,10 +13,8 @@ from fedrouter.data.partition import partition
 from fedrouter.data.simulator import simulated_world
 from fedrouter.gateway.config import Config
 from fedrouter.gateway.demo import demo_bundle
-from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.server import serve
 from fedrouter.store.store import Store
-from gateway.running import Running
+from gateway.running import Running, served
 from gateway.upstreams import ControlledUpstream
 
 
@@ -67,40 +65,13 @@ def encoder_of(known_prompts):
 @pytest.fixture(scope="module")
 def start(encoder_of):
     """Start gateways; all are stopped when the module is done."""
-    stops = []
+    with ExitStack() as opened:
 
-    def starting(config: Config, encoder=encoder_of) -> Running:
-        told, ended, servers = threading.Event(), threading.Event(), []
-        found = {}
+        def starting(config: Config, encoder=encoder_of) -> Running:
+            url, key, server = opened.enter_context(served(config, encoder))
+            store = opened.enter_context(Store.open(config.store))
+            headers = {"authorization": f"Bearer {key}"}
+            client = opened.enter_context(httpx.Client(base_url=url, headers=headers, timeout=20))
+            return Running(url, key, store, client, server, config)
 
-        def ready(url, key):
-            found.update(url=url, key=key)
-            told.set()
-
-        def run():
-            try:
-                serve(config, ready, lambda: open_gateway(config, encoder), servers.append)
-            finally:
-                ended.set()
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        assert told.wait(60), "the gateway did not start"
-        store = Store.open(config.store)
-        headers = {"authorization": f"Bearer {found['key']}"}
-        client = httpx.Client(base_url=found["url"], headers=headers, timeout=20)
-        running = Running(found["url"], found["key"], store, client, servers[0], config)
-
-        def stop():
-            client.close()
-            servers[0].should_exit = True
-            assert ended.wait(60), "the gateway did not stop"
-            thread.join(5)
-            store.close()
-
-        stops.append(stop)
-        return running
-
-    yield starting
-    for stop in stops:
-        stop()
+        yield starting

@@ -135,8 +135,7 @@ def main(path: str, workers: str | None = None) -> None:
     from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve
-    from fedrouter.gateway.workers.supervisor import supervise
-    from fedrouter.gateway.workers.worker import current_worker
+    from fedrouter.gateway.workers import current_worker, supervise
 
     def ready(url, key):
         announce(Voice(True), url, key)

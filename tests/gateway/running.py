@@ -3,12 +3,16 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx2 as httpx
 
 from fedrouter.data.simulator import CAST
 from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, TimingConfig, Upstream, UpstreamParams
+from fedrouter.gateway.gateway import open_gateway
+from fedrouter.gateway.server import Server, serve
 from fedrouter.store.store import Store
 
 SQL = "Write a SQL query that counts orders."
@@ -69,6 +73,31 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
         store=f"sqlite:///{folder / 'log.db'}",
     )
     return config.replace(**more)
+
+
+@contextmanager
+def served(config: Config, encoder_of=None) -> Iterator[tuple[str, str | None, Server]]:
+    """Address, first key and server of a gateway in a thread of its own, which is stopped when the block ends."""
+    ready, ended, said, servers = threading.Event(), threading.Event(), [], []
+
+    def run():
+        try:
+            serve(
+                config,
+                lambda *told: (said.extend(told), ready.set()),
+                lambda: open_gateway(config, encoder_of),
+                servers.append,
+            )
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    assert ready.wait(60), "the gateway did not start"
+    try:
+        yield *said, servers[0]
+    finally:
+        servers[0].should_exit = True
+        assert ended.wait(60), "the gateway did not stop"
 
 
 def eventually(look, seconds=8.0):

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedrouter.gateway.config import ExploreConfig, RoutingConfig, TimingConfig
-from fedrouter.gateway.config_file import BadConfig, read_config
-from fedrouter.gateway.reference import tables, updated
+from fedrouter.gateway.config_file import BadConfig, config_schema, read_config, resolved
+from fedrouter.gateway.routing.options import RequestOptions
+from fedrouter.gateway.routing.reasons import REASONS
 
 DOCUMENTED = {
     "default_model": "small",
@@ -213,17 +214,30 @@ def test_check_says_what_is_wrong_and_exits_2(tmp_path):
     assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
 
 
-def test_the_reference_tables_of_the_documentation_are_current():
+def fields_of(schema, prefix=""):
+    """Every field of a section and of the sections in it, with its default."""
+    for name, field in schema["properties"].items():
+        inside, path = resolved(field), f"{prefix}{name}"
+        entry = resolved(inside["items"]) if inside.get("type") == "array" else {}
+        if "properties" in inside:
+            yield from fields_of(inside, f"{path}.")
+        elif "properties" in entry:
+            yield from fields_of(entry, f"{path}[].")
+        else:
+            yield path, field.get("default")
+
+
+def test_every_field_option_and_reason_is_documented_with_its_default():
     page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
-    assert page.count("<!-- table: ") == len(tables()) == 3
-    assert page == updated(page), "run python -m fedrouter.gateway.reference docs/gateway.md"
-
-
-def test_every_field_is_documented():
-    rows = tables()["config"]
-    for path in ("model_list[].params.api_key", "routing.sticky.gain", "judges.list[].kind", "keep_prompts"):
-        assert f"| `{path}` |" in rows
-    assert all(row.count(" | ") == 3 and not row.endswith(" |  |") for row in rows.splitlines())
+    rows = {match[1]: match[0] for match in re.finditer(r"^\| `([\w.\[\]]+)` \|.*$", page, re.MULTILINE)}
+    fields = dict(fields_of(config_schema()))
+    assert fields.keys() | RequestOptions.model_fields.keys() | REASONS.keys() <= rows.keys()
+    sections = {path.partition(".")[0] for path in fields if "." in path}
+    assert {name for name in rows if name.partition(".")[0] in sections} <= fields.keys()
+    for path, default in fields.items():
+        if isinstance(default, bool | int | float | str):
+            shown = json.dumps(default) if isinstance(default, bool) else f"{default}".removesuffix(".0")
+            assert f"| `{shown}` |" in rows[path]
 
 
 def test_limits_and_ports_that_no_machine_has_are_refused(tmp_path):
@@ -257,6 +271,6 @@ def test_telemetry_without_its_packages_and_with_a_wrong_address_is_refused(tmp_
         raise ModuleNotFoundError(name)
 
     for found in (not_found, lambda name: None):
-        monkeypatch.setattr("fedrouter.gateway.config.telemetry.find_spec", found)
+        monkeypatch.setattr("fedrouter.gateway.config.server.find_spec", found)
         missing = problems(tmp_path, GOOD + "\ntelemetry: {otlp_endpoint: 'http://localhost:4318'}\n")
         assert "fedrouter[otel]" in next(iter(missing.values()))

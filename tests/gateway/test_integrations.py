@@ -8,7 +8,6 @@ import sys
 import pytest
 import yaml
 
-import fedrouter
 from conftest import PROJECT
 from fedrouter.gateway.config_file import read_config
 from gateway.running import config_for
@@ -56,16 +55,6 @@ def test_the_snippet_for_curl_runs(gateway, tmp_path):
     assert "Four." in printed
     newest = gateway.store.latest(1)[0]
     assert (newest.score, newest.tradeoff) == (0.5, 50.0)
-
-
-def test_the_snippet_for_use_in_process_runs(bundle, upstream, encoder_of, tmp_path, monkeypatch, capsys):
-    config = config_for(tmp_path, bundle, upstream.url)
-    router = fedrouter.GatewayClient
-    monkeypatch.setattr("fedrouter.GatewayClient", lambda path, file: router(bundle, config, encoder_of), raising=False)
-    exec("\n".join(blocks("In process", "python")), {})
-    printed = capsys.readouterr().out
-    assert "'accuracy'" in printed
-    assert "Four." in printed
 
 
 @pytest.mark.parametrize("heading", ["LiteLLM", "Ollama"])

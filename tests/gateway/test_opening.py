@@ -9,8 +9,7 @@ import pytest
 
 from fedrouter.errors import BadBundle, FedrouterError
 from fedrouter.gateway.config import ServerConfig
-from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.upkeep import lasting
+from fedrouter.gateway.gateway import lasting, open_gateway
 from gateway.running import config_for
 
 
@@ -56,7 +55,7 @@ def test_a_bundle_whose_encoder_fails_does_not_become_that_of_the_store(bundle, 
 
 
 def test_work_beside_requests_that_fails_begins_again_and_says_where(monkeypatch, caplog):
-    monkeypatch.setattr(lasting, "PAUSE", 0.0)
+    monkeypatch.setattr("fedrouter.gateway.gateway.PAUSE", 0.0)
     begun = []
 
     async def work() -> None:
@@ -65,7 +64,7 @@ def test_work_beside_requests_that_fails_begins_again_and_says_where(monkeypatch
             raise KeyError("a prompt")
 
     with suppress(TimeoutError):
-        asyncio.run(asyncio.wait_for(lasting.lasting(work), 30))
+        asyncio.run(asyncio.wait_for(lasting(work), 30))
     assert begun == [0, 1, 2]
     assert caplog.text.count("KeyError in lasting:") == 2
     assert "a prompt" not in caplog.text

@@ -74,13 +74,6 @@ def test_a_wrong_config_is_told_and_changes_nothing(gateway):
     assert ask(gateway, "atlas-mini").status_code == 200
 
 
-@pytest.mark.slow
-def test_a_signal_for_supervisors_does_not_end_a_single_process(gateway):
-    os.kill(gateway.pid, signal.SIGUSR2)
-    assert eventually(lambda: "start with --workers" in gateway.printed(), 30)
-    assert ask(gateway, "atlas-mini").status_code == 200
-
-
 def test_requests_of_a_replaced_gateway_are_ended_at_the_shutdown(tmp_path, bundle, upstream):
     config = settings(tmp_path, bundle, upstream.url, {"*": "hang", "atlas-mini": "instant"})
     config["server"]["drain"] = 1

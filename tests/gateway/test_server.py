@@ -18,7 +18,6 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.gateway.client import GatewayClient
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.server import serve
 from fedrouter.store.store import Store
@@ -68,7 +67,7 @@ def test_the_demo_routes_without_key_or_config_and_without_anything_but_the_serv
         assert process.wait(60) == 0
         process.stdout.close()
     imported = set(json.loads((tmp_path / "modules.json").read_text()))
-    assert {"fedrouter", "numpy", "uvicorn", "aiohttp"} <= imported
+    assert {"fedrouter", "numpy", "uvicorn"} <= imported
     assert not imported & NOT_FOR_SERVING
 
 
@@ -123,8 +122,6 @@ def test_a_gateway_whose_encoder_is_missing_says_what_to_install_and_makes_no_ke
     assert "pip install 'fedrouter[encoder]'" in caplog.text
     with Store.open(config.store) as store:
         assert (store.all_keys(), told) == ([], [])
-    with pytest.raises(FedrouterError, match=r"the encoder cannot be used"):
-        GatewayClient(bundle, config, lambda identity: none)
 
 
 def test_serving_imports_no_training_library_and_no_web_framework():

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import aiohttp
+import httpx2 as httpx
 import pytest
 
 from gateway.process import GatewayProcess, settings
@@ -32,8 +32,8 @@ WAYS = (
 )
 STALLED = "rows wait for the store: it did not answer in time"
 """On a machine whose disk or processors are busy with other things; the rows are written later."""
-PATIENT = aiohttp.ClientTimeout(total=60)
-HURRIED = aiohttp.ClientTimeout(total=0.05)
+PATIENT, HURRIED = 60.0, 0.05
+"""Seconds for an answer."""
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +50,9 @@ class Soak:
 
     async def run(self) -> None:
         headers = {"authorization": f"Bearer {self._gateway.key}"}
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(
-            self._gateway.url, headers=headers, timeout=PATIENT, connector=connector
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(
+            base_url=self._gateway.url, headers=headers, timeout=PATIENT, limits=limits
         ) as session:
             begun, number, requests = time.monotonic(), 0, set()
             while (now := time.monotonic() - begun) < self._seconds:
@@ -66,46 +66,43 @@ class Soak:
                 await asyncio.sleep(0.002)
             await asyncio.gather(*requests)
 
-    async def _one(self, session: aiohttp.ClientSession, number: int) -> None:
+    async def _one(self, session: httpx.AsyncClient, number: int) -> None:
         kind = self._draw.choice(("chat",) * 12 + ("hang up",) * 2 + ("route", "feedback", "bent", "read"))
         self.seen[kind] += 1
         try:
             if kind == "bent":
                 await send(self._gateway.url, BENT, hang_up=True)
             elif kind == "read":
-                async with session.get(self._draw.choice(("/v1/models", "/health/ready", "/metrics"))) as response:
-                    self._check(kind, response.status, await response.read())
+                self._check(kind, await session.get(self._draw.choice(("/v1/models", "/health/ready", "/metrics"))))
             elif kind == "feedback" and self._decisions:
                 score = {"decision_id": self._decisions[-1], "score": self._draw.random()}
-                async with session.post("/v1/feedback", json=score) as response:
-                    self._check(kind, response.status, await response.read())
+                self._check(kind, await session.post("/v1/feedback", json=score))
             elif kind == "route":
-                async with session.post("/v1/route", json=self._body(number)) as response:
-                    self._check(kind, response.status, await response.read())
+                self._check(kind, await session.post("/v1/route", json=self._body(number)))
             else:
-                await self._chat(session, number, HURRIED if kind == "hang up" else PATIENT)
+                async with asyncio.timeout(HURRIED if kind == "hang up" else PATIENT):
+                    await self._chat(session, number)
         except TimeoutError:
             if kind != "hang up":
                 self.wrong.append(f"{kind}: no answer")
-        except aiohttp.ClientError as error:
+        except httpx.TransportError as error:
             if kind not in ("hang up", "bent"):
                 self.wrong.append(f"{kind}: {error!r}")
 
-    async def _chat(self, session: aiohttp.ClientSession, number: int, timeout: aiohttp.ClientTimeout) -> None:
-        body = self._body(number)
-        async with session.post("/v1/chat/completions", json=body, timeout=timeout) as response:
-            said = await response.read()
-            self.seen[f"status {response.status}"] += 1
-            if response.status != 200:
-                # Failures of upstreams are passed on as such; none may be the gateway's own.
-                code = (await response.json())["error"].get("code")
-                if code not in ("upstream_error", "timeout", "context_length_exceeded"):
-                    self.wrong.append(f"{response.status}: {said[:200]!r}")
-                return
-            self._decisions = [*self._decisions[-20:], response.headers["x-fedrouter-decision-id"]]
-            streamed = response.content_type == "text/event-stream"
-            if streamed and not said.endswith(b"data: [DONE]\n\n") and b'"error"' not in said:
-                self.wrong.append(f"an answer that ends without a word: {said[-80:]!r}")
+    async def _chat(self, session: httpx.AsyncClient, number: int) -> None:
+        response = await session.post("/v1/chat/completions", json=self._body(number))
+        said = response.content
+        self.seen[f"status {response.status_code}"] += 1
+        if response.status_code != 200:
+            # Failures of upstreams are passed on as such; none may be the gateway's own.
+            code = response.json()["error"].get("code")
+            if code not in ("upstream_error", "timeout", "context_length_exceeded"):
+                self.wrong.append(f"{response.status_code}: {said[:200]!r}")
+            return
+        self._decisions = [*self._decisions[-20:], response.headers["x-fedrouter-decision-id"]]
+        streamed = response.headers["content-type"].startswith("text/event-stream")
+        if streamed and not said.endswith(b"data: [DONE]\n\n") and b'"error"' not in said:
+            self.wrong.append(f"an answer that ends without a word: {said[-80:]!r}")
 
     def _body(self, number: int) -> dict[str, object]:
         model = self._draw.choice(("auto",) * 6 + NAMES)
@@ -117,10 +114,11 @@ class Soak:
             "max_tokens": 50,
         }
 
-    def _check(self, kind: str, status: int, said: bytes) -> None:
+    def _check(self, kind: str, response: httpx.Response) -> None:
+        status = response.status_code
         self.seen[f"{kind} {status}"] += 1
         if status >= 500 or (status >= 400 and kind != "feedback"):
-            self.wrong.append(f"{kind} {status}: {said[:200]!r}")
+            self.wrong.append(f"{kind} {status}: {response.content[:200]!r}")
 
 
 def sockets(pid: int) -> int:

@@ -22,7 +22,10 @@ def threads_after(code):
 
 
 def test_products_are_made_in_one_thread():
-    assert threads_after("from fedrouter.gateway.threads import multiply_in_one_thread as one; one()") == "[1]"
+    assert (
+        threads_after("from fedrouter.gateway.routing.encoder_worker import multiply_in_one_thread as one; one()")
+        == "[1]"
+    )
 
 
 def test_the_process_beside_the_gateway_multiplies_in_one_thread():

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
+import httpx2 as httpx
 
 from fedrouter.store.store import Store
 
@@ -23,7 +23,7 @@ ENDS = {
     "messages": b'"type": "message_stop"',
 }
 """What the last event of a whole stream has."""
-GONE = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError)
+GONE = httpx.TransportError
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Heard:
 class Client:
     """Asks, listens and scores until it is stopped or the gateway is gone."""
 
-    def __init__(self, session: aiohttp.ClientSession, heard: Heard, draw: random.Random) -> None:
+    def __init__(self, session: httpx.AsyncClient, heard: Heard, draw: random.Random) -> None:
         self._session, self._heard, self._draw = session, heard, draw
         self._mine: list[str] = []
         self.stopped = False
@@ -58,18 +58,18 @@ class Client:
     async def _ask(self) -> None:
         api = self._draw.choice(APIS)
         streamed = self._draw.random() < 0.5 and api in ENDS
-        async with self._session.post(f"/v1/{api}", json=self._body(api, streamed)) as response:
-            if response.status != 200:
-                self._heard.wrong.append(f"{response.status}: {await response.text()}")
+        async with self._session.stream("POST", f"/v1/{api}", json=self._body(api, streamed)) as response:
+            if response.status_code != 200:
+                self._heard.wrong.append(f"{response.status_code}: {(await response.aread()).decode()}")
                 return
             said, decision = b"", response.headers["x-fedrouter-decision-id"]
             try:
-                async for piece in response.content.iter_any():
+                async for piece in response.aiter_raw():
                     said += piece
             finally:
                 # A client may stop listening at [DONE]: what says so is complete, whatever becomes of the connection.
                 last = said.rstrip(b"\n").rpartition(b"\n\n")[2] + b"\n\n"
-                complete = ENDS[api] in last if streamed else len(said) == response.content_length
+                complete = ENDS[api] in last if streamed else len(said) == int(response.headers["content-length"])
                 if complete:
                     self._heard.answered[decision] = streamed
                     self._mine.append(decision)
@@ -87,21 +87,23 @@ class Client:
 
     async def _score(self, decision: str) -> None:
         body = {"decision_id": decision, "score": self._draw.choice((0.0, 0.25, 0.5, 1.0))}
-        async with self._session.post("/v1/feedback", json=body) as response:
-            if response.status == 503 and "decision_pending" in await response.text():
-                pass  # at another worker, which the store did not answer in time; later scores may come through
-            elif response.status == 200:
-                answer = await response.json()
-                self._heard.scored.append((answer["decision_id"], answer["score"]))
-            else:
-                self._heard.wrong.append(f"{response.status}: {await response.text()}")
+        response = await self._session.post("/v1/feedback", json=body)
+        if response.status_code == 503 and "decision_pending" in response.text:
+            pass  # at another worker, which the store did not answer in time; later scores may come through
+        elif response.status_code == 200:
+            answer = response.json()
+            self._heard.scored.append((answer["decision_id"], answer["score"]))
+        else:
+            self._heard.wrong.append(f"{response.status_code}: {response.text}")
+
+
+def session_of(url: str, key: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60)
 
 
 async def load(url: str, key: str, heard: Heard, enough: int, seed: str, then: Callable[[], None]) -> None:
     """Clients at work until so many more answers are complete; ``then`` is called in the middle of it."""
-    timeout = aiohttp.ClientTimeout(total=60)
-    headers = {"authorization": f"Bearer {key}"}
-    async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as session:
+    async with session_of(url, key) as session:
         clients = [Client(session, heard, random.Random(f"{seed} {number}")) for number in range(WORKERS)]
         at_work = [asyncio.create_task(client.run()) for client in clients]
         goal = len(heard.answered) + enough
@@ -114,8 +116,7 @@ async def load(url: str, key: str, heard: Heard, enough: int, seed: str, then: C
 @asynccontextmanager
 async def clients_at_work(url: str, key: str, heard: Heard, seed: str) -> AsyncIterator[None]:
     """Clients that ask, listen and score for the duration of the block."""
-    timeout, headers = aiohttp.ClientTimeout(total=60), {"authorization": f"Bearer {key}"}
-    async with aiohttp.ClientSession(url, headers=headers, timeout=timeout) as session:
+    async with session_of(url, key) as session:
         clients = [Client(session, heard, random.Random(f"{seed} {number}")) for number in range(WORKERS)]
         at_work = [asyncio.create_task(client.run()) for client in clients]
         try:

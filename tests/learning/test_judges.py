@@ -1,4 +1,4 @@
-"""Judges: correct where they can decide, abstaining where they cannot, and never over their allowance."""
+"""Judges: correct where they can decide, abstaining where they cannot, and never over their budget."""
 
 import asyncio
 import json
@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrouter.errors import BadInput
-from fedrouter.learning.allowance import DAY, Allowance
 from fedrouter.learning.judges import (
     ExactMatch,
     JsonSchema,
@@ -20,8 +19,9 @@ from fedrouter.learning.judges import (
     ModelJudge,
     PricedModel,
     Regex,
+    Verdict,
 )
-from fedrouter.learning.panel import Panel, judge_of
+from fedrouter.learning.panel import DAY, Panel, judge_of
 from fedrouter.learning.schema import MAX_BYTES, WORKER, SchemaWorker, Undecidable
 from fedrouter.store.scores import JUDGE
 
@@ -247,7 +247,7 @@ def test_the_model_sees_request_and_answer_between_marks_that_nobody_can_guess()
 
 
 def test_the_first_judge_with_something_to_say_is_heard():
-    panel = Panel([ExactMatch(), JsonSchema(), judging(Model('{"score": 3}'))], Allowance(1.0, 60))
+    panel = Panel([ExactMatch(), JsonSchema(), judging(Model('{"score": 3}'))], 1.0, 60)
     heard = [
         asyncio.run(panel.score(body, "{}"))
         for body in ({"fedrouter": {"expected": "{}"}}, wants({"minimum": 3}), ASKED)
@@ -262,23 +262,23 @@ def test_the_first_judge_with_something_to_say_is_heard():
 
 def test_a_model_that_fails_is_counted_and_charged_the_most():
     model = Model(RuntimeError("no"))
-    panel = Panel([judging(model)], Allowance(1.0, 60))
+    panel = Panel([judging(model)], 1.0, 60)
     assert asyncio.run(panel.score(ASKED, "42")) is None
     assert panel.failed == 1
-    assert panel.allowance.spent == pytest.approx(judging(model).max_cost(ASKED, "42"), rel=0.01)
+    assert panel.spent == pytest.approx(judging(model).max_cost(ASKED, "42"), rel=0.01)
 
 
 def test_a_judge_that_cannot_even_say_what_it_would_cost_is_passed_over():
     model = Model('{"score": 5}')
-    panel = Panel([judging(model), ExactMatch()], Allowance(1.0, 60))
+    panel = Panel([judging(model), ExactMatch()], 1.0, 60)
     found = asyncio.run(panel.score({**ASKED, "fedrouter": {"expected": "a \ud800"}}, "a \ud800"))  # no UTF-8 for it
     assert (found.score, found.by) == (1.0, "judge:exact_match")
-    assert (panel.failed, panel.allowance.spent, model.asked) == (1, 0.0, [])
+    assert (panel.failed, panel.spent, model.asked) == (1, 0.0, [])
 
 
 def test_models_are_not_asked_once_the_money_is_spent_but_free_judges_go_on():
     model = Model('{"score": 5}', cost=0.0004)
-    panel = Panel([judging(model), ExactMatch()], Allowance(0.003, 60))
+    panel = Panel([judging(model), ExactMatch()], 0.003, 60)
     found = [asyncio.run(panel.score({**ASKED, "fedrouter": {"expected": "42"}}, "42")) for _ in range(12)]
     assert [score.by for score in found] == ["judge:model:grader"] * len(model.asked) + ["judge:exact_match"] * (
         12 - len(model.asked)
@@ -293,24 +293,44 @@ def test_models_are_not_asked_once_the_money_is_spent_but_free_judges_go_on():
     st.floats(0, 5),
     st.integers(0, 4),
 )
-def test_the_allowance_holds_over_any_sequence(requests, daily, per_minute):
-    """Requests of up to `most` dollars, of which a part is used, settled at once or a few requests later."""
-    now = DAY - 200.0
-    allowance = Allowance(daily, per_minute, clock=lambda: now)
-    used, times, open_requests = {}, [], []
-    for wait, most, part, later in requests:
-        now += wait
-        open_requests = [(left - 1, taken, cost) for left, taken, cost in open_requests]
-        for _, taken, cost in [entry for entry in open_requests if entry[0] < 0]:
-            allowance.settle(taken, cost)
-        open_requests = [entry for entry in open_requests if entry[0] >= 0]
-        taken = allowance.reserve(most)
-        if taken is not None:
+def test_the_budget_holds_over_any_sequence(requests, daily, per_minute):
+    """Calls of up to `most` dollars, of which a part is used; each ends at once or after a few others have begun."""
+    now, used, times, ends = DAY - 200.0, {}, [], []
+
+    class Paid:
+        name = "paid"
+
+        def max_cost(self, body, answer):
+            return body["most"]
+
+        async def judge(self, body, answer):
+            day, cost = now // DAY, body["most"] * body["part"]
+            used[day] = used.get(day, 0.0) + cost
             times.append(now)
-            used[now // DAY] = used.get(now // DAY, 0.0) + most * part
-            open_requests.append((later, taken, most * part))
-        assert all(spent <= daily * (1 + 1e-9) + 1e-12 for spent in used.values())
-        assert sum(now - 60 < at <= now for at in times) <= per_minute
+            await body["end"].wait()
+            return Verdict(0.5, cost)
+
+    async def main():
+        nonlocal now
+        panel, calls = Panel([Paid()], daily, per_minute, clock=lambda: now), []
+        for number, (wait, most, part, later) in enumerate(requests):
+            now += wait
+            end = asyncio.Event()
+            ends.append((number + later, end))
+            calls.append(asyncio.ensure_future(panel.score({"most": most, "part": part, "end": end}, "")))
+            for at, each in ends:
+                if at <= number:
+                    each.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert all(spent <= daily * (1 + 1e-9) + 1e-12 for spent in used.values())
+            assert sum(now - 60 < at <= now for at in times) <= per_minute
+        for _, end in ends:
+            end.set()
+        await asyncio.gather(*calls)
+        assert panel.failed == 0
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ Arguments: a table of answers, and a folder for everything that is made. Prints 
 
 import asyncio
 import json
+import queue
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,9 @@ from fedrouter.cli.main import app
 from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.gateway.client import GatewayClient
+from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.demo import demo_config
+from fedrouter.gateway.server import serve
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 from fedrouter.testing.families import FAMILY_CHECKS
 from fedrouter.testing.samples import drawn_evaluations
@@ -41,9 +44,16 @@ def served(bundle: Path, folder: Path) -> dict:
     upstreams = SimulatedServer(Cast())
     asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result(60)
     try:
-        with GatewayClient(bundle, upstreams=demo_config(folder, upstreams.url)) as client:
-            answer = client.chat.completions.create(model="auto", messages=[{"role": "user", "content": QUESTION}])
-        return {"model": answer.fedrouter.model, "reason": answer.fedrouter.reason, "choices": len(answer.choices)}
+        config = demo_config(folder, upstreams.url, ServerConfig(port=0, auth=False))
+        config = config.replace(routing=config.routing.replace(bundle=str(bundle)))
+        urls, servers = queue.SimpleQueue(), []
+        serving = (config, lambda url, key: urls.put(url), None, servers.append)
+        threading.Thread(target=serve, args=serving, daemon=True).start()
+        body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": QUESTION}]}).encode()
+        with urllib.request.urlopen(f"{urls.get(timeout=60)}/v1/chat/completions", body, timeout=60) as answer:
+            choices, said = json.load(answer)["choices"], answer.headers
+        servers[0].should_exit = True
+        return {"model": said["x-fedrouter-model"], "reason": said["x-fedrouter-reason"], "choices": len(choices)}
     finally:
         asyncio.run_coroutine_threadsafe(upstreams.stop(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)

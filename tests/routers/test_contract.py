@@ -20,7 +20,7 @@ from fedrouter.testing.families import (
 
 
 @pytest.mark.parametrize("check", FAMILY_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize("name", family_params("mf"))
+@pytest.mark.parametrize("name", family_params())
 def test_contract(name, check):
     check(FAMILIES[name])
 

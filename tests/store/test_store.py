@@ -229,3 +229,14 @@ def test_the_file_is_in_wal_mode_with_the_durability_asked_for(tmp_path, option,
 def test_a_postgresql_that_is_not_there_is_a_failed_store():
     with pytest.raises(StoreFailed, match=r"postgresql://me:\*\*\*@127.0.0.1:1/none"):
         Store.open("postgresql://me:hush@127.0.0.1:1/none")
+
+
+def test_a_store_whose_file_was_replaced_says_so(tmp_path, made):
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store:
+        store.append([made(1)])
+        (tmp_path / "log.db").rename(tmp_path / "other.db")
+        with pytest.raises(StoreFailed, match="removed or replaced"):
+            store.append([made(2)])
+        (tmp_path / "other.db").rename(tmp_path / "log.db")
+        store.append([made(3)])
+        assert len(list(store.rows())) == 2

@@ -63,7 +63,7 @@ def reproduce(
     ] = None,
     withheld: Annotated[int | None, typer.Option("--withheld", help="Number of models that join later.")] = None,
     settings: SetOption = None,
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 20,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
@@ -73,14 +73,6 @@ def reproduce(
     ] = False,
     device: DeviceOption = "cpu",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes; default: one per core.")] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            "--backend",
-            metavar="NAME",
-            help="Measure on a joblib backend: loky, dask, ray; default: processes of this machine.",
-        ),
-    ] = None,
     so_far: Annotated[
         bool, typer.Option("--so-far", help="Measure nothing; report the seeds that are complete.")
     ] = False,
@@ -145,7 +137,6 @@ def reproduce(
                 changes,
                 device,
                 so_far,
-                backend,
             )
         except KeyboardInterrupt:
             voice.warn(f"stopped; finished measurements are kept, and the same command resumes from there ({out})")

@@ -42,9 +42,9 @@ def simulate(
     model_alpha: Annotated[
         str, typer.Option("--model-alpha", help="Dirichlet over the models a client uses, or 'uniform'.")
     ] = "0.45",
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 5,
     participation: Annotated[
-        float, typer.Option("--participation", help="Share of clients per round, at least three (MLP, MF).")
+        float, typer.Option("--participation", help="Share of clients per round, at least three (MLP).")
     ] = 0.6,
     changes: SetOption = None,
     encoder: Annotated[

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,6 @@ class DataFile:
             raise BadInput(f"{path}: expected a file ending in {', '.join(FORMS)}")
         if path.stat().st_size == 0:
             raise BadInput(f"{path}: the file is empty")
-        self._first = 0
         self._table = self._open()
         if self.rows == 0:
             raise self.error("the file has a header but no rows")
@@ -55,27 +53,9 @@ class DataFile:
 
     def error(self, problem: str, *, row: int | None = None, column: str | None = None) -> BadInput:
         """An error that names the file, the row (given from 0, shown from 1) and the column."""
-        parts = [] if row is None else [f"row {self._first + row + 1}"]
+        parts = [] if row is None else [f"row {row + 1}"]
         parts += [] if column is None else [f"column {column!r}"]
         return BadInput(": ".join([str(self.path), *([", ".join(parts)] if parts else []), problem]))
-
-    def pieces(self, names: Sequence[str], rows: int) -> Iterator[DataFile]:
-        """The file in pieces of at most ``rows`` rows of these columns; of parquet one is in memory at a time."""
-        import pyarrow as pa
-        import pyarrow.parquet
-
-        if self.form == "parquet":
-            # Unless told otherwise, arrow reads ahead of what is asked for, up to the whole file.
-            file = pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=1 << 20)
-            parts = (pa.Table.from_batches([part]) for part in file.iter_batches(rows, columns=list(names)))
-        else:
-            parts = (self._table.select(names).slice(start, rows) for start in range(0, self.rows, rows))
-        first = 0
-        for part in parts:
-            piece = copy(self)
-            piece.form, piece._table, piece._first = "table", part, first
-            yield piece
-            first += part.num_rows
 
     def members(self, name: str) -> tuple[str, ...]:
         """The fields of a column of structs; empty for a plain column."""

@@ -4,12 +4,17 @@ Resolving the real numpy and pandas names would not be safe: `numpy.ndarray` ove
 given a chosen state, forges object pointers, and BUILD can overwrite attributes of a class. So each allowed name
 resolves to an inert placeholder that only records the call, and the table is rebuilt from those records with checked,
 public calls. The result does not depend on the version of pandas that wrote or reads the file.
+
+Nor may a small file take much memory: the unpickler allocates what a length or a memo index asks for before it reads
+on, so all of them are checked against the size of the file first.
 """
 
 from __future__ import annotations
 
 import pickle
+import pickletools
 from itertools import pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -52,6 +57,14 @@ _ALLOWED: Final = {
 }
 _NUMBERS: Final = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _CELLS: Final = frozenset({str, int, float, bool, type(None)})
+_OPCODES: Final = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
+_LENGTH_BYTES: Final = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+"""Bytes of the length that stands before an argument, by the kind of argument."""
 
 
 class _Note:
@@ -86,6 +99,33 @@ class _Unpickler(pickle.Unpickler):
         )
 
 
+def _check_sizes(content: mmap) -> None:
+    """Raise ValueError at a length or a memo index that the bytes of the pickle cannot justify.
+
+    What is left after this takes memory in proportion to the file.
+    """
+    at, end = 0, len(content)
+    while (code := content[at] if at < end else None) != ord(pickle.STOP):
+        opcode = _OPCODES.get(code) if code is not None else None
+        if opcode is None:
+            raise ValueError("it ends without STOP" if code is None else f"no opcode: {code:#04x}")
+        at, size = at + 1, opcode.arg.n if opcode.arg else 0
+        if size >= 0:
+            value = int.from_bytes(content[at : at + size], "little") if opcode.name in ("FRAME", "LONG_BINPUT") else 0
+            at += size
+        elif size == pickletools.UP_TO_NEWLINE:
+            start, lines = at, 1 + (opcode.name in ("GLOBAL", "INST"))
+            for _ in range(lines):
+                at = content.find(b"\n", at) + 1 or end + 1
+            value = int(content[start:at]) if opcode.name == "PUT" else 0
+        else:
+            start, at = at, at + _LENGTH_BYTES[size]
+            at, value = at + int.from_bytes(content[start:at], "little"), 0
+        # Every earlier index took at least a byte; a frame lies in the file.
+        if at > end or value > (end - at if opcode.name == "FRAME" else at):
+            raise ValueError(f"{opcode.name} asks for more than there is")
+
+
 def read_pickled_frame(path: Path) -> pd.DataFrame:
     """The DataFrame pickled at `path`; its text columns have dtype object, whatever they were saved as."""
     try:
@@ -94,6 +134,8 @@ def read_pickled_frame(path: Path) -> pd.DataFrame:
         raise MissingExtra("Reading a pickle", "pickle") from missing
     try:
         with path.open("rb") as file:
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                _check_sizes(content)
             unpickler = _Unpickler(file)
             unpickler.source = str(path)
             root = unpickler.load()
@@ -121,6 +163,8 @@ def _frame(note: Any) -> pd.DataFrame:
 
     blocks, axes = note.state["_mgr"].args
     columns, index = (_labels(axis) for axis in axes)
+    if isinstance(columns, pd.RangeIndex):  # it takes a few bytes, whatever its length
+        raise ValueError("columns without names")
     found: dict[int, pd.Series[Any]] = {}
     for block in blocks:
         values, position, _ = block.args
@@ -167,6 +211,8 @@ def _array(note: Any) -> np.ndarray[Any, Any]:
 
 def _code(note: Any) -> str:
     code, order = note.args[0], note.state[1]  # the rest of the state is redundant
+    if not type(code) is type(order) is str:  # a text about something nested could be endless
+        raise ValueError("values of a type without a name")
     if code not in _NUMBERS or order not in ("<", "|"):
         raise ValueError(f"values of type {order}{code}")
     return f"{order}{code}"
@@ -194,7 +240,7 @@ def _arrow_cells(note: Any) -> list[str | None]:
 
     kind, length, _, start, buffers, *_ = note.args[0]
     valid, ends, text = map(bare, buffers)
-    width = {"string": "<i4", "large_string": "<i8"}[kind.args[0]]
+    width = "<i8" if kind.args[0] == "large_string" else "<i4"
     bounds = np.frombuffer(ends, width)[start : start + length + 1]
     if (np.diff(bounds) < 0).any():  # overlapping cells would make a small file huge in memory
         raise ValueError("text offsets that run backwards")

@@ -11,9 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrouter.data import routerbench, sprout
-from fedrouter.data.large_log import is_large, read_large_log
 from fedrouter.data.source import Source, shown
-from fedrouter.embeddings.stored import MOST_IN_MEMORY
 from fedrouter.encoders import KNOWN, STATIC, EncoderIdentity, column_stem
 from fedrouter.encoders.cache import encode_texts
 from fedrouter.encoders.encoder import Watch
@@ -63,7 +61,6 @@ def read(
     encoder: str | None = None,
     pool: ModelPool | None = None,
     watch: Watch | None = None,
-    most_in_memory: int = MOST_IN_MEMORY,
 ) -> Dataset:
     """Read a table in RouterBench's or SPROUT's layout, or an evaluation log; a folder of parquet is read as one.
 
@@ -72,7 +69,6 @@ def read(
     encoder : whose embeddings to use; by default those in the file, or those of ``static`` if it has none
     pool : the models to use; a log may then name no other, and a table's other columns are ignored
     watch : called with the progress of encoding, where the file has text but no embeddings
-    most_in_memory : bytes of embeddings; those of a larger log stay in a file (:mod:`fedrouter.data.large_log`)
     """
     source = Source(path)
     layout = next((layout for layout in TABLES if layout.fits(source)), None)
@@ -84,7 +80,7 @@ def read(
                 f"a log without the column {' and '.join(map(repr, missing))}: expected 'model', 'accuracy', 'cost' "
                 f"and 'prompt' or 'embedding', the file has {shown(source.names)}"
             )
-        evaluations, identity = _read_log(source, encoder, pool, watch, most_in_memory)
+        evaluations, identity = _read_log(source, encoder, pool, watch)
     else:
         raise source.error(
             f"wrong columns ({shown(source.names)}): expected a table with 'prompt', 'eval_name', a column per model "
@@ -114,12 +110,9 @@ def _read_table(
 
 
 def _read_log(
-    source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None, most_in_memory: int
+    source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
 ) -> tuple[Evaluations, EncoderIdentity]:
     """One row per evaluation; rows with the same query name, or else the same text or embedding, are one query."""
-    column, wanted = _embedding_column(source, encoder)
-    if column is not None and is_large(source, column, most_in_memory):
-        return read_large_log(source, column, wanted, pool)
     names = source.words("model")
     models = pool or ModelPool(sorted(set(names)))
     accuracy, cost = source.numbers("accuracy"), source.numbers("cost")

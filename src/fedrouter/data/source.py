@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -63,11 +62,6 @@ class Source:
                 wide, first = parts[0].shape[1], self._files[0].path.name
                 raise file.error(f"expected width {wide} as in {first}, got {part.shape[1]}", column=name)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def pieces(self, names: Sequence[str], rows: int) -> Iterator[DataFile]:
-        """The data set in pieces of at most ``rows`` rows of these columns, each of one file."""
-        for file in self._files:
-            yield from file.pieces(names, rows)
 
     def digest(self) -> str:
         """SHA-256 of the file, or of the names and digests of the shards in order."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.embeddings.stored import blocks
 from fedrouter.encoders.weights import WrongWeights
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings
@@ -37,7 +36,7 @@ class EncoderIdentity:
     @classmethod
     def of(cls, name: str, embeddings: Embeddings) -> EncoderIdentity:
         """The identity of the encoder of this name that made these embeddings ``(n, d)``; its weights are unknown."""
-        lengths = np.concatenate([np.linalg.norm(rows.astype(np.float32), axis=1) for _, rows in blocks(embeddings)])
+        lengths = np.linalg.norm(embeddings.astype(np.float32), axis=1)
         # Embeddings are often stored in half precision, so length one is only roughly one.
         return cls(name, embeddings.shape[1], bool(len(lengths) and np.abs(lengths - 1).max() < 0.01))
 

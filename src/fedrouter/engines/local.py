@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.federation import Federation, Question
-from fedrouter.federation.message import Message, Reply, Request
+from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.verb import Verb
@@ -37,15 +37,8 @@ class LocalFederation(Federation):
         asked = verb_named(verb)
         request = self._received(asked, payload)
         names = sorted(self.clients() if to is None else to)
-        replies = self._answers(names, verb, request)
-        return {name: cast(Reply, asked.read(request, reply.pack())) for name, reply in replies}
-
-    def _answers(
-        self, names: Sequence[str], verb: str, request: Request[Any], hidden: bool = False
-    ) -> Iterator[tuple[str, Message]]:
-        """What these clients answer, one after the other; with ``hidden``, what secure aggregation would mask."""
-        for name in names:
-            yield name, self._clients[name].answer(verb, request, hidden=hidden)
+        answers = ((name, self._clients[name].answer(verb, request)) for name in names)
+        return {name: cast(Reply, asked.read(request, reply.pack())) for name, reply in answers}
 
     def _ask_each(
         self, question: Question[Any], each: Callable[[str, Any], None], to: Sequence[str] | None

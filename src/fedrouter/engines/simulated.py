@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from fedrouter.engines.batched.engine import BatchedFederation, BatchedSummedFederation
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.summed import SummedFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.device import training_device
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.sums import Summed
 from fedrouter.federation.privacy.policy import CLEAR, DEFAULT, OPEN, PRIVACY, UNPROTECTED
@@ -28,8 +26,6 @@ def simulated_federation(rows: Mapping[str, Evaluations], privacy: str = DEFAULT
         raise BadInput(f"privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
     policy = OPEN if privacy == UNPROTECTED else CLEAR
     clients = [Client(name, own, policy) for name, own in rows.items()]
-    if training_device() != "cpu":  # one after the other, small networks leave a GPU idle
-        return BatchedSummedFederation(clients) if privacy == DEFAULT else Summed(BatchedFederation(clients))
     return SummedFederation(clients) if privacy == DEFAULT else Summed(LocalFederation(clients))
 
 

@@ -19,11 +19,10 @@ from fedrouter.experiments.choice import Changes, refuse_unused
 from fedrouter.experiments.experiment import PAPER_FAMILIES, Document, Experiment, Runs, World
 from fedrouter.experiments.figures.new_models import withheld
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
+from fedrouter.experiments.processes import measure_in_processes
 from fedrouter.experiments.registry import chosen
 from fedrouter.experiments.run_manifest import RunManifest
 from fedrouter.experiments.units import RunSettings, Unit, Watch, trained
-from fedrouter.experiments.workers.cluster import BACKENDS, measure_on
-from fedrouter.experiments.workers.processes import measure_in_processes
 from fedrouter.federation.device import use_device
 from fedrouter.federation.families.registry import family
 
@@ -60,7 +59,6 @@ def reproduce(
     changes: Changes | None = None,
     device: str = "cpu",
     so_far: bool = False,
-    backend: str | None = None,
 ) -> Outcome:
     """Measure what these experiments need, except what is in ``out`` already.
 
@@ -74,11 +72,8 @@ def reproduce(
     families, changes : the families to compare, and settings of theirs that differ from the paper's or the defaults
     device : where networks are trained
     so_far : measure nothing, and only say what was found
-    backend : the joblib backend that measures, of :data:`BACKENDS`; processes of this machine unless told otherwise
     """
     experiments = chosen(names)
-    if backend is not None and backend not in BACKENDS:
-        raise BadInput(f"--backend: expected {', '.join(BACKENDS)}, got {backend!r}")
     for name, value in (("seeds", seeds), ("rounds", rounds), ("jobs", jobs)):
         if value is not None and value < 1:
             raise BadInput(f"--{name}: expected at least 1, got {value}")
@@ -111,9 +106,7 @@ def reproduce(
     found = [unit for unit in units if settings.document(unit) is not None]
     missing = [] if so_far else [unit for unit in units if unit not in found]
     failed: Mapping[Unit, str] = {}
-    if missing and backend is not None:
-        failed = measure_on(backend, settings, missing, len(found), min(jobs, len(missing)), watch)
-    elif missing:
+    if missing:
         failed = measure_in_processes(settings, missing, len(found), min(jobs, len(missing)), watch)
     measured = [unit for unit in missing if unit not in failed]
     return Outcome(manifest, measured, found, failed, len(units) - len(found) - len(measured), settings)

@@ -75,7 +75,7 @@ class RunSettings:
         if not measurement.uses_data:
             shared = {}
         made_by = {"measurement": measurement.name, "version": measurement.version, "code": code_digest()}
-        # Clients' networks and K-means run there; a family that has neither is measured again, which costs little.
+        # Networks are trained and texts encoded there; what needs neither is measured again, which costs little.
         made_by["device"] = self.device if measurement.uses_device and unit.family else "cpu"
         return digest({**shared, **made_by, "family": unit.family, "settings": own, "seed": unit.seed})
 

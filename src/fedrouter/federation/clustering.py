@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings
-from fedrouter.federation.lloyd import cluster_blocks
-
-
-@dataclass(frozen=True, eq=False)
-class ClusterJob:
-    """What a client clusters: points ``(n, d)``, more than ``clusters`` of them distinct; and how."""
-
-    points: Embeddings
-    clusters: int
-    restarts: int
-    iterations: int
-    seed: int
-
-
-CLUSTERER: ContextVar[Callable[[ClusterJob], Embeddings] | None] = ContextVar("clusterer", default=None)
-"""Who clusters, if not :func:`cluster` itself: the batched engine collects the jobs of many clients."""
 
 
 def cluster(
@@ -45,15 +24,8 @@ def cluster(
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    if isinstance(points, StoredEmbeddings):
-        assert weights is None, "only a server's centroids have weights, and they fit in memory"
-        with threadpool_limits(limits=1):
-            return cluster_blocks(points, clusters, restarts, iterations, seed)
     if not _more_distinct(points, clusters):
         return np.unique(points, axis=0)
-    clusterer = CLUSTERER.get()
-    if clusterer and weights is None:
-        return clusterer(ClusterJob(points, clusters, restarts, iterations, seed))
     # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
     with threadpool_limits(limits=1):
         how = {"n_init": restarts, "max_iter": iterations, "random_state": seed, "copy_x": not overwrite}

@@ -1,24 +1,21 @@
 """Local training in a round of Algorithm 1: epochs of AdamW on a client's rows, in torch.
 
-Only this needs the [train] extra; DP-SGD does not.
+Only this needs the [train] extra.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.federation.device import training_device
-from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, Weights, first_layer, hidden_sizes, outputs
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, Weights, first_layer, hidden_sizes, outputs
 
 if TYPE_CHECKING:
     import torch
@@ -26,23 +23,6 @@ if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingJob:
-    """What a client trains on: embeddings ``(n, d)``; model, accuracy and normalized cost ``(n,)``; and its seed."""
-
-    request: TrainRequest
-    embeddings: Embeddings
-    model: Integers
-    accuracy: npt.NDArray[np.float64]
-    cost: npt.NDArray[np.float64]
-    seed: int
-
-
-Trainer = Callable[[TrainingJob], tuple[Weights, float]]
-TRAINER: ContextVar[Trainer | None] = ContextVar("trainer", default=None)
-"""Who trains, if not :func:`train` itself: the batched engine collects the jobs of many clients."""
-PRECISION = "float32"
-"""Of the arithmetic; tests compare engines in "float64"."""
 LEAST_ROWS = 5
 """No step is taken on fewer rows, if there are more."""
 
@@ -67,42 +47,25 @@ def train(
     has the paper's regularizer (section "When New Clients Join the System"): the mean over models of the squared
     distance of accuracy and cost from the outputs of the base.
     """
-    trainer = TRAINER.get()
-    if trainer:
-        return trainer(TrainingJob(request, embeddings, model, accuracy, cost, seed))
     with seeded_torch(seed) as torch:
         device = training_device()
-        kind = getattr(torch, PRECISION)
-        network = to_train(request).to(device, kind)
+        network = to_train(request).to(device)
         moving = [parameter for parameter in network.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(moving, lr=request.learning_rate, weight_decay=request.weight_decay)
-        stored = isinstance(embeddings, StoredEmbeddings)
-        whole = None if stored else torch.from_numpy(embeddings.copy()).to(device, kind)
+        inputs = torch.from_numpy(embeddings.copy()).to(device)
         asked = torch.from_numpy(model.copy())[:, None].to(device)
-        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32)).to(device, kind)
+        targets = torch.from_numpy(np.stack([accuracy, cost], axis=1).astype(np.float32)).to(device)
         anchored = torch.tensor([request.models.index(name) for name in request.anchored], dtype=torch.int64)
         anchored = anchored.to(device)
-
-        def of_base(some: Embeddings) -> Any:
-            found = torch.from_numpy(outputs(request.base, some).astype(np.float32))
-            return found.to(device, kind)[:, :, anchored]
-
-        frozen = of_base(embeddings) if request.base and whole is not None else None
-
-        def read(batch: Any) -> tuple[Any, Any]:
-            """The inputs of a batch, and the outputs of the base for them; from the file, if that is where they are."""
-            if whole is not None:
-                return whole[batch], None if frozen is None else frozen[batch]
-            some = np.asarray(embeddings[batch.cpu().numpy()])
-            return torch.from_numpy(some).to(device, kind), of_base(some) if request.base else None
-
+        base = None
+        if request.base:
+            base = torch.from_numpy(outputs(request.base, embeddings).astype(np.float32)).to(device)[:, :, anchored]
         loss_sum = 0.0
         network.train()
         for _ in range(request.epochs):
             loss_sum = 0.0
             for batch in batches(torch.randperm(len(embeddings)).to(device), request.batch_size):
-                inputs, base = read(batch)
-                hidden = network["trunk"](inputs)
+                hidden = network["trunk"](inputs[batch])
                 found = torch.stack([network[head](hidden) for head in HEADS], dim=1)
                 if request.shared_step:
                     found = found + network["shared"](hidden)[:, :, None]
@@ -110,7 +73,7 @@ def train(
                 own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
                 loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
                 if base is not None:
-                    moved = (predicted[:, :, anchored] - base) ** 2
+                    moved = (predicted[:, :, anchored] - base[batch]) ** 2
                     loss = loss + request.distillation * moved.sum(dim=1).mean()
                 optimizer.zero_grad()
                 loss.backward()
@@ -155,12 +118,8 @@ def network_of(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
     import torch
 
     layers: list[torch.nn.Module] = []
-    first = first_layer(weights)
-    width = first.shape[1]
-    if PROJECTION in weights:
-        layers = [torch.nn.Linear(width, len(first), bias=False)]
-        width = len(first)
-    for size in () if PROJECTION in weights else hidden_sizes(weights):
+    width = first_layer(weights).shape[1]
+    for size in hidden_sizes(weights):
         layers += [
             torch.nn.Linear(width, size),
             torch.nn.LayerNorm(size, eps=NORM_EPSILON),
@@ -192,8 +151,6 @@ def torch_names(weights: Weights) -> dict[str, str]:
         if part.startswith(("layer", "norm")):
             index = 4 * (int(part.removeprefix("layer").removeprefix("norm")) - 1)
             names[f"trunk.{index + part.startswith('norm')}.{kind}"] = name
-        elif name == PROJECTION:
-            names["trunk.0.weight"] = name
         else:
             names[name] = name
     return names

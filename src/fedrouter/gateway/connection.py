@@ -35,8 +35,6 @@ from fedrouter.gateway.http import (
 )
 
 LOG = logging.getLogger("fedrouter.gateway")
-LINGER = 1.0
-"""Seconds that an idle connection may still send a request after the shutdown began, if it is lingering."""
 GRACE = 1.0
 """Seconds for a new connection to send its request before it makes room for others."""
 LOOKED = 16
@@ -95,17 +93,14 @@ class Waiting:
 class Connection(HttpToolsProtocol):
     """One connection; ``limits`` are the server's, and ``waiting`` are all of its connections without a request.
 
-    At a shutdown an idle connection is closed. Its client may be sending a request at this very moment, which would get
-    no answer; ``lingering`` ones therefore wait for it a little longer, if another process takes over the socket.
-
     Two timers run only while they are needed: one until the head of a request is complete, one while the client does
     not take what was written.
     """
 
-    def __init__(self, limits: ServerConfig, lingering: bool, waiting: Waiting, *args: Any, **more: Any) -> None:
+    def __init__(self, limits: ServerConfig, waiting: Waiting, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._without_request = waiting
-        self._limits, self._lingering, self._leaving = limits, lingering, False
+        self._limits = limits
         self._waiting: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -208,8 +203,6 @@ class Connection(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self._without_request.idle[self] = None
         self._close_in_time()
-        if self._leaving and not self.transport.is_closing():
-            self.loop.call_later(LINGER, self._close_if_idle)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -219,12 +212,6 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle if self.cycle is not None and not self.cycle.response_complete else None
         if cycle is not None and not cycle.response_started:
             cycle.default_headers = [*cycle.default_headers, CLOSE]
-        elif self._lingering:
-            # The client does not know yet that the connection ends: its next request is answered, and says so.
-            self._leaving = True
-            if cycle is None:
-                self.loop.call_later(LINGER, self._close_if_idle)
-            return
         super().shutdown()
         self._close_in_time()
 
@@ -250,12 +237,6 @@ class Connection(HttpToolsProtocol):
         cycle.message_event.set()
         cycle.on_response()
         return True
-
-    def _close_if_idle(self) -> None:
-        busy = self._in_head or (self.cycle is not None and not self.cycle.response_complete)
-        if not busy:  # what has begun has limits of its own
-            self.transport.close()
-            self._close_in_time()
 
     def _head_over_limit(self) -> bool:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -334,10 +315,10 @@ def _too_large(limit: int) -> HttpError:
     return HttpError(431, f"The headers are larger than {limit:,} bytes.", "headers_too_large")
 
 
-def connections(limits: ServerConfig, lingering: bool = False) -> Callable[..., Connection]:
+def connections(limits: ServerConfig) -> Callable[..., Connection]:
     """A factory of connections with these limits, for uvicorn."""
     waiting = Waiting(allowed_connections(limits.connections))
-    return lambda *args, **more: Connection(limits, lingering, waiting, *args, **more)
+    return lambda *args, **more: Connection(limits, waiting, *args, **more)
 
 
 def allowed_connections(wanted: int) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedrouter.encoders import STATIC, EncoderIdentity
 from fedrouter.encoders.registry import open_encoder
@@ -18,14 +19,13 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.budgets import Budgets
-from fedrouter.gateway.access.limits import InProgress, RateLimiter, SharedRateLimiter
-from fedrouter.gateway.access.sign_ins import SignIns
+from fedrouter.gateway.access.limits import InProgress, RateLimiter, SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
-from fedrouter.gateway.observe.gauges import gauges
+from fedrouter.gateway.observe.errors import described
 from fedrouter.gateway.observe.judging import JudgeQueue
-from fedrouter.gateway.observe.metrics import Metrics
+from fedrouter.gateway.observe.metrics import Gauge, Metrics
 from fedrouter.gateway.observe.telemetry import Telemetry
 from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
@@ -35,7 +35,6 @@ from fedrouter.gateway.routing.encoder_process import EncoderProcess
 from fedrouter.gateway.routing.served import PRIOR, ServedPrior
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upkeep.autopilot import Autopilot
-from fedrouter.gateway.upkeep.lasting import Work, lasting
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upkeep.retention import Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
@@ -45,6 +44,7 @@ from fedrouter.store.spool import Spool
 from fedrouter.store.spooled_writer import SpooledWriter
 from fedrouter.store.store import Store
 
+LOG = logging.getLogger("fedrouter.gateway")
 WARM_UP = "What is the capital of France?"
 IDLE_CHECK = 0.1
 """Seconds between two looks whether a gateway that was replaced still has requests."""
@@ -52,7 +52,11 @@ AT_ONCE = 4_096
 """Characters of a prompt that `static` encodes in less than a millisecond, so that no other thread is needed."""
 CHANGES = 2
 """Changes by administrators that are made at one time."""
+PAUSE = 5.0
+"""Seconds until work beside requests that failed begins again."""
 Changed = TypeVar("Changed")
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Work beside requests that never ends."""
 EncoderOf = Callable[[EncoderIdentity], Encode]
 
 
@@ -68,8 +72,7 @@ class Gateway:
     decider: Decider
     upstreams: Upstreams
     authenticator: Authenticator
-    rate_limiter: SharedRateLimiter
-    usage_limiter: RateLimiter
+    rate_limiter: RateLimiter
     in_progress: InProgress
     budgets: Budgets
     metrics: Metrics
@@ -86,8 +89,6 @@ class Gateway:
     """Tasks that one process of all on the store runs: learning and retention."""
     serving: int = 0
     """Requests in progress."""
-    follows: bool = True
-    """Whether it serves the bundle that the store names."""
     first_bundle: tuple[str, str] | None = None
     """Digest and path of the config's bundle, if the store names none yet."""
     _changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHANGES))
@@ -105,8 +106,7 @@ class Gateway:
             raise FedrouterError("the encoder cannot be used; the log says why") from None
         if self.first_bundle is not None:
             await asyncio.to_thread(self.store.set_current, *self.first_bundle)
-        if self.follows:
-            self.run(lambda: self.bundles.follow(self.store))
+        self.run(lambda: self.bundles.follow(self.store))
         self.warm = True
 
     def run(self, *works: Work) -> None:
@@ -156,6 +156,35 @@ class Gateway:
             await self.encoder_process.close()
         self.store.close()
 
+    def gauges(self) -> Iterator[Gauge]:
+        """Name, help, labels and value of every gauge, as of now."""
+        about = "1 while the circuit breaker of a model keeps requests away from it."
+        for model, breaker in self.upstreams.breakers.items():
+            yield "fedrouter_resting", about, (("model", model),), not breaker.available
+        serving, refused = self.bundles.current, bool(self.bundles.refused)
+        if serving is not None:
+            labels = (("digest", serving.digest), ("family", serving.family), ("version", str(serving.version)))
+            yield "fedrouter_bundle_info", "The bundle in service.", labels, 1
+        yield "fedrouter_bundle_refused", "1 while the store names a bundle that was refused.", (), refused
+        yield "fedrouter_log_waiting", "Records and scores that wait to be written to the log.", (), self.writer.waiting
+        about = "Records and scores that wait in the spool for the store to come back."
+        yield "fedrouter_log_spooled", about, (), self.writer.spooled
+        yield "fedrouter_encoder_waiting", "Prompts that wait for the encoder.", (), self.embedder.waiting
+        about = "US dollars left of a key's daily budget, as far as this gateway knows; of keys in use today."
+        for key, left in self.budgets.left():
+            yield "fedrouter_budget_left_usd", about, (("key", key),), left
+        yield "fedrouter_in_progress", "Requests that are routed or answered now.", (), len(self.interruptions)
+        yield "fedrouter_tasks", "Tasks of the event loop.", (), len(asyncio.all_tasks())
+        yield "fedrouter_sessions", "Conversations that have a model.", (), len(self.decider.sticky)
+        about = "By how much the mean score of a model that got worse has fallen, by model and region."
+        found = self.drift.found
+        for cell in [found.describe(alarm) for alarm in found.alarms] if found else ():
+            named = (("model", str(cell["model"])), ("region", str(cell["label"])))
+            yield "fedrouter_drift", about, named, cell["before"] - cell["after"]
+        about = "Prompts since the start, by where their embedding came from or why there is none."
+        for outcome in ("hits", "misses", "late", "left", "failed"):
+            yield "fedrouter_encoder_asks", about, (("outcome", outcome),), getattr(self.embedder, outcome)
+
     async def _end_upkeep(self) -> None:
         for task in self.upkeep:
             task.cancel()
@@ -178,19 +207,18 @@ def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
 async def open_gateway(
     config: Config,
     encoder_of: EncoderOf | None = None,
-    follow: bool = True,
     before: Gateway | None = None,
     workers: int = 1,
 ) -> Gateway:
     """Create a gateway on the running event loop; its encoder is still being loaded when this returns.
 
-    With ``follow`` it serves the bundle that the store names and swaps when that changes, otherwise only the config's.
+    It serves the bundle that the store names, and swaps when that changes; the config's if the store names none.
     ``encoder_of`` replaces the encoder that the config and the bundle name. What is counted and remembered by the
     gateway ``before``, which this one replaces in the same process, goes on: conversations and metrics. ``workers``
     processes serve together: each has its part of what judges may cost.
     """
     async with AsyncExitStack() as opened:  # closed again if the rest fails: a config that is wrong leaves nothing open
-        gateway = await _open_gateway(config, encoder_of, follow, before, workers, opened)
+        gateway = await _open_gateway(config, encoder_of, before, workers, opened)
         opened.pop_all()
     return gateway
 
@@ -198,7 +226,6 @@ async def open_gateway(
 async def _open_gateway(
     config: Config,
     encoder_of: EncoderOf | None,
-    follow: bool,
     before: Gateway | None,
     workers: int,
     opened: AsyncExitStack,
@@ -207,14 +234,13 @@ async def _open_gateway(
     opened.callback(store.close)
     bundles = Bundles(tuple(model.name for model in config.models), cached_queries=config.routing.estimates_cache)
     bundles.typical = partial(recent_queries, store)
-    current = await asyncio.to_thread(store.current) if follow else None
+    current = await asyncio.to_thread(store.current)
     first_bundle: tuple[str, str] | None = None
     if current is not None and current.path != PRIOR:
         bundles.swap(await asyncio.to_thread(bundles.prepare, current.path, current.digest))
     elif config.routing.bundle is not None:
         first = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
-        if follow:
-            first_bundle = (first.digest, os.path.abspath(config.routing.bundle))
+        first_bundle = (first.digest, os.path.abspath(config.routing.bundle))
         bundles.swap(first)
     identity = bundles.encoder
     if identity is None:
@@ -240,7 +266,7 @@ async def _open_gateway(
 
     embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once, beside)
     opened.callback(embedder.close)
-    process = await _encoder_process(identity, workers) if follow and encoder_of is None else None
+    process = await _encoder_process(identity, workers) if encoder_of is None else None
     if process is not None:
         opened.push_async_callback(process.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
@@ -249,15 +275,11 @@ async def _open_gateway(
     in_progress = InProgress(config.server.in_progress_per_key, before.in_progress if before else None)
     if before is not None and before.config.routing.sticky == config.routing.sticky:
         sticky = before.decider.sticky
-    if follow:
-        await sticky.share(store)
+    await sticky.share(store)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
     opened.push_async_callback(writer.close)
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
-    metrics.gauges = lambda: gauges(
-        upstreams, bundles, writer, sticky, embedder, budgets, gateway.interruptions, gateway.drift
-    )
     decider = Decider(config, bundles, embedder, _policy(config), sticky)
     gateway = Gateway(
         config,
@@ -268,8 +290,7 @@ async def _open_gateway(
         decider,
         upstreams,
         Authenticator(store, config.server.auth),
-        SharedRateLimiter(config.server.rate_per_minute, store, lambda: writer.degraded),
-        RateLimiter(config.server.usage_per_minute, for_all=True),
+        RateLimiter(config.server.rate_per_minute, store, lambda: writer.degraded),
         in_progress,
         budgets,
         metrics,
@@ -280,20 +301,20 @@ async def _open_gateway(
         DriftWatch(store, bundles),
         process,
     )
-    gateway.follows, gateway.first_bundle = follow, first_bundle
+    gateway.first_bundle = first_bundle
+    metrics.gauges = gateway.gauges
     opened.pop_all()
     opened.push_async_callback(gateway.close)
     gateway.run(budgets.renew, writer.adopt, gateway.drift.run)
-    if follow:
-        await decider.default.read(store)
-        gateway.run(lambda: decider.default.follow(store))
-        gateway.run_upkeep(gateway.leadership.run)
-        if config.learns:
-            autopilot = Autopilot(config, store, bundles, decider.default)
-            gateway.run_upkeep(lambda: autopilot.run(gateway.leadership))
-        if config.retention != RetentionConfig():
-            retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
-            gateway.run_upkeep(lambda: retention.run(gateway.leadership))
+    await decider.default.read(store)
+    gateway.run(lambda: decider.default.follow(store))
+    gateway.run_upkeep(gateway.leadership.run)
+    if config.learns:
+        autopilot = Autopilot(config, store, bundles, decider.default)
+        gateway.run_upkeep(lambda: autopilot.run(gateway.leadership))
+    if config.retention != RetentionConfig():
+        retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
+        gateway.run_upkeep(lambda: retention.run(gateway.leadership))
     gateway.warming = asyncio.create_task(gateway.warm_up())
     gateway.tasks.append(gateway.warming)
     if gateway.judge_queue is not None:
@@ -320,3 +341,14 @@ def _policy(config: Config) -> Policy | None:
     from fedrouter.learning.exploration import Thompson
 
     return Thompson(config.routing.explored_share, config.routing.explore.extra_cost)
+
+
+async def lasting(work: Work) -> None:
+    """Run work until it ends or is cancelled; if it fails, it begins again after a pause."""
+    while True:
+        try:
+            await work()
+            return
+        except Exception as error:
+            LOG.error("%s; it begins again in %g s", described(error), PAUSE)
+        await asyncio.sleep(PAUSE)

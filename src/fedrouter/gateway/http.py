@@ -87,6 +87,7 @@ class HttpRequest:
         "address",
         "complete",
         "headers",
+        "id",
         "method",
         "path",
         "query",
@@ -99,6 +100,8 @@ class HttpRequest:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.address: tuple[str, int] | None = scope.get("client")
         """Host and port of the client, or of a proxy between it and the gateway."""
+        self.id = ""
+        """The identifier in which the path ends, if its endpoint has one."""
         self.complete = False
         """Whether the whole body was received, or the client disconnected."""
         self._receive, self._timeout, self._begun = receive, timeout, False

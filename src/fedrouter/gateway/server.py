@@ -26,9 +26,8 @@ from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.http import CLOSE
 from fedrouter.gateway.observe.errors import not_reloaded
 from fedrouter.gateway.observe.worker_metrics import WorkerMetrics
-from fedrouter.gateway.threads import multiply_in_one_thread
-from fedrouter.gateway.workers.listening import bind, cannot_listen, inherited_socket, url_of, why_not
-from fedrouter.gateway.workers.worker import current_worker
+from fedrouter.gateway.routing.encoder_worker import multiply_in_one_thread
+from fedrouter.gateway.workers import bind, cannot_listen, current_worker, url_of, why_not
 
 LOG = logging.getLogger("fedrouter.gateway")
 FIXED = ("host", "port", "header_limit_kb", "connections", "request_timeout", "write_timeout", "drain")
@@ -90,18 +89,17 @@ def serve(
 ) -> None:
     """Serve until the process gets a signal or the server object, passed to ``on_server``, is told to exit.
 
-    If the process is a worker, or was started by systemd for a socket, it serves that socket. When it gets SIGHUP,
-    ``reopened`` opens a gateway with the config as it is then, in place of the one given.
+    A worker serves its supervisor's socket. When the process gets SIGHUP, ``reopened`` opens a gateway with the config
+    as it is then, in place of the one given.
     """
     owns_process = threading.current_thread() is threading.main_thread()
     if owns_process:
         multiply_in_one_thread()
     worker = current_worker() if owns_process else None
-    listening = inherited_socket() if owns_process and worker is None else None
-    if worker is not None:
-        listening = socket.socket(fileno=worker.listening)
     # Given no socket, the event loop makes its own, and that of `::` for IPv6 alone.
-    own = bind(config.server) if listening is None and config.server.host == "::" else listening
+    own = bind(config.server) if worker is None and config.server.host == "::" else None
+    if worker is not None:
+        own = socket.socket(fileno=worker.listening)
     measured, orphaned = list[WorkerMetrics](), list[bool]()
 
     async def open_first() -> Gateway:
@@ -109,8 +107,7 @@ def serve(
         if worker is not None:
             gateway.metrics.worker = worker.index
             measured.append(WorkerMetrics(worker.metrics_folder, worker.name, gateway.metrics))
-        if listening is not None:
-            # Connections wait meanwhile, or another process serves them: better than routing without an encoder.
+            # Connections wait meanwhile, or another worker serves them: better than routing without an encoder.
             await gateway.until_warm()
         return gateway
 
@@ -197,7 +194,7 @@ def serve(
             host=config.server.host,
             port=config.server.port,
             loop="auto",  # uvloop, where it is installed
-            http=cast(Any, connections(config.server, lingering=listening is not None)),
+            http=cast(Any, connections(config.server)),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -219,8 +216,6 @@ def serve(
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         if reopened is not None:
             signal.signal(signal.SIGHUP, lambda *_: told.append(True))
-        # It would end the process; it is meant for a supervisor.
-        signal.signal(signal.SIGUSR2, lambda *_: LOG.warning("SIGUSR2 replaces workers: start with --workers"))
     try:
         server.run(None if own is None else [own])
     except KeyboardInterrupt:

@@ -1,16 +1,18 @@
-"""A panel of judges: created from a config; the first judge that has a score counts."""
+"""A panel of judges, created from a config: the first that has a score counts, and those that cost are limited."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrouter.errors import BadInput
-from fedrouter.learning.allowance import Allowance
 from fedrouter.learning.judges import Body, ExactMatch, JsonSchema, Judge, ModelJudge, PricedModel, Regex, Verdict
 
+DAY, MINUTE = 86_400.0, 60.0
 KINDS: Mapping[str, tuple[str, ...]] = {
     "exact_match": (),
     "regex": ("pattern",),
@@ -29,13 +31,21 @@ class Score:
 
 
 class Panel:
-    """Judges in order of priority: the first that does not abstain gives the score. Paid judges share an allowance.
+    """Judges in order of priority: the first that does not abstain gives the score.
 
-    ``failed`` counts judgments that ended in an error, ``over_budget`` those for which no allowance was left.
+    Those that cost money share ``daily`` US dollars (days are in UTC) and ``per_minute`` calls, which are never
+    exceeded: each call reserves the most that it can cost, and gives back what it did not use. ``spent`` is what this
+    day has cost, ``failed`` counts judgments that ended in an error, ``over_budget`` those for which nothing was left.
     """
 
-    def __init__(self, judges: Sequence[Judge], allowance: Allowance) -> None:
-        self.judges, self.allowance = tuple(judges), allowance
+    def __init__(
+        self, judges: Sequence[Judge], daily: float, per_minute: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        if not daily >= 0 or per_minute < 0:
+            raise BadInput("panel: expected US dollars per day and calls per minute, at least 0")
+        self.judges, self._daily, self._per_minute, self._clock = tuple(judges), daily, per_minute, clock
+        self.spent, self._day = 0.0, 0
+        self._calls: deque[float] = deque()
         self.judged, self.failed, self.over_budget = 0, 0, 0
 
     async def score(self, body: Body, answer: str) -> Score | None:
@@ -53,21 +63,35 @@ class Panel:
         return None
 
     async def _verdict(self, judge: Judge, body: Body, answer: str) -> Verdict | None:
-        """A judge's verdict; None if no allowance is left for it."""
+        """A judge's verdict; None if too little is left for it."""
         limit = judge.max_cost(body, answer)
         if limit is None:
             return await judge.judge(body, answer)
-        reservation = self.allowance.reserve(limit)
-        if reservation is None:
+        if not self._reserve(limit):
             self.over_budget += 1
             return None
+        day = self._day
         cost = limit  # the charge of a call that fails midway is unknown: assume the maximum
         try:
             verdict = await judge.judge(body, answer)
             cost = verdict.cost
             return verdict
         finally:
-            self.allowance.settle(reservation, cost)
+            if day == self._day:
+                self.spent += cost - limit
+
+    def _reserve(self, limit: float) -> bool:
+        """Reserve the most that a call can cost; False if too little is left."""
+        now = self._clock()
+        if (today := int(now // DAY)) != self._day:
+            self._day, self.spent = today, 0.0
+        while self._calls and self._calls[0] <= now - MINUTE:
+            self._calls.popleft()
+        if len(self._calls) >= self._per_minute or self.spent + limit > self._daily:
+            return False
+        self._calls.append(now)
+        self.spent += limit
+        return True
 
 
 def judge_of(kind: str, settings: Mapping[str, str], models: Mapping[str, PricedModel]) -> Judge:

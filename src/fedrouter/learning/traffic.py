@@ -12,7 +12,6 @@ import numpy as np
 
 from fedrouter.data.read import EMBEDDING
 from fedrouter.data.source import Source
-from fedrouter.embeddings.stored import EmbeddingsBuffer
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
@@ -117,11 +116,10 @@ def evaluations_of(
 ) -> tuple[Evaluations, Mapping[str, int]]:
     """Evaluations of the models that answered these requests, and the number of unusable requests by reason.
 
-    Records may be read one after the other: of each, only what is learned from is kept, and embeddings that are larger
-    than memory go to a file.
+    Records may be read one after the other: of each, only what is learned from is kept.
     """
     left_out: Counter[str] = Counter()
-    embeddings, model = EmbeddingsBuffer(), array("q")
+    embeddings, model = bytearray(), array("q")
     accuracy, cost, time = array("d"), array("d"), array("d")
     for record in records:
         why = _missing(record, encoder)
@@ -132,12 +130,12 @@ def evaluations_of(
         if why:
             left_out[why] += 1
         else:
-            embeddings.append(np.frombuffer(record.embedding or b"", "<f4"))
+            embeddings += record.embedding or b""
             model.append(pool.index(str(record.served)))
             accuracy.append(float(record.score or 0.0))
             cost.append(float(record.cost or 0.0))
             time.append(record.time)
-    rows = embeddings.rows(encoder.dimension)
+    rows = np.frombuffer(embeddings, "<f4").reshape(-1, encoder.dimension)
     columns = np.array(model, np.int64), np.array(accuracy), np.array(cost)
     return Evaluations(pool, rows, np.arange(len(rows)), *columns, time=np.array(time)), dict(left_out)
 

@@ -13,10 +13,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedrouter.baselines import UNSEEN
-from fedrouter.embeddings.stored import blocks
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.evaluations import Embeddings, Floats, Integers, blocks
 from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
 from fedrouter.pooling import BORROWED, Moments, fit

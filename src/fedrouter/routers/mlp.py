@@ -27,8 +27,6 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 """Named like a torch state: ``layer1.weight`` (out, in), ``norm1.weight``, ``accuracy.weight`` (M, hidden), …"""
 
 HEADS = ("accuracy", "cost")
-PROJECTION = "projection.weight"
-"""The weight that replaces the layers in a matrix factorization: a projection ``(factors, d)`` of the query."""
 NORM_EPSILON = 1e-5
 LEAST_COST = 1e-9
 """Costs below this many dollars are raised to it before taking the logarithm."""
@@ -100,14 +98,12 @@ def initial_weights(
 
 
 def first_layer(weights: Weights) -> npt.NDArray[np.float32]:
-    """The weight that is applied to the embedding, ``(hidden, dimension)``: a projection or the trunk's first layer."""
-    return weights[PROJECTION] if PROJECTION in weights else weights["layer1.weight"]
+    """The weight that is applied to the embedding, ``(hidden, dimension)``."""
+    return weights["layer1.weight"]
 
 
 def hidden_sizes(weights: Weights) -> tuple[int, ...]:
-    """Widths of the trunk's layers, from its weights; a matrix factorization has one linear layer."""
-    if PROJECTION in weights:
-        return (len(weights[PROJECTION]),)
+    """Widths of the trunk's layers, from its weights."""
     sizes: list[int] = []
     while f"layer{len(sizes) + 1}.weight" in weights:
         sizes.append(len(weights[f"layer{len(sizes) + 1}.weight"]))
@@ -128,9 +124,7 @@ class Network:
         """Accuracy logits and normalized costs, each ``(n, M)``."""
         weights = self._weights
         hidden: npt.NDArray[Any] = embeddings
-        if PROJECTION in weights:
-            hidden = self._products[PROJECTION](embeddings)
-        for layer in range(1, 1 if PROJECTION in weights else len(hidden_sizes(weights)) + 1):
+        for layer in range(1, len(hidden_sizes(weights)) + 1):
             hidden = self._products[f"layer{layer}.weight"](hidden) + weights[f"layer{layer}.bias"]
             hidden = hidden - hidden.mean(axis=1, keepdims=True)
             hidden = hidden / np.sqrt((hidden**2).mean(axis=1, keepdims=True) + NORM_EPSILON)
@@ -195,13 +189,9 @@ class MLPRouter(Router):
         weights = {
             name: np.asarray(array, np.float32) for name, array in arrays.items() if not name.startswith("scale.")
         }
-        if not {PROJECTION, "layer1.weight"} & set(weights) or first_layer(weights).ndim != 2:
+        if "layer1.weight" not in weights or first_layer(weights).ndim != 2:
             raise BadInput(f"{cls.family} router: expected a first layer of shape (hidden, dimension)")
-        first = first_layer(weights)
-        if PROJECTION in weights:
-            shapes = {PROJECTION: first.shape} | head_shapes(len(pool), len(first))
-        else:
-            shapes = weight_shapes(first.shape[1], hidden_sizes(weights), len(pool))
+        shapes = weight_shapes(first_layer(weights).shape[1], hidden_sizes(weights), len(pool))
         scale_names = [f"scale.{name}" for name in CostScale.__dataclass_fields__]
         fit_shapes(cls.family, arrays, shapes | dict.fromkeys(scale_names, (len(pool),)))
         count, mean, deviation, correction = (np.asarray(arrays[name]) for name in scale_names)

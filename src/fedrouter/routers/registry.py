@@ -32,7 +32,6 @@ ROUTERS: Registry[type[Router]] = Registry(
         "mlp": f"{HERE}.mlp:MLPRouter",
         "linear": f"{HERE}.linear:LinearRouter",
         "kernel": f"{HERE}.linear:KernelRouter",
-        "mf": f"{HERE}.mf:MFRouter",
         "query_blind": f"{HERE}.query_blind:QueryBlindRouter",
         "auto": f"{HERE}.blend:BlendRouter",
         "personal": f"{HERE}.personal:PersonalRouter",

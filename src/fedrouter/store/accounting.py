@@ -21,9 +21,8 @@ from sqlalchemy import (
 )
 
 from fedrouter.errors import BadInput
-from fedrouter.store.dialects import upsert
 from fedrouter.store.records import By, UsageRow
-from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS
+from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS, upsert
 
 DAY = 86400
 NOT_ERRORS = ("ok", "client_gone")

@@ -16,12 +16,10 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-from fedrouter.store import accounting, keys, scores
+from fedrouter.store import accounting, keys, scores, shared
 from fedrouter.store.engine import engine_of, readable_errors
 from fedrouter.store.migrations import VERSION, index_conversations, migrate, version
-from fedrouter.store.quick_append import QuickAppend
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
-from fedrouter.store.shared import conversations, holds, leases, rates, settings, switches
 from fedrouter.store.tables import DECISIONS
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ class Store:
         parameter = "?" if engine.dialect.name == "sqlite" else "%s"
         self._insert = f"INSERT INTO decisions ({columns}) VALUES "
         self._values = f"({', '.join([parameter] * len(NAMES))})"
-        self._quick = QuickAppend(engine, self.path) if self.path is not None else None
 
     @classmethod
     def open(cls, url: str, *, create: bool = True) -> Self:
@@ -77,8 +74,6 @@ class Store:
         return Path(url.database) if self._engine.dialect.name == "sqlite" and url.database else None
 
     def close(self) -> None:
-        if self._quick is not None:
-            self._quick.close()
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -102,18 +97,11 @@ class Store:
 
     def append(self, records: Sequence[Record]) -> None:
         """Add records in one transaction; a record whose id exists is skipped."""
-        if self._quick is not None and self._quick.run(self._statements(records)):
-            return
         with self.writing() as connection:
             self.insert(connection, records)
 
     def insert(self, connection: Connection, records: Sequence[Record]) -> None:
-        """Add records inside a transaction of the caller."""
-        for statement, values in self._statements(records):
-            connection.exec_driver_sql(statement, values)
-
-    def _statements(self, records: Sequence[Record]) -> Iterator[tuple[str, tuple[object, ...]]]:
-        """Statements that add records.
+        """Add records inside a transaction of the caller.
 
         Many rows share one statement: a thread that releases the interpreter lock for each row waits each time to get
         it back from a busy event loop. Batch sizes are powers of two, so that few statements have to be prepared.
@@ -129,7 +117,7 @@ class Store:
                         row[index] = _storable(row[index])
                 values += row
             statement = self._insert + ", ".join([self._values] * size) + " ON CONFLICT (id) DO NOTHING"
-            yield statement, tuple(values)
+            connection.exec_driver_sql(statement, tuple(values))
             start += size
 
     def get(self, decision_id: str) -> Record | None:
@@ -251,53 +239,53 @@ class Store:
 
     def hold(
         self, key: str, holder: str, budget: float, since: float, reserved: float, wanted: float, seconds: float
-    ) -> holds.Hold:
-        """Set aside a part of a key's budget for one gateway, for some seconds; see `holds.hold`."""
+    ) -> shared.Hold:
+        """Set aside a part of a key's budget for one gateway, for some seconds; see `shared.hold`."""
         now = time.time()
         with self.writing() as connection:
-            return holds.hold(connection, key, holder, budget, since, reserved, wanted, now, now + seconds)
+            return shared.hold(connection, key, holder, budget, since, reserved, wanted, now, now + seconds)
 
     def release(self, holder: str) -> None:
         """Give back what a gateway holds of all budgets."""
         with self.writing() as connection:
-            holds.release(connection, holder)
+            shared.release_holds(connection, holder)
 
     # What processes on the store agree on
 
-    def take_rate(self, key: str, rate: int, wanted: int) -> rates.Taken:
-        """Take up to ``wanted`` requests out of the rate of a key; see `rates.take`."""
+    def take_rate(self, key: str, rate: int, wanted: int) -> shared.Taken:
+        """Take up to ``wanted`` requests out of the rate of a key; see `shared.take_rate`."""
         with self.writing() as connection:
-            return rates.take(connection, key, rate, wanted, time.time())
+            return shared.take_rate(connection, key, rate, wanted, time.time())
 
     def take_lease(self, name: str, holder: str, seconds: float) -> bool:
         """Take or renew a lease for some seconds; False if another process holds it."""
         now = time.time()
         with self.writing() as connection:
-            return leases.take(connection, name, holder, now, now + seconds)
+            return shared.take_lease(connection, name, holder, now, now + seconds)
 
     def give_back_leases(self, holder: str) -> None:
         with self.writing() as connection:
-            leases.give_back(connection, holder)
+            shared.give_back_leases(connection, holder)
 
     def share_conversations(self) -> None:
-        """Prepare `last_answer`, which processes use that share conversations."""
+        """Prepare `last_answer`, which processes use that share shared."""
         with self.writing() as connection:
             index_conversations(connection)
 
-    def last_answer(self, key: str, session: str, since: float) -> conversations.Answered | None:
+    def last_answer(self, key: str, session: str, since: float) -> shared.Answered | None:
         """Who answered last in a conversation of a key, since a time."""
         with self.reading() as connection:
-            return conversations.last_answer(connection, key, session, since)
+            return shared.last_answer(connection, key, session, since)
 
     def put_response(self, hashed: str, model: str, since: float) -> None:
         """Remember which model gave a response; those before ``since`` are forgotten."""
         with self.writing() as connection:
-            conversations.put_response(connection, hashed, model, time.time(), since)
+            shared.put_response(connection, hashed, model, time.time(), since)
 
-    def response(self, hashed: str, since: float) -> conversations.Answered | None:
+    def response(self, hashed: str, since: float) -> shared.Answered | None:
         """Which model gave a response, since a time."""
         with self.reading() as connection:
-            return conversations.response(connection, hashed, since)
+            return shared.response(connection, hashed, since)
 
     # Keys
 
@@ -343,48 +331,48 @@ class Store:
     def set_current(self, digest: str, path: str) -> BundleRow:
         """Make a bundle the current one of every gateway on this store."""
         with self.writing() as connection:
-            return switches.switch_to(connection, digest, path)
+            return shared.switch_to(connection, digest, path)
 
     def current(self) -> BundleRow | None:
         with self.reading() as connection:
-            return next(iter(switches.switches(connection)), None)
+            return next(iter(shared.switches(connection)), None)
 
     def switch_of(self, path: str) -> BundleRow | None:
         """How the bundle at this path became current, also if it was withdrawn; None if it never did."""
         with self.reading() as connection:
-            return switches.switch_of(connection, path)
+            return shared.switch_of(connection, path)
 
     def bundles(self, most: int = 50) -> list[BundleRow]:
         """The latest switches in force, newest first."""
         with self.reading() as connection:
-            return switches.switches(connection, most)
+            return shared.switches(connection, most)
 
     def previous(self) -> BundleRow | None:
         """The bundle that `roll_back` would return to."""
         with self.reading() as connection:
-            return next(iter(switches.switches(connection)[1:]), None)
+            return next(iter(shared.switches(connection)[1:]), None)
 
     def roll_back(self) -> BundleRow:
         """Return to the bundle before the current one."""
         with self.writing() as connection:
-            return switches.roll_back(connection)
+            return shared.roll_back(connection)
 
     # Settings
 
     def setting(self, name: str) -> str | None:
         """A setting of all gateways on this store; None if it is not set."""
         with self.reading() as connection:
-            return settings.setting(connection, name)
+            return shared.setting(connection, name)
 
     def setting_or(self, name: str, value: str) -> str:
         """A setting, which is given this value if it has none; processes that start at once get the same one."""
         with self.writing() as connection:
-            return settings.setting_or(connection, name, value)
+            return shared.setting_or(connection, name, value)
 
     def put_setting(self, name: str, value: str | None) -> None:
         """Set a setting of all gateways on this store, or remove it with None."""
         with self.writing() as connection:
-            settings.put_setting(connection, name, value)
+            shared.put_setting(connection, name, value)
 
 
 def _storable(words: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedrouter.errors import MissingExtra
 
 try:
-    from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+    from sqlalchemy import BigInteger, Boolean, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
@@ -193,3 +195,14 @@ RESIDUALS = Table(
     Column("score", Double, nullable=False),
     Column("predicted", Double, nullable=False),
 )
+
+
+def upsert(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say what happens to a row that exists."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+        return sqlite_insert(table)
+    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+    return postgresql_insert(table)

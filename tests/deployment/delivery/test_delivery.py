@@ -27,7 +27,6 @@ from fedrouter.deployment.runs.acceptance import decide
 from fedrouter.deployment.runs.job import Job
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
-from fedrouter.deployment.state.delivered import current
 from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle
@@ -100,7 +99,7 @@ def test_a_client_pulls_what_was_accepted_last_and_goes_back_when_it_is_withdraw
     coordinator, members, _ = federation
     north = members["north"]
     assert pull(north) is None
-    assert current(north) is None
+    assert north.delivered() is None
     decide(coordinator.runs / "run-1", "accepted", "")
     first = pull(north)
     assert load(first).manifest == load(coordinator.runs / "run-1/bundle").manifest
@@ -108,10 +107,10 @@ def test_a_client_pulls_what_was_accepted_last_and_goes_back_when_it_is_withdraw
     decide(coordinator.runs / "run-2", "accepted", "")
     second = pull(north)
     assert second != first
-    assert current(north)["run"] == "run-2"
+    assert north.delivered()["run"] == "run-2"
     decide(coordinator.runs / "run-2", "rejected", "")
     assert pull(north) == first
-    assert current(north)["bundle"] == str(first)
+    assert north.delivered()["bundle"] == str(first)
 
 
 def test_coverage_beside_the_federations_totals_is_fetched_from_the_coordinator(federation, tmp_path):

@@ -1,22 +1,24 @@
-"""The file of a job: what older versions wrote is read, and what is written they could read."""
+"""The file of a job: what is written is read again, and nothing else is taken for a job."""
 
 import pytest
 
-from fedrouter.deployment.runs.job import Job
+from fedrouter.deployment.runs.job import Job, read, write
+from fedrouter.errors import BadInput
 
-OLD = {"verb": "extend", "family": "kmeans", "settings": {}, "seed": 3, "pool": [{"name": "new"}], "clients": ["bank"]}
+JOB = Job("add_clients", clients=("bank",), base="bundle", pool=({"name": "new"},), seed=3)
 
 
-@pytest.mark.parametrize(
-    ("word", "operation"), [("learn", "learn"), ("extend", "add_models"), ("absorb", "add_clients")]
-)
-def test_the_operation_keeps_its_name_in_the_file(word, operation):
-    job = Job.from_json(OLD | {"verb": word, "base": None if word == "learn" else "bundle"})
-    assert job.operation == operation
-    assert job.to_json()["verb"] == word
-    assert Job.from_json(job.to_json()) == job
+def test_a_job_is_read_as_it_was_written(tmp_path):
+    write(JOB, tmp_path / "run-1")
+    assert read(tmp_path / "run-1") == JOB
+    assert JOB.to_json()["operation"] == "add_clients"
+
+
+@pytest.mark.parametrize("change", [{"operation": "absorb"}, {"verb": "learn"}])
+def test_what_is_not_in_the_format_of_a_job_is_refused(change):
+    with pytest.raises(BadInput, match="job"):
+        Job.from_json(JOB.to_json() | change)
 
 
 def test_a_job_is_shown_in_the_words_of_its_option():
-    job = Job.from_json(OLD | {"verb": "absorb", "base": "bundle"})
-    assert job.what == "join kmeans"
+    assert JOB.what == "join kmeans"

@@ -214,7 +214,7 @@ def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
     with pytest.raises(BadInput, match="let them join first"):
         done(add, federation(client("y")), tmp_path / "stranger")
     with pytest.raises(BadInput, match="the job is for"):
-        done(replace(join, family="mf"), LocalFederation([client("z", 9)]), tmp_path / "other")
+        done(replace(join, family="query_blind"), LocalFederation([client("z", 9)]), tmp_path / "other")
 
 
 def test_a_job_that_lost_its_quorum_continues_where_it_was(tmp_path):

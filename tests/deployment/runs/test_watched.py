@@ -1,7 +1,7 @@
 """Progress of every exchange: who was asked, and who answered everything that was asked of it."""
 
 from fedrouter.deployment.runs.progress import ProgressLog
-from fedrouter.deployment.runs.watched import Watched
+from fedrouter.deployment.runs.server import Watched
 from fedrouter.federation.federation import Middleware, Question
 from fedrouter.federation.verbs.hello import HelloRequest
 

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from fedrouter.deployment.state import credentials
 from fedrouter.deployment.state.config import check_host
+from fedrouter.deployment.state.credentials import question_signer, question_verifier
+from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.errors import BadInput
 
 STRICT = getattr(ssl, "VERIFY_X509_STRICT", 0)
@@ -167,3 +169,20 @@ def test_what_is_no_host_is_refused(host):
 def test_a_host_is_kept_in_its_usual_form():
     given = ["Router.Example.org.", "[::1]", "2001:DB8:0::7", "10.0.0.1"]
     assert list(map(check_host, given)) == ["router.example.org", "::1", "2001:db8::7", "10.0.0.1"]
+
+
+def test_a_client_verifies_with_the_authority_that_it_was_created_with(tmp_path):
+    coordinator = create_coordinator(tmp_path / "coordinator", ("localhost",))
+    other = create_coordinator(tmp_path / "other", ("localhost",))
+    client = create_client(tmp_path / "bank", "bank", "localhost:9092", coordinator.authority)
+    verify = question_verifier(client.authority)
+    signature = question_signer(coordinator.authority_key)(b"statement")
+    assert verify(b"statement", signature)
+    assert not verify(b"another", signature)
+    assert not verify(b"statement", b"")
+    assert not verify(b"statement", question_signer(other.authority_key)(b"statement"))
+
+
+def test_a_coordinator_without_its_key_is_told_so(tmp_path):
+    with pytest.raises(BadInput, match=r"ca\.key: expected the key of the federation's authority"):
+        question_signer(tmp_path / "ca.key")

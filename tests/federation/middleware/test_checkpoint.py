@@ -10,7 +10,6 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.mf import MFSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, Middleware
@@ -25,7 +24,6 @@ POOL = ModelPool(["model-0", "model-1", "model-2"])
 SMALL = {
     "kmeans": KMeansSettings(k_local=4, k_global=5),
     "mlp": MLPSettings(rounds=3, hidden=(8,)),
-    "mf": MFSettings(rounds=2, hidden=(8,)),
     "auto": AutoSettings(("query_blind", "kmeans"), settings={"kmeans": KMeansSettings(k_local=4, k_global=5)}),
 }
 

@@ -25,7 +25,7 @@ from fedrouter.federation.vote import ask_vote
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
-SMALL = {"mlp": {"rounds": 2, "hidden": (16,)}, "mf": {"rounds": 2}}
+SMALL = {"mlp": {"rounds": 2, "hidden": (16,)}}
 
 
 def client(seed, dimension=8):

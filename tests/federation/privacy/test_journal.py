@@ -226,22 +226,6 @@ def test_a_client_answers_so_many_questions_of_a_kind_in_a_day(tmp_path):
             memory.close()
 
 
-def test_a_journal_of_a_version_without_questions_is_read(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    journal = Journal(path)
-    journal.sent("cluster", message())
-    journal.close()
-    with sqlite3.connect(path) as database:
-        database.execute("DROP TABLE asked")
-    database.close()
-    old = Journal(path, reading=True)
-    assert old.verify() == 1
-    assert list(old.questions()) == []
-    with pytest.raises(BadInput, match="no question number 1"):
-        old.question(1)
-    old.close()
-
-
 @pytest.mark.parametrize("setting", [{"least_cohort": 2}, {"cohort_gap": -1}, {"questions_a_day": 0}])
 def test_impossible_settings_are_refused(setting):
     with pytest.raises(BadInput, match=f"privacy, {next(iter(setting))}: expected a whole number"):

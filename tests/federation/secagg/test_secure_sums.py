@@ -64,7 +64,7 @@ THRESHOLD = 5  # of six, more than two thirds
 Recoverable = partial(Secure, joint=False)
 """Without joint sums, which ``test_joint_sums.py`` is about: every sum is one that clients may drop out of."""
 STEPS = ("keys", "shares", "deliver", "masked", "unmask")
-SMALL = {"mlp": {"rounds": 2, "hidden": (16,), "participation": 0.7}, "mf": {"rounds": 2, "factors": 4}}
+SMALL = {"mlp": {"rounds": 2, "hidden": (16,), "participation": 0.7}}
 
 
 def clients(privacy=OPEN):

@@ -16,7 +16,7 @@ from gateway.running import SQL
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "<script>window.hacked=1</script>"
-VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "drift", "federation", "keys")
+VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "drift", "keys")
 PHONE = {"width": 375, "height": 740}
 
 

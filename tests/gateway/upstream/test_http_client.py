@@ -8,7 +8,6 @@ import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from yarl import URL
 
 from fedrouter.gateway.upstream import http_client
 from fedrouter.gateway.upstream.http_client import HttpClient, Target, Unreachable
@@ -56,7 +55,7 @@ async def running(upstream):
     server = await asyncio.start_server(upstream.connected, "127.0.0.1", 0, limit=1 << 20)
     port, client = server.sockets[0].getsockname()[1], HttpClient(5.0)
     try:
-        yield client, Target(URL(f"http://127.0.0.1:{port}/v1/chat?a=b"), {"user-agent": "fedrouter", "x-own": "1"})
+        yield client, Target(f"http://127.0.0.1:{port}/v1/chat?a=b", {"user-agent": "fedrouter", "x-own": "1"})
     finally:
         client.close()
         server.close()
@@ -101,7 +100,25 @@ def test_a_request_has_the_targets_headers_and_the_clients_in_their_place():
     assert b"\r\nx-own: 2\r\ntraceparent: t\r\n" in second
     assert body == b"[]"
     with pytest.raises(ValueError, match="line break"):
-        Target(URL("http://a"), {"x": "1\r\ny: 2"}).head({}, 0)
+        Target("http://a", {"x": "1\r\ny: 2"}).head({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "line", "host"),
+    [
+        ("https://api.example.org/v1/chat", b"/v1/chat", b"api.example.org"),
+        ("https://api.example.org:444/v1?version=2%201&a=b+c", b"/v1?version=2%201&a=b+c", b"api.example.org:444"),
+        ("http://[::1]:80", b"/", b"[::1]"),
+        (
+            "http://b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example/v 1/\N{SNOWMAN}",
+            b"/v%201/%E2%98%83",
+            b"xn--bcher-kva.example",
+        ),
+    ],
+)
+def test_the_line_and_the_host_of_an_address(address, line, host):
+    head = Target(address, {}).head({}, 0)
+    assert head.startswith(b"POST %b HTTP/1.1\r\nhost: %b\r\n" % (line, host))
 
 
 def test_a_connection_is_used_again():
@@ -151,7 +168,7 @@ def test_nothing_is_sent_to_an_address_where_nobody_listens():
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        await HttpClient(5.0).post(Target(URL(f"http://127.0.0.1:{port}/"), {}), {}, b"")
+        await HttpClient(5.0).post(Target(f"http://127.0.0.1:{port}/", {}), {}, b"")
 
     with pytest.raises(Unreachable):
         asyncio.run(ask())
@@ -234,7 +251,7 @@ def test_a_connection_that_the_upstream_has_closed_is_not_used_though_the_event_
         upstream.start()
 
         async def both():
-            client, target = HttpClient(5.0), Target(URL(f"http://127.0.0.1:{listening.getsockname()[1]}/"), {})
+            client, target = HttpClient(5.0), Target(f"http://127.0.0.1:{listening.getsockname()[1]}/", {})
             found = [await read(client, target)]
             [[kept]] = client._idle.values()
             ends[0].set()
@@ -320,7 +337,7 @@ def test_an_upstream_that_closes_its_half_and_reads_nothing_is_not_waited_for(ca
         upstream.start()
 
         async def ask():
-            client, target = HttpClient(5.0), Target(URL(f"http://127.0.0.1:{listening.getsockname()[1]}/"), {})
+            client, target = HttpClient(5.0), Target(f"http://127.0.0.1:{listening.getsockname()[1]}/", {})
             async with asyncio.timeout(20):
                 await client.post(target, {}, b"x" * (256 * PIECE))
 
@@ -383,7 +400,7 @@ def test_requests_that_come_together_share_a_lookup_and_addresses_take_turns(mon
         raise ConnectionRefusedError
 
     async def ask():
-        client, target = HttpClient(5.0), Target(URL("http://name.invalid/"), {})
+        client, target = HttpClient(5.0), Target("http://name.invalid/", {})
 
         async def getaddrinfo(*_, **__):
             lookups.append(1)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from fedrouter.store.page import hours
-from fedrouter.store.page.activity import HOUR, activity, spent_by_key, summed_until
-from fedrouter.store.page.hours import sum_hours
+from fedrouter.store.page import activity as module
+from fedrouter.store.page.activity import HOUR, activity, spent_by_key, sum_hours, sum_some_hours, summed_until
 from fedrouter.store.records import Record, new_id
 
 NOW = 100 * HOUR + 60
@@ -50,7 +49,7 @@ def test_sums_of_hours_give_the_same_activity_as_the_rows(store, step, key):
 
 
 def test_only_hours_that_have_ended_are_summed_and_each_pass_goes_on(store, monkeypatch):
-    monkeypatch.setattr(hours, "MOST", 7)
+    monkeypatch.setattr(module, "MOST", 7)
     store.append(rows())
     sum_hours(store, NOW)
     with store.reading() as connection:
@@ -87,11 +86,11 @@ def test_spending_is_summed_by_key(store):
 
 
 def test_a_long_log_is_summed_in_transactions_between_which_others_write(store, monkeypatch):
-    monkeypatch.setattr(hours, "MOST", 10)
+    monkeypatch.setattr(module, "MOST", 10)
     store.append(rows())
     passes = [(10, True)]
     while passes[-1][1]:
-        passes.append(hours.sum_some_hours(store, NOW))
+        passes.append(sum_some_hours(store, NOW))
         store.put_setting("written meanwhile", "yes")
     assert len(passes) > 3
     with store.reading() as connection:

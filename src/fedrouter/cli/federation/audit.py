@@ -171,7 +171,7 @@ def _signed_in(journal: Journal, one: Asked) -> int | None:
     certificate = journal.path.parent / "ca.pem"
     if not certificate.exists():
         return None
-    from fedrouter.deployment.state.question_signature import question_verifier
+    from fedrouter.deployment.state.credentials import question_verifier
     from fedrouter.federation.verbs.follow import FollowRequest
 
     verify = question_verifier(certificate)

@@ -43,7 +43,6 @@ def pull(
 ) -> None:
     """Fetch the bundle that was accepted last from the coordinator; a running client does so every minute."""
     from fedrouter.deployment.delivery.pull import pull as fetch
-    from fedrouter.deployment.state.delivered import current
     from fedrouter.deployment.state.directories import open_client
 
     voice = Voice(as_json)
@@ -54,4 +53,4 @@ def pull(
     else:
         voice.say(f"[bold]Accepted bundle:[/] {plain(folder)}")
         voice.next(f"fedrouter bundle use {quoted(folder)}")
-    voice.result({"bundle": None, "run": None, "digest": None} if folder is None else current(directory))
+    voice.result({"bundle": None, "run": None, "digest": None} if folder is None else directory.delivered())

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from fedrouter.cli.federation.contribution import contribution
 from fedrouter.cli.federation.deliver import accept, pull, reject
 from fedrouter.cli.federation.options import CoordinatorPath
-from fedrouter.cli.federation.page import page
-from fedrouter.cli.federation.prune import prune
-from fedrouter.cli.federation.rekey import rekey
-from fedrouter.cli.federation.roster import roster
 from fedrouter.cli.federation.run import run
 from fedrouter.cli.federation.status import DirectoryPath, status
 from fedrouter.cli.federation.work import client, coordinator
@@ -21,7 +17,28 @@ from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice, quoted
 from fedrouter.errors import BadInput
 
-app = typer.Typer(help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True)
+REMOVED = {
+    "contribution": "nothing replaces it",
+    "drift": "`fedrouter log drift` watches a gateway's own log",
+    "page": "`fedrouter federation status` and `fedrouter audit` show what it showed",
+    "prune": "a journal is kept whole",
+    "roster": "`fedrouter federation status` shows the fingerprint of the members' keys",
+}
+"""Commands that were removed, and what to do instead."""
+
+
+class Commands(TyperGroup):
+    """Says of a command that was removed what replaced it."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in REMOVED:
+            raise BadInput(f"federation {cmd_name}: removed; {REMOVED[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+
+app = typer.Typer(
+    cls=Commands, help="A federation across machines: keys, coordinator, clients, runs.", no_args_is_help=True
+)
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name.")]
 
 
@@ -147,17 +164,52 @@ def unenroll(path: CoordinatorPath, name: ClientName, as_json: Json = False) -> 
     voice.result({"name": name, "enrolled": False})
 
 
+@app.command()
+def rekey(
+    path: DirectoryPath,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="Coordinator: a further name or address; repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new key in a state directory: a client's own, or the coordinator's server key and certificate."""
+    from fedrouter.deployment.state.credentials import fingerprint, read_public_key, valid_until
+    from fedrouter.deployment.state.directories import CoordinatorDirectory, open_directory
+    from fedrouter.deployment.state.keys import rekey_client, rekey_coordinator
+
+    voice = Voice(as_json)
+    directory = open_directory(path)
+    if isinstance(directory, CoordinatorDirectory):
+        rekey_coordinator(directory, tuple(host or ()))
+        hosts, until = directory.config().hosts, valid_until(directory.certificate.read_bytes())
+        voice.say(
+            f"New server certificate for {', '.join(hosts)}, valid until {until:%Y-%m-%d}; clients keep their ca.pem"
+        )
+        voice.next(f"fedrouter federation coordinator {quoted(path)}")
+        voice.result({"home": str(directory.path), "hosts": list(hosts), "valid_until": until.isoformat()})
+        return
+    if host:
+        raise BadInput("--host goes with the coordinator's directory; a client has no certificate")
+    rekey_client(directory)
+    name, key = directory.config().name, fingerprint(read_public_key(directory.public_key))
+    voice.say(f"New key of {name}: {key}\nJournal and privacy budget are as before.")
+    voice.say(
+        f"Send {directory.public_key} to the owner of the coordinator, and to all that have it among their --peers. "
+        "The old key has signed it, so the other members accept it."
+    )
+    voice.next(
+        f"fedrouter federation enroll COORDINATOR_DIR {name} {quoted(path / 'client.pub')} --new-key",
+        f"fedrouter federation client {quoted(path)}",
+    )
+    voice.result({"home": str(directory.path), "name": name, "key": key, "public_key": str(directory.public_key)})
+
+
 app.command()(coordinator)
 app.command()(client)
 app.command()(run)
-app.command()(page)
-app.command()(roster)
 app.command()(accept)
 app.command()(reject)
 app.command()(pull)
-app.command()(contribution)
-app.command()(prune)
-app.command()(rekey)
 app.command()(status)
 
 

@@ -143,7 +143,7 @@ def _perform(
     voice.say(f"\n{result['family']} router for {len(result['models'])} models, version {result['version']}")
     voice.say(f"{COUNTED[job.operation]}: {_counted(job, result)}{_compared(job, before)}")
     voice.say(f"[bold]Bundle:[/] {made}")
-    vote = result.get("vote") or {"status": "candidate", "why": "no vote: made by an older version"}
+    vote = result["vote"]
     voice.say(f"[bold]Vote:[/] {vote['status']}: {plain(vote['why'])}")
     if vote["status"] == "accepted":
         voice.say("Running clients fetch it within a minute; `fedrouter federation pull CLIENT_DIR` does at once.")

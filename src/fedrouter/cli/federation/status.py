@@ -89,14 +89,13 @@ def _client_row(client: dict[str, Any]) -> list[str]:
 
 def _client_status(voice: Voice, directory: ClientDirectory) -> None:
     from fedrouter.deployment.client.connection import connection_error
-    from fedrouter.deployment.state.delivered import current
+    from fedrouter.deployment.client.refusals import RefusalLog
     from fedrouter.deployment.state.process_lock import running
-    from fedrouter.deployment.state.refusals import RefusalLog
 
     config, pid = directory.config(), running(directory.pid_file)
     unreachable = connection_error(config.coordinator, directory.authority)
     problem = unreachable or _not_admitted(directory)
-    bundle = current(directory)
+    bundle = directory.delivered()
     evaluations = config.log or config.store
     voice.say(f"The client {config.name} {f'is running (process {pid})' if pid else 'is not running'}")
     voice.say(f"Evaluations: {evaluations or 'not set yet'}")
@@ -147,7 +146,7 @@ def _members(directory: ClientDirectory) -> dict[str, Any] | None:
     """What the client knows of the keys of all members; None if it has not been told yet."""
     from contextlib import closing
 
-    from fedrouter.deployment.state.peers import pinned_keys
+    from fedrouter.deployment.state.keys import pinned_keys
     from fedrouter.federation.privacy.journal import Journal
     from fedrouter.federation.secagg.pinned_keys import roster_fingerprint
 

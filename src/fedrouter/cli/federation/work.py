@@ -130,7 +130,7 @@ def client(
     config = _with_evaluations(directory.config(), log, store, encoder)
     config = replace(config, privacy=with_privacy(config.privacy, floor, secure_only, epsilon, multiplier))
     if peers is not None:
-        from fedrouter.deployment.state.peers import read_peers
+        from fedrouter.deployment.state.keys import read_peers
 
         config = replace(config, peers=read_peers(peers))
     if answers is not None:

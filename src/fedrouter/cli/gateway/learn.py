@@ -1,19 +1,21 @@
-"""`fedrouter learn`: a new version of a router from the new feedback in a gateway's log."""
+"""`fedrouter learn`: a first router from a log, or a new version from the new feedback in a gateway's log."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrouter.cli.gateway.learn_first import learn_first
 from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, moment, open_store
-from fedrouter.cli.output import Json, Voice, quoted
+from fedrouter.cli.output import Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import DeviceOption
 from fedrouter.cli.router.grow import Out, Seed, Test
 from fedrouter.cli.router.saved import areas_before_and_after
 from fedrouter.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedrouter.evaluations import Evaluations
 
 
 def learn(
@@ -54,7 +56,7 @@ def learn(
     use_device(device)
     refuse_existing(out)
     if bundle is None:
-        learn_first(voice, out, clients or [], router, (store, config), since, name, seed, personal or bool(test))
+        _first(voice, out, clients or [], router, (store, config), since, name, seed, personal or bool(test))
         return
     if clients:
         raise BadInput("--client: a bundle learns from more logs by `fedrouter client join`; leave out --bundle")
@@ -90,3 +92,95 @@ def learn(
             **({"areas": areas} if areas else {}),
         }
     )
+
+
+def _first(
+    voice: Voice,
+    out: Path,
+    clients: list[str],
+    router: str,
+    where: tuple[str | None, Path | None],
+    since: str | None,
+    name: str,
+    seed: int,
+    needs_bundle: bool,
+) -> None:
+    """Learn and save a first router; ``where`` is --store and --config."""
+    if needs_bundle:
+        raise BadInput("--personal, --test: expected --bundle, the router to start from")
+    if clients:
+        _from_files(voice, out, clients, router, seed)
+    else:
+        _from_log(voice, out, router, where, since, name, seed)
+
+
+def _from_log(
+    voice: Voice, out: Path, family: str, where: tuple[str | None, Path | None], since: str | None, name: str, seed: int
+) -> None:
+    from fedrouter.bundle import save
+    from fedrouter.encoders.registry import open_encoder
+    from fedrouter.learning.first_router import encoder_of, first_from_log
+    from fedrouter.pool import ModelPool
+
+    with open_store(*where) as log:
+        records = list(log.rows(moment(since, "--since"), scored_only=True))
+    encoder = open_encoder(encoder_of(records)).identity()
+    pool = ModelPool(sorted({record.served for record in records if record.served is not None}))
+    learned = first_from_log(records, pool, encoder, family, name, seed)
+    save(out, learned.router, encoder, learned.provenance)
+    voice.say(f"Learned a first router from the log's scored requests, {learned.rows:,}; it is in {out}.")
+    for why, count in learned.left_out.items():
+        voice.say(f"  left out: {count:,} ({why})")
+    _warn_of_few(voice, learned.rows)
+    voice.next(f"fedrouter bundle use {quoted(out)}")
+    voice.result({"bundle": str(out), "version": 1, "models": list(pool.names), **learned.to_json()})
+
+
+def _from_files(voice: Voice, out: Path, clients: list[str], family: str, seed: int) -> None:
+    from fedrouter.bundle import Provenance, save
+    from fedrouter.data.read import read
+    from fedrouter.learning.first_router import learn_router
+    from fedrouter.pool import ModelPool
+
+    paths: dict[str, Path] = {}
+    for entry in clients:
+        client, _, path = entry.partition("=")
+        if not client or not path:
+            raise BadInput(f"--client: expected NAME=FILE, got {entry!r}")
+        if client in paths:
+            raise BadInput(f"--client: {client} is named twice")
+        paths[client] = Path(path)
+    with bars() as shown:
+        data = {
+            client: read(path, watch=lambda done, total: shown.move("encoding", done, total))
+            for client, path in paths.items()
+        }
+    first = next(iter(data.values()))
+    for client, dataset in data.items():
+        if not first.encoder.matches(dataset.encoder):
+            raise BadInput(f"{paths[client]}: made for the encoder {dataset.encoder}, expected {first.encoder}")
+    models = {model.name: model for dataset in data.values() for model in dataset.evaluations.pool}
+    pool = ModelPool([models[name] for name in sorted(models)])
+    rows: dict[str, Evaluations] = {client: dataset.evaluations.over(pool) for client, dataset in data.items()}
+    router, settings = learn_router(rows, family, seed)
+    counts = {client: len(own) for client, own in rows.items()}
+    digest = first.digest if len(data) == 1 else ""
+    save(out, router, first.encoder, Provenance.of_run(", ".join(counts), digest, seed, counts, settings))
+    how = "alone" if len(rows) == 1 else "as a federation in this process, under the default privacy"
+    voice.say(f"Learned from {sum(counts.values()):,} evaluations of {', '.join(counts)} ({how}); it is in {out}.")
+    _warn_of_few(voice, sum(counts.values()))
+    voice.next(
+        f'fedrouter route {quoted(out)} "your query" --tradeoff 100 --explain', f"fedrouter bundle use {quoted(out)}"
+    )
+    voice.result(
+        {"bundle": str(out), "version": 1, "family": router.family, "models": list(pool.names), "rows": counts}
+    )
+
+
+def _warn_of_few(voice: Voice, rows: int) -> None:
+    from fedrouter.learning.trial import LEAST_ROWS
+
+    if rows < LEAST_ROWS:
+        voice.warn(
+            f"{rows} evaluations say little about models; a gateway waits for {LEAST_ROWS} before it learns by itself"
+        )

@@ -49,7 +49,6 @@ def serve(
     if demo == (config is not None):
         raise BadInput("serve: expected --config FILE, which `fedrouter init` writes, or --demo")
     try:
-        import aiohttp  # noqa: F401
         import orjson  # noqa: F401
         import prometheus_client  # noqa: F401
         import pydantic  # noqa: F401
@@ -89,8 +88,7 @@ def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, 
     from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve as run
-    from fedrouter.gateway.workers.supervisor import supervise
-    from fedrouter.gateway.workers.worker import current_worker
+    from fedrouter.gateway.workers import current_worker, supervise
 
     def read() -> Config:
         config = read_config(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ Out = Annotated[Path, typer.Option("--out", help="Where to write the new bundle;
 Test = Annotated[
     Path | None, typer.Option("--test", help="Table with every model's answers, to compare areas before and after.")
 ]
-Rounds = Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP, MF).")]
+Rounds = Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
 
 
@@ -79,7 +80,7 @@ def join(
     out: Out,
     rounds: Rounds = 5,
     distillation: Annotated[
-        float, typer.Option(help="MLP, MF: weight of the distillation loss toward the old router.")
+        float, typer.Option(help="MLP: weight of the distillation loss toward the old router.")
     ] = 1.0,
     seed: Seed = 0,
     test: Test = None,
@@ -156,7 +157,7 @@ def _left_by_deployed(bundle: Path, clients: list[str], out: Path) -> tuple[Bund
     """The router without clients whose state directories are here, which answer as they did in the run."""
     from fedrouter.bundle import load, refuse_existing
     from fedrouter.deployment.client.local_client import client_of
-    from fedrouter.deployment.runs.leave import remove_clients, require_members
+    from fedrouter.deployment.runs.perform import remove_clients, require_members
     from fedrouter.engines.local import LocalFederation
 
     refuse_existing(out)
@@ -167,6 +168,7 @@ def _left_by_deployed(bundle: Path, clients: list[str], out: Path) -> tuple[Bund
     for name, member in members.items():
         if member.name != name:
             raise BadInput(f"{named[name]}: the state directory of {member.name}, not of {name}")
+        member.privacy = replace(member.privacy, secure_only=False)  # its owner asks, and nothing is sent
     return saved, *remove_clients(saved, LocalFederation(members.values()))
 
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fedrouter.deployment.client.own_sums import without_own
-from fedrouter.deployment.client.recording import RecordingClient
-from fedrouter.deployment.state.delivered import served_router
-from fedrouter.deployment.state.directories import open_client
-from fedrouter.deployment.state.peers import identity_of
-from fedrouter.deployment.state.question_signature import question_verifier
-from fedrouter.deployment.state.refusals import RefusalLog
-from fedrouter.errors import BadInput
+from fedrouter.bundle import load
+from fedrouter.deployment.client.refusals import RecordingClient, RefusalLog
+from fedrouter.deployment.state.credentials import question_verifier
+from fedrouter.deployment.state.directories import ClientDirectory, open_client
+from fedrouter.deployment.state.keys import identity_of
+from fedrouter.engines.local import LocalFederation
+from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.registry import family
+from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy, TrainingBounds
 from fedrouter.federation.rederivation import Rederivation
+from fedrouter.routers.base import Router
 
 if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig
@@ -115,8 +119,47 @@ def client_of(path: Path, journal: Journal | None = None) -> Client:
         rederivation=Rederivation(config.name, identity, verify, journal) if privacy.rederive else None,
         in_service=partial(served_router, directory),
         tolerance=config.tolerance,
-        without_own=partial(without_own, directory, client_of),
+        without_own=partial(without_own, directory),
     )
+
+
+def served_router(directory: ClientDirectory) -> Router | None:
+    """The router of the bundle that was delivered last; None if there is none, or it cannot be read any more."""
+    entry = directory.delivered()
+    try:
+        return load(entry["bundle"]).router if entry else None
+    except (FedrouterError, KeyError):
+        return None
+
+
+def without_own(directory: ClientDirectory, router: Router) -> Router:
+    """The router without this client's rows; raises BadInput if its state is no sum, or not of these rows."""
+    with own_sums(directory) as federation:
+        return family(router.family).removal()(router, federation)
+
+
+class OwnSums(LocalFederation):
+    """The client alone, asked by itself for what it sends under secure sums."""
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        return {name: self._clients[name].answer(verb, payload, hidden=True) for name in self.clients()}
+
+
+@contextmanager
+def own_sums(directory: ClientDirectory) -> Iterator[LocalFederation]:
+    """The client with a copy of its journal: what it once withheld it withholds again, and nothing is recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "journal.sqlite"
+        if directory.journal.exists():
+            with sqlite3.connect(directory.journal) as real, sqlite3.connect(copy) as other:
+                real.backup(other)
+            real.close()
+            other.close()
+        journal = Journal(copy)
+        try:
+            yield OwnSums([client_of(directory.path, journal)])
+        finally:
+            journal.close()
 
 
 def privacy_of(config: ClientConfig) -> PrivacyPolicy:

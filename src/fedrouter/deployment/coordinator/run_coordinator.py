@@ -34,7 +34,6 @@ def run_coordinator(
 ) -> None:
     """Run a SuperLink until Ctrl-C or SIGTERM; ``on_message`` receives a line when a client comes or goes."""
     with process_lock(directory.pid_file), stop_signal() as stopping:
-        directory.make_secret()
         restarts, ready = 0, on_ready
         while True:
             began = time.monotonic()

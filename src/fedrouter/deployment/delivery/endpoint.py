@@ -14,7 +14,7 @@ from typing import Any
 
 from fedrouter.bundle import ARRAYS, MANIFEST
 from fedrouter.deployment.delivery.signature import signed_by
-from fedrouter.deployment.runs.acceptance import acceptance_of, accepted_bundles
+from fedrouter.deployment.runs.acceptance import accepted_bundles
 from fedrouter.deployment.state.directories import CoordinatorDirectory, open_coordinator
 from fedrouter.errors import FedrouterError
 
@@ -78,6 +78,4 @@ class DeliveryEndpoint:
 def _entry(run: str, folder: Path) -> dict[str, Any]:
     manifest = json.loads((folder / MANIFEST).read_bytes())
     kept = {name: manifest.get(name) for name in ("digest", "version", "family")}
-    verdict = acceptance_of(folder.parent)
-    kept["from_others"] = verdict.evidence.get("from_others") if verdict else None
     return {"run": run, **kept, "bytes": sum((folder / name).stat().st_size for name in FILES)}

@@ -17,7 +17,6 @@ from fedrouter.bundle import load
 from fedrouter.deployment.delivery.endpoint import FILES, PATH
 from fedrouter.deployment.delivery.signature import sign
 from fedrouter.deployment.state.config import check_name, split_address
-from fedrouter.deployment.state.delivered import current, set_current
 from fedrouter.deployment.state.directories import ClientDirectory
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.files import make_private_folder, new_folder
@@ -49,8 +48,7 @@ def pull(directory: ClientDirectory) -> Path | None:
                 (arriving / name).write_bytes(_get(directory, f"{PATH}/{run}/{name}"))
             if load(arriving).manifest["digest"] != digest:
                 raise BadInput(f"{run}: the bundle that arrived is not the one that was offered")
-    entry = {"bundle": str(folder), "run": run, "digest": digest, "from_others": offered[-1].get("from_others")}
-    set_current(directory, entry)
+    directory.set_delivered({"bundle": str(folder), "run": run, "digest": digest})
     return folder
 
 
@@ -61,7 +59,7 @@ def admitted(directory: ClientDirectory) -> bool:
 
 def keep_pulling(directory: ClientDirectory, stopping: threading.Event, on_message: Callable[[str], None]) -> None:
     """Pull every minute until stopped; ``on_message`` hears of each new bundle, and once of a failure."""
-    before, reported = current(directory), ""
+    before, reported = directory.delivered(), ""
     while not stopping.wait(INTERVAL):
         try:
             pull(directory)
@@ -71,7 +69,7 @@ def keep_pulling(directory: ClientDirectory, stopping: threading.Event, on_messa
                 on_message(text)
             reported = text
             continue
-        now = current(directory)
+        now = directory.delivered()
         if now is not None and now != before:
             on_message(f"the accepted bundle is now {now['bundle']}")
         before, reported = now, ""

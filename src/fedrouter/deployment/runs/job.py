@@ -13,20 +13,13 @@ from fedrouter.federation.families.registry import family
 from fedrouter.files import make_private_folder, replace_file
 from fedrouter.pool import ModelPool
 
-IN_FILES = {
-    "learn": "learn",
-    "add_models": "extend",
-    "add_clients": "absorb",
-    "remove_clients": "leave",
-}
-"""What a job can do, and its name in the file of a job."""
-SHOWN = {
+OPERATIONS = {
     "learn": "learn",
     "add_models": "add model",
     "add_clients": "join",
     "remove_clients": "leave",
 }
-"""The same for people, in the words of the options of `federation run`."""
+"""What a job can do, with its name for people, in the words of the options of `federation run`."""
 FILE = "job.json"
 RESULT, BUNDLE = "result.json", "bundle"
 """What a run leaves in its folder."""
@@ -69,11 +62,11 @@ class Job:
     @property
     def what(self) -> str:
         """The job in two or three words, such as ``join kmeans``."""
-        return f"{SHOWN[self.operation]} {self.family}"
+        return f"{OPERATIONS[self.operation]} {self.family}"
 
     def __post_init__(self) -> None:
-        if self.operation not in IN_FILES:
-            raise BadInput(f"job: expected {', '.join(IN_FILES)}, got {self.operation!r}")
+        if self.operation not in OPERATIONS:
+            raise BadInput(f"job: expected {', '.join(OPERATIONS)}, got {self.operation!r}")
         if self.operation == "learn" and self.base is not None:
             raise BadInput("job: learn works without a bundle to extend")
         if self.operation != "learn" and self.base is None:
@@ -95,16 +88,13 @@ class Job:
         return ModelPool.from_json(self.pool)
 
     def to_json(self) -> dict[str, Any]:
-        """The job as in its file, where the operation has the key and the names of format 1."""
-        entry = asdict(self)
-        return {"verb": IN_FILES[entry.pop("operation")], **entry}
+        """The job as in its file."""
+        return asdict(self)
 
     @classmethod
     def from_json(cls, entry: Any) -> Job:
         try:
-            values = {**entry, "pool": tuple(entry["pool"]), "clients": tuple(entry["clients"])}
-            operations = {word: operation for operation, word in IN_FILES.items()}
-            return cls(operation=operations[values.pop("verb")], **values)
+            return cls(**{**entry, "pool": tuple(entry["pool"]), "clients": tuple(entry["clients"])})
         except (KeyError, TypeError):
             raise BadInput(f"{FILE}: not in the format that `fedrouter federation run` writes") from None
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,15 @@ from fedrouter.bundle import Bundle, Provenance, load, save
 from fedrouter.deployment.runs.acceptance import ACCEPTED, CANDIDATE, REJECTED, record
 from fedrouter.deployment.runs.handshake import Handshake, shake_hands
 from fedrouter.deployment.runs.job import BUNDLE, RESULT, Job
-from fedrouter.deployment.runs.leave import remove_clients, require_members
 from fedrouter.deployment.runs.progress import ProgressLog
-from fedrouter.deployment.runs.tally import Tally
 from fedrouter.errors import BadInput, BadMessage, FedrouterError
 from fedrouter.federation.families.registry import FAMILIES, family
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.kept_centroids import KeptCentroids, Signed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost, require_quorum
 from fedrouter.federation.middleware.subset import Subset
-from fedrouter.federation.middleware.sums import Summed
+from fedrouter.federation.middleware.sums import Summed, rows_of_each
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
 from fedrouter.federation.verbs.cluster import is_signed
@@ -33,6 +32,34 @@ from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
 CHECKPOINT = "checkpoint"
+
+
+@dataclass
+class Tally(Middleware):
+    """A federation that counts the rows behind the replies of each client, where no masks hide them.
+
+    ``silent`` names the clients that did not answer all that was last asked of them.
+    """
+
+    federation: Federation
+    rows: dict[str, int] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
+
+    def clients(self) -> Sequence[str]:
+        return self.federation.clients()
+
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        answers = self.federation.ask_all(questions, to)
+        missing = set()
+        for question, replies in zip(questions, answers, strict=True):
+            asked = next(names for names in (question.to, to, self.clients()) if names is not None)
+            rows = rows_of_each(replies)
+            if set(rows) <= set(asked):  # not the total of all, under masks
+                missing |= set(asked) - set(rows)
+            for name, count in rows.items():
+                self.rows[name] = max(self.rows.get(name, 0), count)
+        self.silent = frozenset(missing)
+        return answers
 
 
 def perform(
@@ -248,6 +275,42 @@ def _learn(
     if there:
         raise BadInput(f"{', '.join(there)}: already a client of this router; its evaluations would count twice")
     return kind.add_clients(base.router, federation, settings, job.seed, log.step)
+
+
+def require_members(base: Bundle, names: tuple[str, ...]) -> None:
+    """Raise BadInput unless all of these contributed to the router, and others did, too."""
+    strangers = [name for name in names if name not in base.clients]
+    if strangers:
+        raise BadInput(f"{', '.join(strangers)}: not a client of this router, which has {', '.join(base.clients)}")
+    if len(set(names)) == len(base.clients):
+        raise BadInput(f"{', '.join(names)}: all clients of this router; nothing would be left of it")
+
+
+def remove_clients(base: Bundle, federation: Federation) -> tuple[Router, Mapping[str, int]]:
+    """The router without the clients of this federation, and the number of rows subtracted of each.
+
+    Clients send what their privacy settings let them send, so a log alone does not tell what is in the router. The
+    client itself, with its journal, gives the same answer to the same question as long as its evaluations are the same.
+    Refused unless every one sends the sums of exactly the rows that it contributed, as far as the bundle records them:
+    under secure sums it does not, and then only sums that are larger than what is there are noticed.
+    """
+    names = tuple(federation.clients())
+    require_members(base, names)
+    tally = Tally(federation)
+    router = family(base.router.family).removal()(base.router, tally)
+    for name in names:
+        sent, contributed = tally.rows.get(name, 0), int(base.clients[name]["rows"])
+        if not sent:
+            raise BadInput(
+                f"{name}: sends nothing to subtract; its privacy settings withhold the sums outside of secure sums, or "
+                "it did not answer"
+            )
+        if contributed and sent != contributed:
+            raise BadInput(
+                f"{name}: expected the sums of the {contributed:,} evaluations it contributed, got those of {sent:,}; "
+                "its log has changed since, so learn the router again without it"
+            )
+    return router, {name: tally.rows[name] for name in names}
 
 
 def _vote(job: Job, federation: Federation, router: Router) -> dict[str, Any]:

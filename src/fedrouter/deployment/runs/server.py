@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from fedrouter.deployment.runs import job as jobs
 from fedrouter.deployment.runs.job import LOCK, Job
-from fedrouter.deployment.runs.notices import TIMEOUT as NOTICE_TIMEOUT
-from fedrouter.deployment.runs.notices import Notices
 from fedrouter.deployment.runs.perform import perform
 from fedrouter.deployment.runs.progress import ProgressLog
-from fedrouter.deployment.runs.watched import Watched
+from fedrouter.deployment.state.credentials import question_signer
 from fedrouter.deployment.state.directories import CoordinatorDirectory
-from fedrouter.deployment.state.question_signature import question_signer
 from fedrouter.engines.flower.engine import FlowerFederation
 from fedrouter.engines.flower.http import Disconnected
 from fedrouter.engines.flower.run_link import RunLink, RunLost
 from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.federation.federation import Federation, Middleware, Question
+from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.quorum import require_quorum
 from fedrouter.federation.middleware.subset import Subset
-from fedrouter.federation.middleware.validation import ignore
+from fedrouter.federation.middleware.validation import Report, ignore
+from fedrouter.federation.verbs.excluded import MOST_REASON, ExcludedRequest
 from fedrouter.files import locked
 
 POLL = 0.5
 """Seconds between two checks of which clients are connected."""
 LOCK_TIMEOUT = 0.5
+NOTICE_TIMEOUT = 10.0
+"""Seconds that a notice may take; a client that is gone does not hold up a run."""
 
 
 class Nodes(Protocol):
@@ -112,3 +116,88 @@ def gather(members: Mapping[str, int], job: Job, link: Nodes, log: ProgressLog) 
         log.dropped(name, "hello", "not connected")
     require_quorum(len(members) - len(missing), len(members), "enrolled clients are connected", job.quorum)
     return tuple(sorted(set(members) - set(missing)))
+
+
+class Watched(Middleware):
+    """Writes a line of progress for every exchange with the clients, also those that protect another question.
+
+    The line says what was asked, who answered, and how long that took.
+    """
+
+    def __init__(self, federation: Federation, log: ProgressLog) -> None:
+        self._federation = federation
+        self._log = log
+        self._asked = 0
+
+    def clients(self) -> Sequence[str]:
+        return self._federation.clients()
+
+    def ask_all(self, questions: Sequence[Question[Any]], to: Sequence[str] | None = None) -> list[Mapping[str, Any]]:
+        began = time.monotonic()
+        sizes = _Sizes()
+        answers = self._federation.ask_all([sizes.counting(question) for question in questions], to)
+        for replies in answers:
+            for name, reply in replies.items():
+                sizes.add(name, reply)
+        self._asked += 1
+        everyone = self.clients() if to is None else to
+        mine = [set(everyone if question.to is None else question.to) for question in questions]
+        asked = set().union(*mine)
+        silent = {name for names, replies in zip(mine, answers, strict=True) for name in names if name not in replies}
+        self._log.write(
+            "exchange",
+            number=self._asked,
+            verbs=list(dict.fromkeys(question.verb for question in questions)),
+            asked=len(asked),
+            answered=len(asked - silent),
+            clients=sorted(asked),
+            silent=sorted(silent),
+            bytes=dict(sorted(sizes.items())),
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return answers
+
+
+class _Sizes(dict[str, int]):
+    """The bytes that each client has sent."""
+
+    def add(self, name: str, reply: Any) -> None:
+        if isinstance(reply, Message):
+            self[name] = self.get(name, 0) + reply.size
+
+    def counting(self, question: Question[Any]) -> Question[Any]:
+        """The question, such that replies which are handed over one by one are counted, too."""
+        hand_over = question.each
+        if hand_over is None:
+            return question
+
+        def each(name: str, reply: Any) -> None:
+            self.add(name, reply)
+            hand_over(name, reply)
+
+        return replace(question, each=each)
+
+
+@dataclass
+class Notices:
+    """Tells clients whose answers are not used, so that their owners learn of it at their own machine.
+
+    ``report`` hears of a rejected answer at once, its client when ``send`` is called.
+    """
+
+    federation: Federation
+    report: Report
+    _pending: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def rejected(self, client: str, verb: str, reason: str) -> None:
+        """A client's answer was received and is not used; a callback."""
+        self.report(client, verb, reason)
+        self._pending[client] = (verb, reason)
+
+    def send(self) -> None:
+        """Tell every client with a rejected answer about the last one."""
+        pending, self._pending = self._pending, {}
+        for client, (verb, reason) in pending.items():
+            line = "".join(letter if letter.isprintable() else " " for letter in reason)[:MOST_REASON]
+            with suppress(FedrouterError):  # a notice that does not arrive is no reason to end a run
+                self.federation.ask("excluded", ExcludedRequest(verb, line), [client])

@@ -96,7 +96,7 @@ def _connected(directory: CoordinatorDirectory, on_event: OnEvent) -> Iterator[R
                     control,
                     directory.config().local_address,
                     directory.authority,
-                    directory.secret.read_bytes() if directory.secret.exists() else b"none",
+                    directory.secret.read_bytes(),
                     lambda connected: on_event({"event": "connection", "connected": connected}),
                 )
             )

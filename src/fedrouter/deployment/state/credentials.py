@@ -1,7 +1,8 @@
 """Credentials of a federation: its certificate authority, the coordinator's certificate, and each client's key.
 
 The coordinator authenticates with a certificate of the federation's own authority. A client authenticates by signing
-with its private key, whose public key the coordinator has enrolled. A private key never leaves its directory.
+with its private key, whose public key the coordinator has enrolled. A private key never leaves its directory. The
+coordinator signs its questions with the key of the authority, whose certificate clients have.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import hashlib
 import ipaddress
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +21,7 @@ from fedrouter.errors import BadInput, MissingExtra
 
 try:
     from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
@@ -147,6 +149,33 @@ def fingerprint(public_key: str) -> str:
 def authority_fingerprint(certificate: bytes) -> str:
     """Fingerprint of the authority's certificate, to be compared over another channel."""
     return _formatted(x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256()))
+
+
+def question_signer(authority_key: Path) -> Callable[[bytes], bytes]:
+    """Signs statements with the key in the coordinator's ``ca.key``."""
+    try:
+        key = load_pem_private_key(authority_key.read_bytes(), None)
+    except (OSError, ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{authority_key}: expected the key of the federation's authority, to sign questions with")
+    return lambda statement: key.sign(statement, ec.ECDSA(hashes.SHA256()))
+
+
+def question_verifier(authority: Path) -> Callable[[bytes, bytes], bool]:
+    """Whether a statement has this signature of the authority in the client's ``ca.pem``."""
+    key = x509.load_pem_x509_certificate(authority.read_bytes()).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise BadInput(f"{authority}: expected the certificate of a key of an elliptic curve")
+
+    def verify(statement: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(signature, statement, ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            return False
+        return True
+
+    return verify
 
 
 def _formatted(digest: bytes) -> str:

@@ -26,6 +26,9 @@ from fedrouter.deployment.state.config import (
 from fedrouter.errors import BadInput
 from fedrouter.files import PUBLIC, locked, make_private_folder, replace_file, write_new
 
+DELIVERED = "accepted.json"
+"""File in a client's ``bundles/`` that names the one to serve."""
+
 
 @dataclass(frozen=True)
 class CoordinatorDirectory:
@@ -53,11 +56,6 @@ class CoordinatorDirectory:
     def secret(self) -> Path:
         """What only this directory's owner and the SuperLink know; runs are started with it."""
         return self.path / "runtime.secret"
-
-    def make_secret(self) -> None:
-        """Create the secret where it is missing, as in a directory of an earlier version."""
-        if not self.secret.exists():
-            write_new(self.secret, secrets.token_bytes(32))
 
     @property
     def config_file(self) -> Path:
@@ -138,13 +136,21 @@ class ClientDirectory:
     def bundles(self) -> Path:
         return self.path / "bundles"
 
+    def delivered(self) -> dict[str, Any] | None:
+        """The folder, run and digest of the bundle to serve; None if none was delivered yet."""
+        try:
+            return dict(json.loads((self.bundles / DELIVERED).read_bytes()))
+        except (OSError, ValueError):
+            return None
+
+    def set_delivered(self, entry: Mapping[str, Any]) -> None:
+        """Record which bundle is to be served."""
+        if self.delivered() != entry:
+            replace_file(self.bundles / DELIVERED, _json(entry))
+
     @property
     def refusals(self) -> Path:
         return self.path / "refusals.jsonl"
-
-    @property
-    def flower(self) -> Path:
-        return self.path / "flwr"
 
     @property
     def log_file(self) -> Path:
@@ -189,6 +195,7 @@ def create_coordinator(path: Path, hosts: tuple[str, ...], port: int = DEFAULT_P
     write_new(directory.authority, authority.public, PUBLIC)
     write_new(directory.key, server.private)
     write_new(directory.certificate, server.public, PUBLIC)
+    write_new(directory.secret, secrets.token_bytes(32))
     for folder in (directory.flower, directory.runs):
         make_private_folder(folder)
     # Last: a directory that has its config file is complete.
@@ -208,7 +215,6 @@ def create_client(path: Path, name: str, coordinator: str, authority: Path) -> C
     write_new(directory.key, key.private)
     write_new(directory.public_key, key.public, PUBLIC)
     write_new(directory.authority, certificate, PUBLIC)
-    make_private_folder(directory.flower)
     write_new(directory.config_file, _json(asdict(config)))
     return directory
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 KEY_USED_BEFORE = "Public key already in use"
 """Part of the SuperLink's answer when a key that was removed is registered again."""
-ACTIVE = ("pending", "starting", "running")
-"""States of a run that has not ended."""
 
 
 class Unreachable(FedrouterError):
@@ -93,19 +91,6 @@ class ControlClient:
         if not answer.HasField("run_id"):
             raise FedrouterError(f"{self._address}: the SuperLink did not accept the run")
         return int(answer.run_id)
-
-    def is_active(self, run: int) -> bool:
-        """Whether a run is waiting or running."""
-        from flwr.proto.control_pb2 import ListRunsRequest
-
-        runs = self._call(lambda client: client.ListRuns(ListRunsRequest())).run_dict.values()
-        return any(int(each.run_id) == run and each.status.status in ACTIVE for each in runs)
-
-    def stop_run(self, run: int) -> None:
-        """Stop a run."""
-        from flwr.proto.control_pb2 import StopRunRequest
-
-        self._call(lambda client: client.StopRun(StopRunRequest(run_id=run)))
 
     def _call(self, request: Callable[[ControlHttpClient], Answer]) -> Answer:
         check_flower()

@@ -7,7 +7,6 @@ removed: what the weights learned from a client cannot be subtracted.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,17 +19,15 @@ from fedrouter.federation.federation import Callback, Federation, ignore
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights
 
-AnyMLP = TypeVar("AnyMLP", bound=MLPRouter)
-
 
 def add_models(
-    router: AnyMLP,
+    router: MLPRouter,
     federation: Federation,
     models: ModelPool,
     settings: MLPSettings = MLPSettings(),
     seed: int = 0,
     callback: Callback = ignore,
-) -> AnyMLP:
+) -> MLPRouter:
     """Add models: append a head for each and train only these; the trunk and the old heads keep every bit.
 
     Only the trunk and the new heads are sent. A new head starts at the mean of the old ones: a model about which
@@ -51,16 +48,16 @@ def add_models(
     grown: Weights = {
         name: np.concatenate([array, best[name]]) if name in heads else array for name, array in router.weights.items()
     }
-    return type(router)(pool, grown, _joined(router.scale, scale))
+    return MLPRouter(pool, grown, _joined(router.scale, scale))
 
 
 def add_clients(
-    router: AnyMLP,
+    router: MLPRouter,
     federation: Federation,
     settings: MLPSettings = MLPSettings(),
     seed: int = 0,
     callback: Callback = ignore,
-) -> AnyMLP:
+) -> MLPRouter:
     """Add clients: training continues with them alone; ``settings.distillation`` keeps it close to the old router.
 
     The cost scale of a model and its correction stay. A model that nobody had evaluated takes them from the new
@@ -81,7 +78,7 @@ def add_clients(
         growth = {"base": router.weights, "anchored": anchored, "distillation": settings.distillation}
     best = average_rounds(federation, pool, router.weights, scale, settings, seed, callback, **growth)
     corrected = ask_cost_correction(federation, pool, best, scale).correction
-    return type(router)(pool, best, replace(scale, correction=np.where(seen, old.correction, corrected)))
+    return MLPRouter(pool, best, replace(scale, correction=np.where(seen, old.correction, corrected)))
 
 
 def _scale(router: MLPRouter, federation: Federation, pool: ModelPool) -> CostScale:

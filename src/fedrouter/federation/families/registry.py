@@ -33,7 +33,6 @@ FAMILIES: Registry[Family] = Registry(
         "mlp": f"{HERE}.mlp_growth:FAMILY",
         "linear": f"{HERE}.linear:FAMILY",
         "kernel": f"{HERE}.linear:KERNEL_FAMILY",
-        "mf": f"{HERE}.mf:FAMILY",
         "query_blind": f"{HERE}.query_blind:FAMILY",
         "auto": f"{HERE}.auto:FAMILY",
     },

@@ -8,7 +8,7 @@ along the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,12 @@ import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import RowProducts
-from fedrouter.routers.mlp import HEADS, NORM_EPSILON, PROJECTION, hidden_sizes
+from fedrouter.routers.mlp import HEADS, NORM_EPSILON, hidden_sizes
 
 Parameters = Mapping[str, npt.NDArray[Any]]
 """Weights by name, in any precision."""
 SHARED = "shared"
 """The layer ``(2, hidden)`` that moves all heads of a kind at once."""
-WHOLE = "whole"
-"""The network, among the names of its layers."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,12 @@ class Layer:
     name: str
     delta: Floats
     inputs: Floats
-    has_bias: bool = True
 
     def squared_lengths(self) -> Floats:
         return np.asarray((self.delta**2).sum(axis=1) * self.input_squares())
 
     def input_squares(self) -> Floats:
-        return np.asarray((self.inputs**2).sum(axis=1) + self.has_bias)
+        return np.asarray((self.inputs**2).sum(axis=1) + 1)  # of the bias
 
 
 @dataclass(frozen=True)
@@ -85,53 +82,28 @@ class Carriers:
     units: Floats
 
     @classmethod
-    def of(cls, weights: Parameters, blocks: Iterable[tuple[Rows, Integers]], heads_only: bool = False) -> Carriers:
-        """Those of the rows in all blocks, given the ``query`` ``(n,)`` of each; a query's rows are in one block."""
-        found: dict[str, _Lengths] = {}
-        for rows, query in blocks:
-            with np.errstate(all="ignore"):
-                parts = backward(weights, rows, heads_only)
-                lengths = {
-                    part.name: np.abs(part.delta) * np.sqrt(part.input_squares())[:, None]
-                    for part in parts
-                    if isinstance(part, Layer)
-                }
-                lengths[WHOLE] = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))[:, None]
-            for name, length in lengths.items():
-                more = _Lengths.of(length, query)
-                found[name] = found[name] + more if name in found else more
-        by_unit = {name: each.carriers() for name, each in found.items() if name != SHARED}
-        whole = float(by_unit.pop(WHOLE)[0])
+    def of(cls, weights: Parameters, rows: Rows, query: Integers, heads_only: bool = False) -> Carriers:
+        """Those of the rows, given the ``query`` ``(n,)`` of each."""
+        with np.errstate(all="ignore"):
+            parts = backward(weights, rows, heads_only)
+            by_unit = {
+                part.name: _carriers(np.abs(part.delta) * np.sqrt(part.input_squares())[:, None], query)
+                for part in parts
+                if isinstance(part, Layer) and part.name != SHARED
+            }
+            length = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))
         heads = np.minimum(*(by_unit.pop(head) for head in HEADS))
-        return cls(whole, heads, np.concatenate([*by_unit.values(), np.zeros(0)]))
+        units = np.concatenate([*by_unit.values(), np.zeros(0)])
+        return cls(float(_carriers(length[:, None], query)[0]), heads, units)
 
 
-@dataclass(frozen=True)
-class _Lengths:
-    """Of columns ``(k,)`` of lengths: a unit, and in it the sum over all queries and that of the query with most."""
-
-    unit: Floats
-    total: Floats
-    largest: Floats
-
-    @classmethod
-    def of(cls, length: Floats, query: Integers) -> _Lengths:
-        """Of lengths ``(n, k)``, given the query ``(n,)`` of each row."""
-        length = np.nan_to_num(length, nan=1e300, posinf=1e300)
-        unit = np.maximum(length.max(axis=0, initial=0.0), 1e-300)
-        shares = np.zeros((query.max(initial=-1) + 1, length.shape[1]))
-        np.add.at(shares, query, length / unit)
-        return cls(unit, shares.sum(axis=0), shares.max(axis=0, initial=0.0))
-
-    def __add__(self, other: _Lengths) -> _Lengths:
-        unit = np.maximum(self.unit, other.unit)
-        mine, others = self.unit / unit, other.unit / unit
-        total = self.total * mine + other.total * others
-        return _Lengths(unit, total, np.maximum(self.largest * mine, other.largest * others))
-
-    def carriers(self) -> Floats:
-        """One over the largest share of a query."""
-        return np.where(self.largest > 0, self.total / np.where(self.largest > 0, self.largest, 1.0), np.inf)
+def _carriers(length: Floats, query: Integers) -> Floats:
+    """One over the largest share of a query in each column ``(k,)`` of lengths ``(n, k)``."""
+    length = np.nan_to_num(length, nan=1e300, posinf=1e300)
+    shares = np.zeros((query.max(initial=-1) + 1, length.shape[1]))
+    np.add.at(shares, query, length / np.maximum(length.max(axis=0, initial=0.0), 1e-300))
+    largest = shares.max(axis=0, initial=0.0)
+    return np.where(largest > 0, shares.sum(axis=0) / np.where(largest > 0, largest, 1.0), np.inf)
 
 
 def with_shared(weights: Parameters) -> dict[str, npt.NDArray[Any]]:
@@ -146,10 +118,7 @@ def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | 
 
     hidden = rows.embeddings.astype(np.float64)
     inputs, normed, deviations, slopes = [hidden], [], [], []
-    sizes = () if PROJECTION in weights else hidden_sizes(weights)
-    if PROJECTION in weights:
-        hidden = _times(weights[PROJECTION].T, hidden)
-        inputs.append(hidden)
+    sizes = hidden_sizes(weights)
     for layer in range(1, len(sizes) + 1):
         hidden = _times(weights[f"layer{layer}.weight"].T, hidden) + weights[f"layer{layer}.bias"]
         hidden = hidden - hidden.mean(axis=1, keepdims=True)
@@ -180,8 +149,6 @@ def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | 
         parts.append(Layer(f"layer{layer}", slope, inputs[layer - 1]))
         if layer > 1:
             slope = _times(weights[f"layer{layer}.weight"], slope)
-    if PROJECTION in weights:
-        parts.append(Layer(PROJECTION.removesuffix(".weight"), slope, inputs[0], has_bias=False))
     return parts
 
 

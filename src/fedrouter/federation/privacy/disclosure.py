@@ -12,15 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedrouter.embeddings.fingerprints import fingerprints, joint_fingerprints
-from fedrouter.embeddings.stored import StoredEmbeddings
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
-from fedrouter.federation.privacy.key_ranges import (
-    AT_ONCE,
+from fedrouter.federation.privacy.fingerprints import (
     Keys,
     Mask,
     distinct,
     distinct_pairs,
+    fingerprints,
+    joint_fingerprints,
     places,
     repetitions,
 )
@@ -106,8 +105,7 @@ class DisclosureControl:
             self._emptied_by_say(keys)
         sent = allowed[group]
         now = {"keys": keys, "group": group, "content": held}
-        if not sent.all():  # what millions of rows have is not copied for nothing
-            now = {name: values[sent] for name, values in now.items()}
+        now = {name: values[sent] for name, values in now.items()}
         digest = hashlib.sha256()
         for part in now.values():
             digest.update(part.data)
@@ -124,12 +122,10 @@ class DisclosureControl:
         sizes = np.bincount(group, minlength=len(allowed))
         old_sizes = np.bincount(old_group)
         overlap, alike = (np.zeros((len(allowed), len(old_sizes)), np.int64) for _ in range(2))
-        for start in range(0, len(keys), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            index = places(keys[part], old_keys)
-            both = index >= 0
-            for count, which in ((overlap, both), (alike, both & (earlier["content"][index] == held[part]))):
-                np.add.at(count, (group[part][which], old_group[index[which]]), 1)
+        index = places(keys, old_keys)
+        both = index >= 0
+        for count, which in ((overlap, both), (alike, both & (earlier["content"][index] == held))):
+            np.add.at(count, (group[which], old_group[index[which]]), 1)
         apart = sizes[:, None] + old_sizes[None] - overlap - alike
         near = ((apart > 0) & (apart < least) & (overlap > 0)).any(axis=1)
         # Earlier groups that lie wholly within a new one: the rest of the new one must be large enough, too.
@@ -276,7 +272,7 @@ class DisclosureControl:
 
 def query_keys(embeddings: Embeddings) -> Keys:
     """A fingerprint ``(q,)`` of each embedding; equal embeddings have equal ones."""
-    return embeddings.fingerprints if isinstance(embeddings, StoredEmbeddings) else fingerprints(embeddings)
+    return fingerprints(embeddings)
 
 
 def row_keys(rows: Evaluations) -> Keys:
@@ -284,11 +280,8 @@ def row_keys(rows: Evaluations) -> Keys:
     names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in rows.pool.names]
     models = np.frombuffer(b"".join(names), np.uint64)
     # An odd factor keeps the pair's fingerprint from depending on their sum alone.
-    keys = query_keys(rows.embeddings)[rows.query]
-    keys *= np.uint64(0x9E3779B97F4A7C15)
-    for start in range(0, len(keys), AT_ONCE):
-        keys[start : start + AT_ONCE] ^= models[rows.model[start : start + AT_ONCE]]
-    return keys
+    keys = query_keys(rows.embeddings)[rows.query] * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray(keys ^ models[rows.model])
 
 
 def evaluation_keys(rows: Evaluations) -> Keys:
@@ -299,6 +292,4 @@ def evaluation_keys(rows: Evaluations) -> Keys:
 
 def rows_digest(rows: Evaluations) -> bytes:
     """A SHA-256 digest of all evaluations, whatever their order."""
-    keys = evaluation_keys(rows)
-    keys.sort()
-    return hashlib.sha256(keys.data).digest()
+    return hashlib.sha256(np.sort(evaluation_keys(rows)).data).digest()

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.federation.privacy.disclosure import evaluation_keys, row_keys
-from fedrouter.federation.privacy.key_ranges import Keys
+from fedrouter.federation.privacy.fingerprints import Keys
 from fedrouter.federation.privacy.memory import Memory
 
 PREFIX = "say in votes/"

@@ -45,10 +45,6 @@ CREATE TRIGGER IF NOT EXISTS asked_is_never_deleted BEFORE DELETE ON asked
     BEGIN SELECT RAISE(ABORT, 'what was asked cannot be deleted'); END;
 CREATE TABLE IF NOT EXISTS memory (place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, arrays BLOB NOT NULL);
 """
-CHAINED = ("sent", "asked")
-"""Tables whose rows are chained by their hashes."""
-PRUNED = "pruned/"
-"""Prefix of what is remembered of pruned rows, by table."""
 COLUMNS = "number, time, verb, bytes, shapes, spent, scalars, arrays, chain"
 QUESTION = "number, time, verb, bytes, outcome, digest, scalars, arrays, chain"
 
@@ -169,9 +165,7 @@ class Journal:
         return int(self._connection.execute(counted, (verb, since, REFUSED)).fetchone()[0])
 
     def questions(self) -> Iterator[Asked]:
-        """Everything that was asked, oldest first; nothing in a journal of a version that did not record it."""
-        if not self._has_questions():
-            return
+        """Everything that was asked, oldest first."""
         for row in self._connection.execute(
             "SELECT number, time, verb, bytes, outcome, digest, chain FROM asked ORDER BY number"
         ):
@@ -180,13 +174,10 @@ class Journal:
     def question(self, number: int) -> tuple[str, Packed]:
         """The verb and the content of one question; without arrays if only their digest was kept."""
         found = "SELECT verb, arrays, scalars FROM asked WHERE number = ?"
-        row = self._connection.execute(found, (number,)).fetchone() if self._has_questions() else None
+        row = self._connection.execute(found, (number,)).fetchone()
         if row is None:
             raise BadInput(f"{self.path}: no question number {number} was asked")
         return row[0], (unpacked_arrays(row[1]) if row[1] else {}, row[2] or "{}")
-
-    def _has_questions(self) -> bool:
-        return bool(self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'asked'").fetchone())
 
     def entries(self) -> Iterator[Sent]:
         """Everything sent, oldest first, without the messages themselves."""
@@ -205,24 +196,17 @@ class Journal:
 
     def verify(self) -> int:
         """Check the chains of hashes; returns the number of messages, or raises BadInput at the first altered row."""
-        if self._has_questions():
-            self._verified("asked", QUESTION, "question")
+        self._verified("asked", QUESTION, "question")
         return self._verified("sent", COLUMNS, "message")
 
-    def pruned(self, table: str) -> tuple[int, str]:
-        """Number and hash of the last row that was pruned from a table, from which its chain goes on; 0 if none was."""
-        kept = self.recall(f"{PRUNED}{table}")
-        return (int(kept["number"]), kept["chain"].tobytes().decode()) if kept else (0, "")
-
     def _verified(self, table: str, columns: str, kind: str) -> int:
-        start, before = self.pruned(table)
-        count = start
+        count, before = 0, ""
         for *row, chain in self._connection.execute(f"SELECT {columns} FROM {table} ORDER BY number"):
             count += 1
             if row[0] != count or chain != _chain(before, tuple(row)):
                 raise BadInput(f"{self.path}: {kind} {count} is missing or is not as it was written down")
             before = chain
-        return count - start
+        return count
 
     def remember(self, key: str, arrays: Arrays) -> None:
         with self._writing() as database:

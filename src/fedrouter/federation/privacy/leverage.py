@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.embeddings.stored import blocks
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.exact import FRACTION_BITS
 
@@ -62,11 +61,10 @@ def differ_together(columns: Embeddings, query: npt.NDArray[Any], least: int) ->
     kept = np.arange(len(columns))
     while len(kept):
         some = columns[kept]
-        common = _common(some)
-        narrow = np.concatenate([rows[:, common] for _, rows in blocks(some)]).astype(np.float64)
-        away = np.abs(narrow - np.median(narrow, axis=0))
+        common = some[:, (some == np.median(some, axis=0)).mean(axis=0) > 0.5].astype(np.float64)
+        away = np.abs(common - np.median(common, axis=0))
         alone = np.zeros(len(kept), np.bool_)
-        for column in np.flatnonzero(((away == 0).mean(axis=0) > 0.5) & (away > 0).any(axis=0)):
+        for column in np.flatnonzero((away > 0).any(axis=0)):
             differing = away[:, column] >= away[:, column].max() / 4
             if len(np.unique(query[kept][differing])) < least:
                 alone |= differing
@@ -74,14 +72,6 @@ def differ_together(columns: Embeddings, query: npt.NDArray[Any], least: int) ->
             break
         kept = kept[~alone]
     return kept
-
-
-def _common(columns: Embeddings) -> Integers:
-    """Columns, by their index, in which more than half of the rows may agree: more than half of some block do."""
-    found = np.zeros(columns.shape[1], np.bool_)
-    for _, rows in blocks(columns):
-        found |= (rows == np.median(rows, axis=0)).mean(axis=0) > 0.5
-    return np.flatnonzero(found)
 
 
 class SumsSoFar:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from fedrouter.embeddings.private_file import StoredArrays
 from fedrouter.federation.message import Message
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -49,33 +48,27 @@ class Memory(Protocol):
         ...
 
 
-LARGE = 2**24
-"""Bytes of arrays that :class:`ShortMemory` has in memory; larger ones are in a file."""
-
-
 class ShortMemory:
-    """Memory of a client that lives in one process; what it remembers of millions of rows is in a private file."""
+    """Memory of a client that lives in one process."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Arrays | StoredArrays] = {}
+        self._kept: dict[str, Arrays] = {}
         self._answered: dict[str, list[float]] = {}
 
     def remember(self, key: str, arrays: Arrays) -> None:
-        large = sum(array.nbytes for array in arrays.values()) > LARGE
-        self._kept[key] = StoredArrays(arrays) if large else arrays
+        self._kept[key] = arrays
 
     def recall(self, key: str) -> Arrays | None:
-        return _read(self._kept.get(key))
+        return self._kept.get(key)
 
     def forget(self, key: str) -> None:
         self._kept.pop(key, None)
 
     def take(self, key: str) -> Arrays | None:
-        return _read(self._kept.pop(key, None))
+        return self._kept.pop(key, None)
 
     def remembered(self, prefix: str) -> Iterator[Arrays]:
-        found = (_read(kept) for key, kept in list(self._kept.items()) if key.startswith(prefix))
-        return (arrays for arrays in found if arrays is not None)
+        return (arrays for key, arrays in list(self._kept.items()) if key.startswith(prefix))
 
     def sent(self, verb: str, message: Message, spent: str = "") -> None:
         """Not recorded: nobody reads the journal of a client that ends with its process."""
@@ -87,7 +80,3 @@ class ShortMemory:
     def times_answered(self, verb: str, hours: float) -> int:
         since = time.monotonic() - 3600 * hours
         return sum(moment >= since for moment in self._answered.get(verb, ()))
-
-
-def _read(kept: Arrays | StoredArrays | None) -> Arrays | None:
-    return kept.read() if isinstance(kept, StoredArrays) else kept

@@ -17,7 +17,7 @@ from fedrouter.federation.privacy.disclosure import (
     query_keys,
     row_keys,
 )
-from fedrouter.federation.privacy.key_ranges import Keys, Mask
+from fedrouter.federation.privacy.fingerprints import Keys, Mask
 from fedrouter.federation.privacy.leverage import differ_together
 from fedrouter.federation.seeds import derive
 from fedrouter.pool import ModelPool

@@ -19,8 +19,7 @@ import numpy as np
 from fedrouter.errors import Refused
 from fedrouter.federation.plausibility import SLACK
 from fedrouter.federation.privacy.policy import TrainingBounds
-from fedrouter.routers.mf import initial_projection
-from fedrouter.routers.mlp import HEADS, PROJECTION, Weights, first_layer, hidden_sizes, initial_weights
+from fedrouter.routers.mlp import HEADS, Weights, first_layer, hidden_sizes, initial_weights, weight_shapes
 
 if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
@@ -44,6 +43,10 @@ def check_training(client: str, request: TrainRequest, bounds: TrainingBounds) -
         value = getattr(request, name)
         if not low <= value <= high:  # also catches NaN
             raise _refused(client, f"{name}: expected a number from {low:g} to {high:g}, got {value:g}")
+    for weights in filter(None, (request.weights, request.base)):
+        sizes = hidden_sizes(weights)
+        if not sizes or set(weights) != set(weight_shapes(1, sizes, 1)):
+            raise _refused(client, "expected the weights of a network of layers, norms and two heads")
     if sum(hidden_sizes(request.weights)) > bounds.hidden:
         raise _refused(client, f"expected a network of at most {bounds.hidden:,} hidden units")
     for weights in (request.weights, request.base):
@@ -73,8 +76,4 @@ def _reachable(request: TrainRequest, bounds: TrainingBounds) -> bool:
 
 def first_weights(like: Weights, seed: int) -> Weights:
     """The weights with which the training of a network of these shapes starts, from the seed of its weights."""
-    models, dimension = len(like["accuracy.bias"]), first_layer(like).shape[1]
-    if PROJECTION not in like:
-        return initial_weights(dimension, hidden_sizes(like), models, seed)
-    heads = {name: np.zeros_like(array) for name, array in like.items() if name.startswith(HEADS)}
-    return {PROJECTION: initial_projection(dimension, len(like[PROJECTION]), seed), **heads}
+    return initial_weights(first_layer(like).shape[1], hidden_sizes(like), len(like["accuracy.bias"]), seed)

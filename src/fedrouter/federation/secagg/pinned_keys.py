@@ -2,9 +2,8 @@
 
 Clients that have not exchanged keys know each other's from the coordinator alone. It may lie in the first run, or about
 a client that is new; it cannot change the key of one that is known: that is refused, unless the old key has signed the
-new one (`fedrouter federation rekey` does) or the owner of this client accepts it. Members who compare the fingerprint
-of the roster over another channel know that all of them were told the same, and that nobody on it was invented; once
-they have confirmed it, the keys of others do not count.
+new one (`fedrouter federation rekey` does). Members who compare the fingerprint of all keys over another channel
+(`fedrouter federation status` shows it) know that all of them were told the same.
 """
 
 from __future__ import annotations
@@ -25,18 +24,17 @@ from fedrouter.federation.secagg.identity import Identity, Roster
 MOST_MEMBERS = 10_000
 """Names that a client remembers keys of; a coordinator may not fill its disk with more."""
 MOST_SUCCESSIONS = 8
-"""Changes of a key that its line tells of; a member that missed more of them must accept the key by hand."""
+"""Changes of a key that its line tells of; a member that missed more of them refuses the key."""
 ENTRY = "pinned keys"
 """Where they are in a client's memory."""
 
 
 @dataclass(frozen=True)
 class PinnedKey:
-    """The public key of a client, since when it has been known (seconds), and whether members have confirmed it."""
+    """The public key of a client, and since when it has been known (seconds)."""
 
     key: str
     since: float
-    confirmed: bool = False
 
 
 class PinnedKeys:
@@ -77,39 +75,20 @@ class PinnedKeys:
             self._write(known, stated)
             raise Refused(
                 f"follow: the coordinator states another key of {', '.join(changed)} than before, which the old key "
-                "did not sign; `fedrouter federation roster` shows both and can accept it",
+                "did not sign; exchange keys (`--peers`), or let it enroll under another name",
                 "signature",
             )
         self._write(pinned, stated)
-        confirmed = {name for name, pin in pinned.items() if pin.confirmed}
-        return {name: line for name, line in stated.items() if not confirmed or name in confirmed}
-
-    def accept(self, name: str) -> None:
-        """Pin the key that the coordinator stated last, whatever was known before; it is not confirmed."""
-        known, stated = self._read()
-        if name not in stated:
-            raise BadInput(f"client {name!r}: not on the roster that the coordinator stated last")
-        self._write({**known, name: PinnedKey(stated[name], time.time())}, stated)
-
-    def confirm(self, fingerprint: str) -> None:
-        """Confirm all keys of the roster with this fingerprint, which must be the one stated last."""
-        known, stated = self._read()
-        # Of a roster that was refused, nobody is pinned who was new on it.
-        known = {name: PinnedKey(line, time.time()) for name, line in stated.items()} | known
-        found = roster_fingerprint(stated)
-        if _bare(fingerprint) != _bare(found):
-            raise BadInput(f"--confirm {fingerprint}: the roster that the coordinator stated here has {found}")
-        replaced = [name for name in sorted(stated) if not same_key(known[name].key, stated[name])]
-        if replaced:
-            raise BadInput(f"{', '.join(replaced)}: another key than before; --accept NAME accepts it first")
-        self._write({**known, **{name: replace(known[name], confirmed=True) for name in stated}}, stated)
+        return dict(stated)
 
     def _read(self) -> tuple[dict[str, PinnedKey], dict[str, str]]:
         found = self._memory.recall(ENTRY)
         if found is None:
             return {}, {}
         kept = json.loads(found["json"].tobytes())
-        return {name: PinnedKey(**entry) for name, entry in kept["members"].items()}, kept["stated"]
+        return {name: PinnedKey(entry["key"], entry["since"]) for name, entry in kept["members"].items()}, kept[
+            "stated"
+        ]
 
     def _write(self, pinned: Mapping[str, PinnedKey], stated: Mapping[str, str]) -> None:
         if (pinned, stated) == self._read():
@@ -128,10 +107,6 @@ def roster_fingerprint(keys: Mapping[str, str]) -> str:
     content = json.dumps([[name, *line.split()[:2]] for name, line in sorted(keys.items())])
     text = base64.b32encode(hashlib.sha256(content.encode()).digest()[:20]).decode()
     return "-".join(text[place : place + 4] for place in range(0, len(text), 4))
-
-
-def _bare(fingerprint: str) -> str:
-    return "".join(fingerprint.upper().replace("-", " ").split())
 
 
 def succession(name: str, old: Identity, line: str, new: str) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrouter.evaluations import Floats
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
@@ -93,11 +92,6 @@ def faults(request: CostTotalsRequest, reply: CostTotals) -> str | None:
 def most_bytes(request: CostTotalsRequest) -> int:
     """32 bytes for each model."""
     return len(request.models) * 2 * 16
-
-
-def implied_rows(request: CostTotalsRequest, reply: CostTotals) -> Floats:
-    """About how many evaluations of each model ``(M,)`` are behind the dollars predicted for them."""
-    return np.asarray(reply.predicted.totals() / np.exp(request.scale.mean))
 
 
 VERB = Verb(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrouter.embeddings.stored import blocks
+from fedrouter.evaluations import blocks
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
@@ -58,13 +58,9 @@ def answer(client: ClientView, request: SecondMomentRequest) -> SecondMoment:
     queries = client.rows.queries(request)
     keys = query_keys(queries)
     kept = client.rows.differing_together(keys, queries)
-    if len(kept) < len(keys):  # keys of millions of queries are not copied for nothing
-        queries, keys = queries[kept], keys[kept]
-    del kept
+    queries, keys = queries[kept], keys[kept]
     kept = client.rows.heard(keys, lambda: queries.astype(np.float64), np.zeros(len(keys), np.int64))
-    if len(kept) < len(keys):
-        queries, keys = queries[kept], keys[kept]
-    del kept
+    queries, keys = queries[kept], keys[kept]
     sent = client.rows.may_multiply(keys, np.zeros(len(keys), np.int64), 1, client.dimension, "second moments")
     points = queries if sent[0] else queries[:0]
     if not len(points) and not client.rows.masked:

@@ -140,9 +140,7 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
     weights = with_shared(request.weights) if request.shared_step else request.weights
 
     def carriers(some: Evaluations) -> Carriers:
-        parts = (some.take(part) for part, _, _ in some.blocks()) if some.stored else [some]
-        blocks = ((_rows(request, part), part.query) for part in parts)
-        return Carriers.of(weights, blocks, request.heads_only)
+        return Carriers.of(weights, _rows(request, some), some.query, request.heads_only)
 
     found = carriers(rows)
     if (found.heads < MORE_THAN_ONE).any():

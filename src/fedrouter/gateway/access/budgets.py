@@ -1,7 +1,7 @@
 """Daily budgets of API keys. What a request may cost is reserved before each attempt and replaced by what it did cost.
 
 Gateways on one store share a key's budget: each sets aside in the store what its own requests may cost
-(`store/shared/holds.py`), a little more than it needs at the moment, so that few requests wait for the store.
+(`store/shared.py`), a little more than it needs at the moment, so that few requests wait for the store.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
-"""The gateway's configuration, one section a file: the one source of its fields, defaults, limits and documentation.
+"""The gateway's configuration, the one source of its fields, defaults, limits and documentation.
 
-:mod:`fedrouter.gateway.config_file` reads it from YAML and reports errors by line; docs/gateway.md has a table that
-is generated from it.
+:mod:`fedrouter.gateway.config_file` reads it from YAML and reports errors by line; docs/gateway.md has a table of it.
 """
 
 from fedrouter.gateway.config.config import Config
-from fedrouter.gateway.config.judges import JudgeConfig, JudgesConfig
-from fedrouter.gateway.config.learning import LearningConfig
+from fedrouter.gateway.config.learning import JudgeConfig, JudgesConfig, LearningConfig
 from fedrouter.gateway.config.models import ABILITIES, Upstream, UpstreamParams
-from fedrouter.gateway.config.retention import RetentionConfig
 from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig, StickyConfig
-from fedrouter.gateway.config.server import ServerConfig
-from fedrouter.gateway.config.spool import SpoolConfig
-from fedrouter.gateway.config.telemetry import TelemetryConfig
-from fedrouter.gateway.config.timing import TimingConfig
+from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, SpoolConfig, TelemetryConfig, TimingConfig
 
 __all__ = [
     "ABILITIES",

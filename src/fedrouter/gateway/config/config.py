@@ -9,15 +9,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from fedrouter.gateway.config.fields import Section, Text, flat_mapping, problem
-from fedrouter.gateway.config.judges import JudgesConfig
-from fedrouter.gateway.config.learning import LearningConfig, switch
+from fedrouter.gateway.config.learning import JudgesConfig, LearningConfig, switch
 from fedrouter.gateway.config.models import Upstream
-from fedrouter.gateway.config.retention import RetentionConfig
 from fedrouter.gateway.config.routing import RoutingConfig
-from fedrouter.gateway.config.server import ServerConfig
-from fedrouter.gateway.config.spool import SpoolConfig
-from fedrouter.gateway.config.telemetry import TelemetryConfig
-from fedrouter.gateway.config.timing import TimingConfig
+from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, SpoolConfig, TelemetryConfig, TimingConfig
 
 
 class Config(Section):

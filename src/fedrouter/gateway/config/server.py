@@ -1,12 +1,14 @@
-"""Section `server`: the HTTP server and its limits."""
+"""Sections `server`, `timing`, `spool`, `retention` and `telemetry`: how the process runs."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator
 
-from fedrouter.gateway.config.fields import MEGABYTE, Count, Positive, Section, Text
+from fedrouter.gateway.config.fields import MEGABYTE, Count, Positive, Section, Share, Text, not_bool, problem
 
 MAX_LIMIT_MB = 1 << 20
 """Largest limit of a body or an answer that a config may set: a TiB."""
@@ -69,3 +71,101 @@ class ServerConfig(Section):
     @property
     def answer_limit(self) -> int:
         return int(self.answer_limit_mb * MEGABYTE)
+
+
+class TimingConfig(Section):
+    """How long an upstream may take, in seconds, and how often it is retried."""
+
+    connect: Positive = Field(default=5.0, description="Seconds to connect.")
+    answer: Positive = Field(default=120.0, description="Seconds to a whole answer, or to the first event of a stream.")
+    idle: Positive = Field(default=60.0, description="Seconds between two events of a stream.")
+    stream: Positive = Field(default=3600.0, description="Seconds for a whole stream.")
+    deadline: Positive = Field(default=300.0, description="Seconds for all attempts of a request together.")
+    retries: Count = Field(default=2, description="Retries of one model before the next one is called.")
+    longest_wait: Positive = Field(
+        default=5.0, description="A longer Retry-After (seconds) moves on to the next model."
+    )
+    cooldown: Positive = Field(
+        default=5.0,
+        description="Seconds for which a deployment rests after 429 or a failure, unless it asks for more; the model's "
+        "other deployments serve meanwhile.",
+    )
+    breaker_failures: Count = Field(
+        default=5, description="Failures in a row that open a model's circuit breaker; 0 turns it off."
+    )
+    breaker_rest: Positive = Field(
+        default=30.0, description="Seconds until an open circuit breaker lets one probe through."
+    )
+
+
+class SpoolConfig(Section):
+    """Where rows wait while the store is locked, full or unreachable."""
+
+    folder: Text = Field(
+        default=".",
+        description="Folder for a store in PostgreSQL, relative to this file; SQLite has the spool beside its file.",
+    )
+    megabytes: Positive = Field(
+        default=16.0,
+        le=1024,
+        description="Space that is set aside on disk, in MiB; once it is used up, requests get 503.",
+    )
+
+    @property
+    def limit(self) -> int:
+        """In bytes."""
+        return int(self.megabytes * MEGABYTE)
+
+
+Days = Annotated[float, Field(ge=1, le=36_500), BeforeValidator(not_bool)]
+
+
+class RetentionConfig(Section):
+    """How long the gateway keeps its log; by default for ever."""
+
+    days: Days | None = Field(
+        default=None,
+        description="Days after which requests are deleted, with their prompts, embeddings and scores; sums by day "
+        "stay. Default: never.",
+    )
+    prompt_days: Days | None = Field(
+        default=None,
+        description="Days after which only prompts and embeddings are removed, and nothing can be learned from the "
+        "request any more. Default: with the request.",
+    )
+
+
+class TelemetryConfig(Section):
+    """OpenTelemetry export by OTLP over HTTP; off unless there is an endpoint."""
+
+    otlp_endpoint: Text | None = Field(
+        default=None,
+        description="Address of an OpenTelemetry collector (OTLP over HTTP), such as `http://localhost:4318`; "
+        "default: no export. `OTEL_EXPORTER_OTLP_HEADERS` in the environment has headers for it.",
+    )
+    service_name: Text = Field(default="fedrouter", description="`service.name` of traces and metrics.")
+    sample: Share = Field(
+        default=1.0, description="Share of the requests without a trace of their caller's that are traced."
+    )
+    every: Annotated[float, Field(ge=0.1, le=3600), BeforeValidator(not_bool)] = Field(
+        default=15.0, description="Seconds between two exports of metrics."
+    )
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _can_be_used(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+            raise problem("expected http(s)://HOST[:PORT]")
+        if not _installed("opentelemetry.sdk") or not _installed("opentelemetry.exporter.otlp.proto.http"):
+            raise problem("OpenTelemetry needs other packages: pip install 'fedrouter[otel]'")
+        return value
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False

@@ -16,7 +16,6 @@ from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.upstream.stream import MAX_TEXT
 from fedrouter.gateway.upstream.upstreams import Upstreams
-from fedrouter.learning.allowance import Allowance
 from fedrouter.learning.judges import CallModel, ModelAnswer, PricedModel
 from fedrouter.learning.panel import Panel, judge_of
 from fedrouter.store.records import Record
@@ -45,8 +44,8 @@ class JudgeQueue:
             for model in config.models
         }
         judges = [judge_of(judge.kind, judge.settings, models) for judge in config.judges.list]
-        allowance = Allowance(config.judges.daily_budget / workers, -(-config.judges.per_minute // workers))
-        return cls(Panel(judges, allowance), config.judges.share, writer)
+        panel = Panel(judges, config.judges.daily_budget / workers, -(-config.judges.per_minute // workers))
+        return cls(panel, config.judges.share, writer)
 
     def offer(self, record: Record, body: Mapping[str, Any], text: str) -> None:
         """Queue an answer for judging, if it is sampled and there is room."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,17 +17,19 @@ from fedrouter.store.records import Key
 API = "/page/api/"
 Access = Literal["anyone", "key", "admin"]
 BODY_LIMIT = 1 << 16
-NUMBER = re.compile("[0-9]{1,18}")
-"""A number in a path; other digits of Unicode, and very many of them, are none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """One request of a signed-in browser: ``key`` is the key of its session, ``id`` the last part of the path."""
+    """One request of a signed-in browser; ``key`` is the key of its session."""
 
     request: HttpRequest
     key: Key
-    id: str = ""
+
+    @property
+    def id(self) -> str:
+        """The identifier in which the path ends."""
+        return self.request.id
 
     @property
     def own(self) -> str | None:

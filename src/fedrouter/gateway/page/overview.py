@@ -20,8 +20,7 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Send
 from fedrouter.gateway.page.alarms import alarms
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
-from fedrouter.store.page.activity import Bucket, activity, spent_by_key
-from fedrouter.store.page.hours import sum_some_hours
+from fedrouter.store.page.activity import Bucket, activity, spent_by_key, sum_some_hours
 from fedrouter.store.page.search import recent
 
 WINDOWS = {1: 60.0, 24: 3600.0, 168: 3 * 3600.0, 720: 12 * 3600.0}

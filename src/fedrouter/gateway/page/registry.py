@@ -11,9 +11,8 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import AsgiMessage, HttpError, HttpRequest, Send, send_error
 from fedrouter.gateway.page import decisions, drift, events, frontier, keys, learning, overview, playground, session
 from fedrouter.gateway.page.endpoint import API, PageEndpoint, Visit
-from fedrouter.gateway.page.federation import endpoints as federation
 from fedrouter.gateway.page.files import PREFIX, send_file
-from fedrouter.gateway.routes.endpoint import Handler
+from fedrouter.gateway.routes.endpoint import Handler, Paths
 
 ENDPOINTS: tuple[PageEndpoint, ...] = (
     *session.ENDPOINTS,
@@ -24,7 +23,6 @@ ENDPOINTS: tuple[PageEndpoint, ...] = (
     *playground.ENDPOINTS,
     *learning.ENDPOINTS,
     *drift.ENDPOINTS,
-    *federation.ENDPOINTS,
     *keys.ENDPOINTS,
 )
 
@@ -47,9 +45,7 @@ AT_ONCE = 4
 """Requests of one key that are worked on at one time, lest a page that asks too much slows the gateway's own work."""
 _turns: WeakKeyDictionary[Gateway, defaultdict[str, Semaphore]] = WeakKeyDictionary()
 
-_PATHS: dict[str, dict[str, PageEndpoint]] = {}
-for _endpoint in ENDPOINTS:
-    _PATHS.setdefault(API + _endpoint.path, {})[_endpoint.method] = _endpoint
+PATHS = Paths((API + endpoint.path, endpoint.method, endpoint) for endpoint in ENDPOINTS)
 
 
 def page_handler(request: HttpRequest) -> Handler | None:
@@ -79,26 +75,15 @@ async def _serve(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 
 
 async def _api(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    parent, _, last = request.path.rpartition("/")
-    methods, identity = _PATHS.get(request.path), ""
-    if methods is None:
-        methods, identity = _PATHS.get(parent + "/"), last
-    if methods is None or (not identity and request.path.endswith("/")):
-        raise HttpError(404, "No such path.", "not_found")
-    endpoint = methods.get(request.method)
-    if endpoint is None:
-        allow = ", ".join(methods)
-        raise HttpError(
-            405, f"This path only allows {allow}.", "method_not_allowed", headers=[(b"allow", allow.encode())]
-        )
+    endpoint = PATHS.find(request)
     session.refuse_other_sites(request)
     if endpoint.access == "anyone":
-        await endpoint.handle(gateway, Visit(request, session.NOBODY, identity), send)
+        await endpoint.handle(gateway, Visit(request, session.NOBODY), send)
         return
     key = await session.key_of(gateway, request)
     if endpoint.access == "admin" and not key.admin:
         raise HttpError(403, "This needs an admin key.", "admin_only", "permission_error")
-    visit = Visit(request, key, identity)
+    visit = Visit(request, key)
     if endpoint.long:
         await endpoint.handle(gateway, visit, send)
         return

@@ -23,7 +23,7 @@ PATH = "/v1/decisions/"
 async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await gateway.authenticator.authenticate(request)
     await gateway.rate_limiter.admit(key)
-    identity = request.path.removeprefix(PATH)
+    identity = request.id
     own = None if key.admin else key.id
     record = await _written(gateway, identity, own) if identity.isascii() and identity.isalnum() else None
     if record is None or not (key.admin or record.key == key.id):

@@ -41,13 +41,13 @@ async def create(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 async def edit(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     await _admit(gateway, request)
     changes = _read(await request.body(BODY_LIMIT))
-    await _reply(send, (await edited(gateway, _id(request), changes)).to_json())
+    await _reply(send, (await edited(gateway, request.id, changes)).to_json())
 
 
 async def revoke(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     own = await _admit(gateway, request)
-    await revoked(gateway, _id(request), own)
-    await _reply(send, {"id": _id(request), "disabled": True})
+    await revoked(gateway, request.id, own)
+    await _reply(send, {"id": request.id, "disabled": True})
 
 
 async def created(gateway: Gateway, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,10 +108,6 @@ async def _admit(gateway: Gateway, request: HttpRequest) -> Key:
     if not key.admin:
         raise HttpError(403, "Keys need an admin key.", "admin_only", "permission_error")
     return key
-
-
-def _id(request: HttpRequest) -> str:
-    return request.path.removeprefix(f"{PATH}/")
 
 
 def _read(raw: bytes) -> dict[str, Any]:

@@ -22,7 +22,7 @@ async def models(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 
 async def model(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await gateway.authenticator.authenticate(request)
-    name = unquote(request.path.removeprefix(f"{PATH}/"))
+    name = unquote(request.id)
     found = next((entry for entry in _listed(gateway, key) if entry["id"] == name), None)
     if found is None:
         raise HttpError(404, "No such model; GET /v1/models lists them.", "model_not_found", param="model")

@@ -18,7 +18,7 @@ from fedrouter.store.records import By
 
 async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await admit(gateway, request)
-    gateway.usage_limiter.admit(key)
+    await gateway.rate_limiter.count(f"{key.id} usage", gateway.config.server.usage_per_minute)
     by, since = _read(request.query)
     rows = await gateway.usage_reports.get(by, since, None if key.admin else key.id)
     sums = ("requests", "errors", "input_tokens", "output_tokens", "cost", "baseline_cost", "saved")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fedrouter.store.engine import StoreFailed
 
 if TYPE_CHECKING:
-    from fedrouter.store.shared.conversations import Answered
+    from fedrouter.store.shared import Answered
     from fedrouter.store.store import Store
 
 MAX_SESSIONS = 100_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-
-from yarl import URL
+from urllib.parse import urlencode
 
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.registry import APIS
@@ -65,8 +64,9 @@ class Deployments:
         return [deployment for deployment in self._all if api.name in deployment.model.params.api]
 
 
-def _address(model: Upstream, api: Api) -> URL:
-    return URL(f"{model.params.api_base}{api.path}").with_query(dict(model.params.query))
+def _address(model: Upstream, api: Api) -> str:
+    query = f"?{urlencode(model.params.query)}" if model.params.query else ""
+    return f"{model.params.api_base}{api.path}{query}"
 
 
 def _headers(model: Upstream, api: Api) -> dict[str, str]:

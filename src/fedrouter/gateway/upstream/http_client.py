@@ -7,7 +7,6 @@ POST to addresses that are known, no redirects, proxies, cookies or compression.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import socket
 import ssl
@@ -15,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import aiohappyeyeballs
-from yarl import URL
 
 from fedrouter.gateway.upstream.http_connection import Broken, Connection
 
@@ -27,7 +26,8 @@ STAGGER = 0.25
 """Seconds after which the next address of a name is tried, while the one before does not answer."""
 CROSSING = 1.0
 """Seconds within which a close that comes without a byte of a response has crossed the request on its way."""
-
+PLAIN = "%/:@!$&'()*+,;=?~-._"
+"""What stands in a path and a query as it is; what is escaped already stays so."""
 
 Key = tuple[str, int, bool]
 """Host, port, and whether it is TLS: what a connection can be used for."""
@@ -40,15 +40,15 @@ class Unreachable(OSError):
 class Target:
     """Where to send requests, with headers that all of them have."""
 
-    def __init__(self, address: URL, headers: Mapping[str, str]) -> None:
-        self.address = address
-        self.host, self.port, self.tls = address.host or "", address.port or 80, address.scheme == "https"
-        name = address.host_subcomponent or ""
-        self._line = f"POST {address.raw_path_qs} HTTP/1.1\r\n".encode()
-        self._headers = {"host": name if address.is_default_port() else f"{name}:{self.port}"} | dict(headers)
-        if address.user is not None and "authorization" not in self._headers:
-            pair = f"{address.user}:{address.password or ''}"
-            self._headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    def __init__(self, address: str, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(address)
+        self.tls = parts.scheme == "https"
+        self.host, usual = _ascii(parts.hostname or ""), 443 if self.tls else 80
+        self.port = usual if parts.port is None else parts.port
+        path, query = quote(parts.path or "/", safe=PLAIN), quote(parts.query, safe=PLAIN)
+        self._line = f"POST {path}{f'?{query}' if query else ''} HTTP/1.1\r\n".encode()
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        self._headers = {"host": name if self.port == usual else f"{name}:{self.port}"} | dict(headers)
 
     def head(self, headers: Mapping[str, str], length: int) -> bytes:
         """The head of a request, with more headers; :class:`ValueError` if one of them has a line break."""
@@ -224,6 +224,14 @@ class HttpClient:
         with contextlib.suppress(NotImplementedError):
             context.set_alpn_protocols(["http/1.1"])
         return context
+
+
+def _ascii(host: str) -> str:
+    """The name of a host as it is looked up and sent; one that cannot be, as it is: the lookup then says so."""
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        return host
 
 
 def _lines(headers: Mapping[str, str]) -> bytes:

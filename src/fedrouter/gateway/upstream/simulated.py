@@ -12,11 +12,15 @@ import json
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from aiohttp import web
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from fedrouter.data.simulator import CAST, Character, simulated_world
+from fedrouter.gateway.http import HttpError, HttpRequest, Receive, Scope, Send, send_error, send_response
 from fedrouter.gateway.routing.prompt import human_text, read_prompt
 
 WORDS = ["this", "is", "a", "simulated", "answer", "of", "no", "meaning", "and", "about", "the", "right", "length"]
@@ -62,51 +66,53 @@ def _random_answer(character: Character, prompt: str) -> Drawn:
     return Drawn(float(drawn < chance), round(200 * character.words))
 
 
-def application(cast: Cast, delay: float = 0.02) -> web.Application:
-    """The web application that answers for all models of the cast."""
+class Application:
+    """The ASGI application that answers for all models of the cast, after a delay in seconds."""
 
-    async def complete(request: web.Request) -> web.StreamResponse:
-        body = await request.json()
+    def __init__(self, cast: Cast, delay: float) -> None:
+        self._cast, self._delay = cast, delay
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = json.loads(await HttpRequest(scope, receive).body(BODY_LIMIT))
         model = body.get("model")
-        if model not in cast:
-            return web.json_response({"error": {"message": "no such model", "code": "model_not_found"}}, status=404)
+        if model not in self._cast:
+            await send_error(send, HttpError(404, "no such model", "model_not_found"))
+            return
         input_tokens = read_prompt(body).input_tokens
         last = next((m.get("content") for m in reversed(body["messages"]) if m.get("role") == "user"), "")
-        drawn = cast.answer(model, human_text(last))
-        await asyncio.sleep(delay)
+        drawn = self._cast.answer(model, human_text(last))
+        await asyncio.sleep(self._delay)
         usage = {"prompt_tokens": input_tokens, "completion_tokens": drawn.output_tokens}
         usage["total_tokens"] = sum(usage.values())
         words = [WORDS[index % len(WORDS)] for index in range(min(drawn.output_tokens, 60))]
         if body.get("stream"):
-            return await _stream(request, body, model, words, usage, drawn)
+            await _stream(send, body, model, words, usage, drawn)
+            return
         message = {"role": "assistant", "content": " ".join(words)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         found = _envelope(model, "chat.completion") | {"choices": [choice], "usage": usage}
-        return web.json_response(found | {"simulated": {"accuracy": drawn.accuracy}})
-
-    app = web.Application(client_max_size=BODY_LIMIT)
-    app.router.add_post("/v1/chat/completions", complete)
-    return app
+        await send_response(send, 200, json.dumps(found | {"simulated": {"accuracy": drawn.accuracy}}).encode())
 
 
 async def _stream(
-    request: web.Request, body: dict[str, Any], model: str, words: list[str], usage: dict[str, int], drawn: Drawn
-) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-    await response.prepare(request)
+    send: Send, body: dict[str, Any], model: str, words: list[str], usage: dict[str, int], drawn: Drawn
+) -> None:
     envelope = _envelope(model, "chat.completion.chunk")
 
-    async def event(choices: list[dict[str, Any]], **more: Any) -> None:
-        await response.write(b"data: " + json.dumps(envelope | {"choices": choices} | more).encode() + b"\n\n")
+    async def write(data: bytes, more: bool = True) -> None:
+        await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": more})
 
+    async def event(choices: list[dict[str, Any]], **more: Any) -> None:
+        await write(json.dumps(envelope | {"choices": choices} | more).encode())
+
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
     for index, word in enumerate(words):
         delta = {"content": f" {word}" if index else word} | ({} if index else {"role": "assistant"})
         await event([{"index": 0, "delta": delta, "finish_reason": None}])
     await event([{"index": 0, "delta": {}, "finish_reason": "stop"}], simulated={"accuracy": drawn.accuracy})
     if (body.get("stream_options") or {}).get("include_usage"):
         await event([], usage=usage)
-    await response.write(b"data: [DONE]\n\n")
-    return response
+    await write(b"[DONE]", more=False)
 
 
 def _envelope(model: str, kind: str) -> dict[str, Any]:
@@ -114,17 +120,20 @@ def _envelope(model: str, kind: str) -> dict[str, Any]:
 
 
 class SimulatedServer:
-    """The application on a free port of loopback."""
+    """The application on a free port of loopback, in the running event loop, by uvicorn's protocol."""
 
     def __init__(self, cast: Cast, delay: float = 0.02) -> None:
-        self._runner = web.AppRunner(application(cast, delay), access_log=None)
+        self._config = uvicorn.Config(Application(cast, delay), lifespan="off", log_config=None, access_log=False)
+        self._state = ServerState()
         self.url = ""
 
     async def start(self) -> None:
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        self._config.load()
+        connect = partial(HttpToolsProtocol, self._config, self._state, {})
+        self._server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     async def stop(self) -> None:
-        await self._runner.cleanup()
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, Connection, cast, delete, func, select
 
-from fedrouter.store.dialects import upsert
-from fedrouter.store.shared.settings import put_setting
-from fedrouter.store.shared.settings import setting as get_setting
-from fedrouter.store.tables import DECISIONS, RESIDUALS
+from fedrouter.store.shared import put_setting
+from fedrouter.store.shared import setting as get_setting
+from fedrouter.store.tables import DECISIONS, RESIDUALS, upsert
 
 DAY = 86_400.0
 READ = "residuals read"

@@ -45,7 +45,7 @@ function SignIn({ onDone }) {
   return html`<main class="signin"><form onSubmit=${submit} class="card">
     <img src="/page/icon.svg" alt="" width="36" height="36" />
     <h1>fedrouter</h1>
-    <p class="muted">Sign in with the key that was printed at the start, or with any API key of a gateway: an admin key sees everything, any other key its own requests.</p>
+    <p class="muted">Sign in with an API key: an admin key sees everything, any other key its own requests.</p>
     <label class="field"><span>API key</span>
       <input name="key" type="password" autocomplete="current-password" spellcheck="false" placeholder="fr-…" required autofocus /></label>
     <${Failure} error=${error} />
@@ -59,9 +59,8 @@ function Shell({ who, onOut }) {
   const [theme, nextTheme] = useTheme();
   const [live, setLive] = useState(false);
   const [news, setNews] = useState(null);
-  useEffect(() => (who.kind ? undefined : listen(setNews, setLive)), []);
-  // The page of a state directory has one view; a gateway has them all.
-  const views = VIEWS.filter((view) => (who.kind ? view.alone : who.admin || !view.admin));
+  useEffect(() => listen(setNews, setLive), []);
+  const views = VIEWS.filter((view) => who.admin || !view.admin);
   const [name, id] = route.split("/");
   const view = views.find((each) => each.name === name) ?? views[0];
   useEffect(() => {
@@ -76,8 +75,8 @@ function Shell({ who, onOut }) {
       <a class="brand" href="#/overview"><img src="/page/icon.svg" alt="" width="22" height="22" />fedrouter</a>
       <ul>${views.map((each) => html`<li key=${each.name}><a href=${`#/${each.name}`} aria-current=${each === view ? "page" : undefined}>${each.title}</a></li>`)}</ul>
       <div class="who">
-        ${!who.kind && html`<span class=${`live ${live ? "on" : ""}`} role="status">${live ? "Live" : "Reconnecting …"}</span>`}
-        <span class="name" title=${who.id}>${who.name}${who.kind ? (who.kind === who.name ? "" : ` (${who.kind})`) : who.admin ? " (admin)" : ""}</span>
+        <span class=${`live ${live ? "on" : ""}`} role="status">${live ? "Live" : "Reconnecting …"}</span>
+        <span class="name" title=${who.id}>${who.name}${who.admin ? " (admin)" : ""}</span>
         <button class="quiet" onClick=${nextTheme} aria-label=${`Theme: ${theme}`} title="Theme">${{ auto: "◐", light: "☀", dark: "☾" }[theme]}</button>
         <button class="quiet" onClick=${onOut}>Sign out</button>
       </div>

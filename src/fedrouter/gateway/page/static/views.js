@@ -1,7 +1,6 @@
 // The list of views, in the order of the navigation.
 import { Decisions } from "/page/views/decisions.js";
 import { Drift } from "/page/views/drift.js";
-import { Federation } from "/page/views/federation.js";
 import { Frontier } from "/page/views/frontier.js";
 import { Keys } from "/page/views/keys.js";
 import { Learning } from "/page/views/learning.js";
@@ -15,6 +14,5 @@ export const VIEWS = [
   { name: "decisions", title: "Decisions", Component: Decisions },
   { name: "learning", title: "Learning", Component: Learning, admin: true },
   { name: "drift", title: "Drift", Component: Drift, admin: true },
-  { name: "federation", title: "Federation", Component: Federation, admin: true, alone: true },
   { name: "keys", title: "Keys and models", Component: Keys },
 ];

@@ -1,1 +1,0 @@
-"""What all processes on a store agree on: budgets, rates, leases, conversations, settings and the current bundle."""
