@@ -52,8 +52,8 @@ def test_members_are_asked_about_each_day_once_and_status_and_audit_show_it(fede
     shown = answer("federation", "drift", where, "--bundle", bundle, "--no-ask")
     assert shown == found
     runs = answer("federation", "status", where)["runs"]
-    assert runs[0]["what"] == "drift of kmeans"
-    assert runs[0]["bundle"] is None
+    assert runs[-1]["what"] == "drift of kmeans"
+    assert runs[-1]["bundle"] is None
     client = answer("audit", federation.clients["alpha"].path)
     assert "residuals" in {each["verb"] for each in client["asked"]}
     assert "residuals" not in {each["verb"] for each in client["sent"]}  # it left under masks only
