@@ -57,17 +57,24 @@ class Release:
     noise: float = 0.0
 
     @classmethod
+    def none(cls, pool: ModelPool, features: FeatureMap) -> Release:
+        """The release of no evaluations."""
+        models, width = len(pool), features.width
+        shapes = ((models, width), (models, 2, width), (width * (width - 1) // 2,))
+        first, products, second = (np.zeros(shape, np.int64) for shape in shapes)
+        return cls(pool, features, first, products, second)
+
+    @classmethod
     def of(cls, rows: Evaluations, features: FeatureMap) -> Release:
         """The exact release of a member's evaluations; zeros if there are none."""
         if len(features.cells):
             raise BadInput("release: cells come from a member's own queries, so they do not leave it")
-        models, width = len(rows.pool), features.width
-        first, products = np.zeros((models, width), np.int64), np.zeros((models, 2, width), np.int64)
-        second = np.zeros(width * (width - 1) // 2, np.int64)
+        empty = cls.none(rows.pool, features)
+        first, products, second = empty.first, empty.products, empty.second
         query, model, outcome = _means(rows)
         asked = np.bincount(query, minlength=rows.queries)
         weight = np.trunc(UNIT / np.sqrt(np.maximum(asked, 1))).astype(np.int64)
-        upper = np.triu_indices(width - 1)
+        upper = np.triu_indices(features.width - 1)
         share = int(SECOND_SHARE * UNIT)
         order = np.argsort(query, kind="stable")
         for start in range(0, rows.queries, AT_ONCE):
@@ -83,7 +90,7 @@ class Release:
             second += sum(
                 (_rounded(row[upper[0]] * row[upper[1]] * share, 2 * BITS) for row in psi), np.zeros_like(second)
             )
-        return cls(rows.pool, features, first, products, second)
+        return replace(empty, second=second)
 
     def vector(self) -> Sums:
         """All numbers in one vector, as they are noised and summed."""

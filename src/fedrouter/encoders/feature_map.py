@@ -21,7 +21,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.encoders.identity import STATIC, EncoderIdentity
 from fedrouter.encoders.shape import STATISTICS
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats, Integers
@@ -32,6 +31,7 @@ SEED: Final = 5
 BITS: Final = 16
 """ψ is rounded toward zero to multiples of 2^-16, so that its products are integers that add up exactly."""
 UNIT: Final = 2.0**BITS
+STATIC_WIDTH: Final = 256 + len(STATISTICS)
 WORDS_SCALE, SHAPE_SCALE = 0.7, 0.5
 """What the blocks of ``static`` are divided by."""
 
@@ -184,9 +184,10 @@ def directions(dimension: int) -> Floats:
     return orthogonal
 
 
-def feature_map(encoder: EncoderIdentity) -> FeatureMap:
-    """The map of an encoder."""
-    if encoder.name == STATIC and encoder.dimension > len(STATISTICS):
-        return FeatureMap(encoder.dimension, len(STATISTICS), (WORDS_SCALE, SHAPE_SCALE))
+@cache
+def map_of_width(dimension: int) -> FeatureMap:
+    """The map of the encoder that makes embeddings of this width; no other encoder in use has that of ``static``."""
+    if dimension == STATIC_WIDTH:
+        return FeatureMap(dimension, len(STATISTICS), (WORDS_SCALE, SHAPE_SCALE))
     # 64 of d coordinates of a vector of length one have about this length.
-    return FeatureMap(encoder.dimension, scales=(math.sqrt(min(1.0, DIRECTIONS / encoder.dimension)), 1.0))
+    return FeatureMap(dimension, scales=(math.sqrt(min(1.0, DIRECTIONS / dimension)), 1.0))

@@ -30,7 +30,7 @@ NATURAL: Final = math.log(10) * DECADES
 """From outcomes of cost to natural logarithms of dollars."""
 ROWS_OF_CONSTANT: Final = 100
 """How many rows the public constants of residual variance count for, where a total has no squares."""
-TOTAL, EVIDENCE = "total.", "evidence."
+EVIDENCE, TOTAL, PRIOR = "evidence.", "total.", "prior."
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,20 +149,27 @@ class BayesRouter(Router):
             found |= {f"{TOTAL}{name}": array for name, array in self.total.arrays().items()}
             found["weight"] = np.array([self.weight])
         if self.prior is not None:
-            found |= {"prior.mean": self.prior.mean, "prior.error": self.prior.error}
+            found |= {f"{PRIOR}mean": self.prior.mean, f"{PRIOR}error": self.prior.error}
         chosen = (self.accuracy.penalties, self.cost.penalties)
         found["penalties"] = np.array([[each.common, each.deviation] for each in chosen], np.int64)
         return found
 
     @classmethod
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
-        evidence = Evidence.from_arrays(pool, _under(arrays, EVIDENCE))
+        parts = (EVIDENCE, TOTAL, PRIOR)
+        unknown = [name for name in arrays if name not in ("weight", "penalties") and not name.startswith(parts)]
+        if unknown:
+            raise BadInput(f"bayes router: unexpected arrays {', '.join(unknown)}")
+        try:
+            evidence = Evidence.from_arrays(pool, _under(arrays, EVIDENCE))
+        except BadInput as error:
+            raise BadInput(f"bayes router: {error}") from None
         total, prior, weight = None, None, 1.0
         features = evidence.features
         if of_total := _under(arrays, TOTAL):
             total = Release.from_arrays(pool, features.without_cells(), of_total)
             weight = _weight(arrays)
-        if levels := _under(arrays, "prior."):
+        if levels := _under(arrays, PRIOR):
             shapes = {name: array.shape for name, array in levels.items()}
             if shapes != {"mean": (len(pool), 2), "error": (len(pool), 2)} or not (levels["error"] > 0).all():
                 raise BadInput("bayes router: expected means and standard errors above 0 of every model's prior")
