@@ -36,7 +36,7 @@ from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.experiments.provenance import digest
-from fedrouter.federation.device import DEVICES, use_device
+from fedrouter.encoders.device import DEVICES, use_device
 from fedrouter.federation.families.auto import BLIND
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES

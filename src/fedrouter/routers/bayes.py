@@ -1,6 +1,6 @@
 """The router ``bayes``: the posterior of evidence, of a federation's total, or of both, and nothing else.
 
-Its state is sums. Weights follow from them (:mod:`fedrouter.posterior`) when it is loaded, so rows, models, days and
+Its state is sums. Weights follow from them (:mod:`fedrouter.routers.posterior`) when it is loaded, so rows, models, days and
 members are added and subtracted exactly. Cost is estimated on a log scale and given in dollars without bias: the mean
 of the logarithm plus half the variance that features leave.
 """
@@ -21,9 +21,9 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.evidence import ACCURACY, CENTERS, COST, DECADES, Evidence, Moments
 from fedrouter.pool import ModelPool
-from fedrouter.posterior import Penalties, Posterior, likelihood, posterior
 from fedrouter.release import RESIDUAL_VARIANCE, Release
 from fedrouter.routers.base import Arrays, Router
+from fedrouter.routers.posterior import Penalties, Posterior, likelihood, posterior
 
 OUTCOMES: Final = (ACCURACY, COST)
 NATURAL: Final = math.log(10) * DECADES

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedrouter.posterior import BASE, Penalties, posterior
+from fedrouter.routers.posterior import BASE, Penalties, posterior
 
 
 def drawn(models=4, rows=60, blocks=(5, 3), seed=0, noise=0.5):
