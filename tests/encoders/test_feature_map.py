@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrouter.encoders.feature_map import DIRECTIONS, UNIT, FeatureMap, directions, feature_map
-from fedrouter.encoders.identity import EncoderIdentity
+from fedrouter.encoders.feature_map import DIRECTIONS, UNIT, FeatureMap, directions, map_of_width
 from fedrouter.encoders.shape import STATISTICS
 from fedrouter.encoders.static import static_encoder
 from fedrouter.errors import BadInput
@@ -25,7 +24,7 @@ def test_directions_are_orthogonal_and_the_same_everywhere():
 
 def test_static_has_words_and_shape_as_blocks():
     encoder = static_encoder()
-    features = feature_map(encoder.identity())
+    features = map_of_width(encoder.identity().dimension)
     assert features.blocks == (DIRECTIONS, len(STATISTICS))
     found = features(encoder.encode(["What is 2 + 2?", ""]))
     assert found.shape == (2, features.width)
@@ -34,7 +33,7 @@ def test_static_has_words_and_shape_as_blocks():
 
 @pytest.mark.parametrize("dimension", [12, 64, 768])
 def test_an_embedding_of_length_one_has_features_of_about_length_one(dimension):
-    features = feature_map(EncoderIdentity("nobody's", dimension, True))
+    features = map_of_width(dimension)
     assert features.blocks == (min(dimension, DIRECTIONS),)
     queries = drawn(200, dimension)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)

@@ -1,8 +1,8 @@
 """The router ``bayes``: the posterior of evidence, of a federation's total, or of both, and nothing else.
 
-Its state is sums. Weights follow from them (:mod:`fedrouter.routers.posterior`) when it is loaded, so rows, models, days and
-members are added and subtracted exactly. Cost is estimated on a log scale and given in dollars without bias: the mean
-of the logarithm plus half the variance that features leave.
+Its state is sums. Weights follow from them (:mod:`fedrouter.routers.posterior`) when it is loaded, so rows, models,
+days and members are added and subtracted exactly. Cost is estimated on a log scale and given in dollars without bias:
+the mean of the logarithm plus half the variance that features leave.
 """
 
 from __future__ import annotations
