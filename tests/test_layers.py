@@ -17,6 +17,8 @@ LAYERS = (
     ("errors", "exact", "normal"),
     ("embeddings", "files", "registry"),
     ("pool",),
+    ("data.prices",),
+    ("prior",),
     ("evaluations",),
     ("estimates",),
     ("frontier",),
