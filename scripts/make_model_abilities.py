@@ -5,7 +5,8 @@
 --llm-stats  a checkout of github.com/JonathanChavezTamales/llm-leaderboard
 --aider      `aider/website/_data/*_leaderboard.yml` of github.com/Aider-AI/aider; each file is one benchmark
 --scores     any other leaderboard, under its name: a CSV with `model`, `benchmark`, `score`, or with `model` and
-             one column a benchmark, as arena-hard-auto, ZeroEval, WildBench, EvalPlus, MMLU-Pro and simple-evals publish them
+             one column a benchmark: so arena-hard-auto, ZeroEval, WildBench, EvalPlus, MMLU-Pro, InternLM,
+             simple-evals, LLMRouter and DeepSeek-LLM come in once their tables are saved as CSV
 --prices     `model_prices_and_context_window_backup.json` of LiteLLM's package
 --out        another file than the package's
 

@@ -272,7 +272,8 @@ class Traits:
                 # Experts share what is not feed-forward, and two answer: 8x7b has 47 billion, 13 of them active.
                 total = 0.82 * experts * each if experts else each
                 active = active or (1.8 * each if experts else None)
-        return None if total is None else math.sqrt(total * (active or total))
+        product = (total or 0.0) * (active or total or 0.0)
+        return math.sqrt(product) if 0 < product < math.inf else None
 
 
 # The table, and what stands in for models that are not in it ------------------------------------------------------

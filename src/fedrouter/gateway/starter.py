@@ -95,8 +95,8 @@ def _entry(model: Upstream) -> str:
         lines.append(f"    context: {model.context}   # tokens")
     lines.append(f"    abilities: [{', '.join(sorted(model.abilities))}]")
     known = guess(model.target, TokenPrice(model.input_price, model.output_price))
-    remark = f"its accuracy, until the router has learned; this guess is by {known.source}"
-    lines.append(f"    # quality: {known.accuracy:.2f}   # {remark.replace('by like', 'as')}")
+    remark = f"its accuracy, until the router has learned; our guess: {known.source}"
+    lines.append(f"    # quality: {known.accuracy:.2f}   # {remark}")
     return "\n".join(lines)
 
 
