@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedrouter.errors import BadInput
 from fedrouter.encoders import device
+from fedrouter.errors import BadInput
 
 torch = pytest.importorskip("torch")
 
