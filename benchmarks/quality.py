@@ -31,12 +31,12 @@ from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.encoders import column_stem
+from fedrouter.encoders.device import DEVICES, use_device
 from fedrouter.encoders.identity import STATIC
 from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.experiments.provenance import digest
-from fedrouter.federation.device import DEVICES, use_device
 from fedrouter.federation.families.auto import BLIND
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES

@@ -16,6 +16,7 @@ from fedrouter.federation.verbs.verb import (
     MinimumSizes,
     NoisySums,
     NoNoiseNeeded,
+    OwnNoise,
     SecureSum,
     ShowsEmbeddings,
     Verb,
@@ -117,6 +118,8 @@ def disclosure(verb: Verb[Any, Any]) -> str:
     rule = verb.disclosure
     if isinstance(rule, MinimumSizes):
         return f"{' and '.join(f'`{size}`' for size in rule.sizes)}: {rule.statement}."
+    if isinstance(rule, OwnNoise):
+        return f"none; noise instead: {rule.statement}."
     return f"none apply, because it reads no rows: {rule.reason}."
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cli.command import run
-from fedrouter.federation import device
+from fedrouter.encoders import device
 
 torch = pytest.importorskip("torch")
 

@@ -34,7 +34,7 @@ def test_the_registries_of_families_and_of_routers_agree():
 
 def test_an_unknown_family_is_refused_with_those_there_are():
     for registry in (FAMILIES, ROUTERS):
-        with pytest.raises(BadInput, match=r"'oracle': expected one of kmeans, mlp, .*package is not installed"):
+        with pytest.raises(BadInput, match=r"'oracle': expected one of bayes, kmeans, mlp, .*package is not installed"):
             registry.find("oracle")
 
 

@@ -101,7 +101,7 @@ def split(
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
     from fedrouter.data.split import write_split
-    from fedrouter.federation.device import use_device
+    from fedrouter.encoders.device import use_device
 
     voice = Voice(as_json)
     use_device(device)

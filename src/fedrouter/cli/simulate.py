@@ -66,8 +66,8 @@ def simulate(
     """Run the paper's protocol on a data file: learn federated, local and centralized routers, and compare them."""
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
+    from fedrouter.encoders.device import use_device
     from fedrouter.experiments.choice import chosen_settings, read_changes
-    from fedrouter.federation.device import use_device
 
     voice = Voice(as_json)
     settings = chosen_settings(router, rounds, participation, read_changes(changes or ()), paper)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrouter.encoders.device import training_device
 from fedrouter.encoders.encoder import Watch
 from fedrouter.encoders.identity import OFFLINE, STATIC, EncoderIdentity
 from fedrouter.encoders.location import hub_name, locate, locate_verified
@@ -15,7 +16,6 @@ from fedrouter.encoders.weights import weights_digest
 from fedrouter.encoders.window import fit_window
 from fedrouter.errors import FedrouterError, MissingExtra
 from fedrouter.evaluations import Embeddings
-from fedrouter.federation.device import training_device
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

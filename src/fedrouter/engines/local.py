@@ -33,6 +33,11 @@ class LocalFederation(Federation):
     def clients(self) -> Sequence[str]:
         return tuple(sorted(self._clients))
 
+    def open_rows(self) -> Sequence[Evaluations] | None:
+        rows = [self._clients[name].open_rows for name in self.clients()]
+        found = [own for own in rows if own is not None]
+        return found if len(found) == len(rows) else None
+
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
         asked = verb_named(verb)
         request = self._received(asked, payload)

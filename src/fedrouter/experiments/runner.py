@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.data.read import read
+from fedrouter.encoders.device import use_device
 from fedrouter.encoders.encoder import Watch as EncodingWatch
 from fedrouter.errors import BadInput
 from fedrouter.experiments.choice import Changes, refuse_unused
@@ -23,7 +24,6 @@ from fedrouter.experiments.processes import measure_in_processes
 from fedrouter.experiments.registry import chosen
 from fedrouter.experiments.run_manifest import RunManifest
 from fedrouter.experiments.units import RunSettings, Unit, Watch, trained
-from fedrouter.federation.device import use_device
 from fedrouter.federation.families.registry import family
 
 ROUNDING = 1e-9

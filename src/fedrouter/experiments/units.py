@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.data.read import Dataset, read
+from fedrouter.encoders.device import use_device
 from fedrouter.errors import FedrouterError
 from fedrouter.experiments.choice import Changes
 from fedrouter.experiments.experiment import Document, World, settings_of
@@ -19,7 +20,6 @@ from fedrouter.experiments.paper_protocols import Protocol
 from fedrouter.experiments.provenance import code_digest, digest
 from fedrouter.experiments.registry import MEASUREMENTS
 from fedrouter.experiments.run_manifest import versions
-from fedrouter.federation.device import use_device
 from fedrouter.federation.families.registry import family
 from fedrouter.files import PUBLIC, replace_file
 

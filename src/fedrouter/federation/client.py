@@ -17,7 +17,7 @@ from fedrouter.federation.message import Message, Reply, Request
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.disclosure import DisclosureControl, rows_digest
 from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.cluster import Centroids, signed
@@ -27,10 +27,10 @@ from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
     NO_ROWS,
     NOISE,
-    MinimumSizes,
     NoisySums,
     NoNoiseNeeded,
     NoRows,
+    OwnNoise,
     RefusedUnderNoise,
     SecureSum,
     SumsUnderMasks,
@@ -129,6 +129,11 @@ class Client:
             name, self._memory, rows_digest(self._evaluations), privacy.least_cohort, privacy.cohort_gap
         )
 
+    @property
+    def open_rows(self) -> Evaluations | None:
+        """The rows themselves, if the policy protects nothing; else None."""
+        return self._evaluations if self.privacy == OPEN else None
+
     def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
         """The reply to a verb; with ``hidden``, secure aggregation masks it before it leaves.
 
@@ -147,7 +152,7 @@ class Client:
         def follows() -> bool:
             # Of a run that is not shown, or that extends a router that this client did not derive, questions are
             # checked by themselves, as in the clear.
-            checked = isinstance(asked.disclosure, MinimumSizes)
+            checked = not isinstance(asked.disclosure, NoRows)
             if run and not (run.derives(verb, request) if run.open else checked):
                 raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run", "question")
             return run is None or run.trusted
@@ -161,7 +166,7 @@ class Client:
 
         ``rule`` says whether the answer is hidden so well that single queries may have any say in it, or refuses.
         """
-        reads = isinstance(asked.disclosure, MinimumSizes)
+        reads = not isinstance(asked.disclosure, NoRows)
         outcome = REFUSED
         try:
             if self.privacy.secure_only and isinstance(asked.secure_sum, SecureSum) and not hidden:
@@ -224,7 +229,10 @@ class Client:
         """
         if isinstance(verb.disclosure, NoRows):
             return self._answer_without_rows(verb, request), NO_ROWS
-        assert isinstance(verb.disclosure, MinimumSizes)
+        if isinstance(verb.disclosure, OwnNoise):
+            return verb.answer(
+                self._view(verb, PrivateRows(self.name, self._evaluations, None, masked=hidden)), request
+            ), NO_ROWS
         control = self._control()
         rows = PrivateRows(self.name, self._evaluations, control, relaxed, masked=hidden)
         reply: Message = verb.answer(self._view(verb, rows), request)
@@ -275,6 +283,7 @@ class Client:
             self._identity,
             rows,
             self.reply_to_mask if isinstance(verb.disclosure, SumsUnderMasks) else None,
+            noise=self.privacy.noise,
             follow=self._rederivation.follow if self._rederivation else None,
             admit_cohort=self._cohorts.admit,
             in_service=self._in_service,

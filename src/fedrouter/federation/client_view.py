@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrouter.errors import Refused
 from fedrouter.federation.message import Message, Request
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.memory import Memory
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.routers.base import Router
@@ -29,6 +30,7 @@ class ClientView:
     identity : its long-term key, for secure aggregation; None if it has none
     private_rows : its rows; None for a verb that states that it reads none
     reply_to_mask : its reply to another verb, which must not leave unmasked; None for a verb that does not mask one
+    noise : what it adds to a release; None for no noise
     follow : takes in what the coordinator shows of a run, and returns how much of it is known; None to ignore it
     in_service : the router that the client serves now, or None; None to compare a candidate with single models only
     tolerance : by how much a candidate may make the client worse off, in utility, before it objects
@@ -48,6 +50,7 @@ class ClientView:
     identity: Identity | None
     private_rows: PrivateRows | None
     reply_to_mask: Callable[[str, Request[Any]], Message] | None
+    noise: Noise | None = None
     follow: Callable[[Any], int] | None = None
     admit_cohort: Callable[[Sequence[bytes], Sequence[str], bool], None] | None = None
     in_service: Callable[[], Router | None] | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 from fedrouter.errors import FedrouterError
+from fedrouter.evaluations import Evaluations
 from fedrouter.federation.message import Reply, Request
 from fedrouter.routers.base import Router
 
@@ -56,6 +57,10 @@ class Federation(Protocol):
             else:
                 answers.append(self._ask_each(question, question.each, recipients))
         return answers
+
+    def open_rows(self) -> Sequence[Evaluations] | None:
+        """The clients' evaluations by name, where they are in this process and nothing protects them; else None."""
+        return None
 
     def _ask_each(
         self, question: Question[Any], each: Callable[[str, Any], None], to: Sequence[str] | None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.encoders.device import training_device
 from fedrouter.errors import MissingExtra
 from fedrouter.evaluations import Embeddings, Integers
-from fedrouter.federation.device import training_device
 from fedrouter.routers.mlp import HEADS, NORM_EPSILON, Weights, first_layer, hidden_sizes, outputs
 
 if TYPE_CHECKING:

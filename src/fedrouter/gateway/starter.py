@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from fedrouter.data.prices import ListedModel, PriceTable, TokenPrice
 from fedrouter.errors import BadInput
 from fedrouter.gateway.config.models import ENVIRONMENT, Upstream, UpstreamParams
+from fedrouter.prior import guess
 
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?::[\w./-]+)*")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
@@ -93,7 +94,9 @@ def _entry(model: Upstream) -> str:
     if model.context is not None:
         lines.append(f"    context: {model.context}   # tokens")
     lines.append(f"    abilities: [{', '.join(sorted(model.abilities))}]")
-    lines.append("    # quality: 0.7   # your guess of its accuracy, until the router has learned; default: by price")
+    known = guess(model.target, TokenPrice(model.input_price, model.output_price))
+    remark = f"its accuracy, until the router has learned; our guess: {known.source}"
+    lines.append(f"    # quality: {known.accuracy:.2f}   # {remark}")
     return "\n".join(lines)
 
 

@@ -28,6 +28,7 @@ ROUTERS: Registry[type[Router]] = Registry(
     "router family",
     GROUP,
     {
+        "bayes": f"{HERE}.bayes:BayesRouter",
         "kmeans": f"{HERE}.kmeans:KMeansRouter",
         "mlp": f"{HERE}.mlp:MLPRouter",
         "linear": f"{HERE}.linear:LinearRouter",

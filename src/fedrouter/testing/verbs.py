@@ -28,6 +28,7 @@ from fedrouter.federation.verbs.verb import (
     MinimumSizes,
     NoisySums,
     NoRows,
+    OwnNoise,
     RefusedUnderNoise,
     SecureSum,
     ShowsEmbeddings,
@@ -88,6 +89,10 @@ def check_messages(verb: Verb[Any, Any], request: Request[Any], reply: Message) 
 def check_minimum_sizes(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
     """With minimum group sizes, a log of one query is answered like an empty one."""
     if isinstance(verb.disclosure, NoRows):
+        return
+    if isinstance(verb.disclosure, OwnNoise):
+        noisy, again = (Client("one", rows, CLEAR).answer(verb.name, request) for _ in range(2))
+        assert content(noisy) != content(again), f"{verb.name}: two answers are equal, so there is no noise in them"
         return
     assert isinstance(verb.disclosure, MinimumSizes)
     assert verb.disclosure.sizes, f"{verb.name}: states no minimum group size"

@@ -15,6 +15,7 @@ from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.verbs.release import ReleaseRequest
 from fedrouter.federation.verbs.score import ScoreRequest
 from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
@@ -48,6 +49,7 @@ def requests():
         "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0, True, 0.1),
         "validate": ValidateRequest(MODELS, weights, scale, 0.5),
         "cost_totals": CostTotalsRequest(MODELS, weights, scale),
+        "release": ReleaseRequest(MODELS, 4),
         "second_moment": SecondMomentRequest(),
         "moments": MomentsRequest(MODELS, features, np.array([1e-5, 1e-4, 1e-3])),
         "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),

@@ -8,7 +8,7 @@ import pytest
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.gateway.config import Config, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.config_file import read_config
-from fedrouter.gateway.routing.served import HIGH, LOW, ServedPrior
+from fedrouter.gateway.routing.served import ServedPrior
 from gateway.running import PATIENT
 
 ENCODER = EncoderIdentity("static", 8, True)
@@ -23,21 +23,30 @@ def guesses(*models):
     return ServedPrior(models, ENCODER).cached_estimates(b"", None)
 
 
-def test_more_expensive_models_are_guessed_to_be_better_and_a_free_one_counts_as_the_cheapest():
+def test_of_models_that_nobody_knows_more_expensive_ones_are_guessed_to_be_better():
     found = guesses(model("free", 0), model("cheap", 0.1), model("middle", 1), model("best", 10))
-    np.testing.assert_allclose(found.accuracy, [LOW, LOW, (LOW + HIGH) / 2, HIGH])
+    free, cheap, middle, best = found.accuracy
+    assert max(free, cheap) < middle < best
     np.testing.assert_allclose(found.cost, [0, 1e-4, 1e-3, 1e-2])
 
 
 @pytest.mark.parametrize("price", [0, 3])
-def test_models_of_one_price_are_guessed_to_be_equal(price):
+def test_unknown_models_of_one_price_are_guessed_to_be_equal(price):
     found = guesses(model("one", price), model("other", price))
-    np.testing.assert_allclose(found.accuracy, [0.7, 0.7])
+    assert found.accuracy[0] == found.accuracy[1]
+
+
+def test_what_is_publicly_known_goes_before_the_price():
+    params = UpstreamParams(api_base="http://127.0.0.1:9/v1", model="gpt-5-mini")
+    alias = Upstream(name="workhorse", params=params, input_price=0.25, output_price=2)
+    found = guesses(model("claude-2", 24), model("openai/gpt-5-mini", 2), alias)
+    assert found.accuracy[0] < found.accuracy[1]
+    assert found.accuracy[1] == found.accuracy[2]
 
 
 def test_a_quality_of_the_config_replaces_the_guess_and_is_trusted_more():
     found = guesses(model("cheap", 0.1, quality=0.9), model("best", 10))
-    np.testing.assert_allclose(found.accuracy, [0.9, HIGH])
+    assert found.accuracy[0] == 0.9
     assert found.error[0] < found.error[1]
 
 
@@ -63,7 +72,8 @@ def test_a_config_of_models_and_prices_alone_routes_explores_and_logs_embeddings
     assert {(record.family, record.encoder, record.version) for record in records} == {("prior", "static", 0)}
     assert gateway.http.get("/v1/models").json()["data"][1]["id"].startswith("router-prior-")
     explained = gateway.http.get(f"/v1/decisions/{records[0].id}").json()
-    assert [entry["accuracy"] for entry in explained["estimates"]] == pytest.approx([LOW, 0.7, HIGH])
+    expected = ServedPrior(config.models, ENCODER).cached_estimates(b"", None).accuracy
+    assert [entry["accuracy"] for entry in explained["estimates"]] == pytest.approx(expected)
 
 
 def test_the_guesses_serve_even_where_the_prompt_has_no_text_or_the_encoder_fails(start, upstream, tmp_path):

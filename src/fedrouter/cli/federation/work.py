@@ -120,7 +120,7 @@ def client(
     from fedrouter.deployment.delivery.pull import keep_pulling
     from fedrouter.deployment.state.directories import open_client
     from fedrouter.deployment.state.process_lock import require_free
-    from fedrouter.federation.device import use_device
+    from fedrouter.encoders.device import use_device
     from fedrouter.federation.privacy.journal import Journal
     from fedrouter.files import append_to
 

@@ -49,7 +49,7 @@ def learn(
     learned from is subtracted first.
     """
     from fedrouter.bundle import load, refuse_existing, save
-    from fedrouter.federation.device import use_device
+    from fedrouter.encoders.device import use_device
     from fedrouter.learning.from_log import learn_from_log, personalize_from_log
 
     voice = Voice(as_json)

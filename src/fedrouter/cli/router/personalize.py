@@ -33,7 +33,7 @@ def personalize(
 ) -> None:
     """Make a personal router from a federated one: per model, the half with the smaller error gets more weight."""
     from fedrouter.bundle import load, refuse_existing, save
-    from fedrouter.federation.device import use_device
+    from fedrouter.encoders.device import use_device
     from fedrouter.federation.families import registry
     from fedrouter.personalization import personalize
 

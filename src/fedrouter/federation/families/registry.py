@@ -29,6 +29,7 @@ FAMILIES: Registry[Family] = Registry(
     "router family",
     GROUP,
     {
+        "bayes": f"{HERE}.bayes:FAMILY",
         "kmeans": f"{HERE}.kmeans:FAMILY",
         "mlp": f"{HERE}.mlp_growth:FAMILY",
         "linear": f"{HERE}.linear:FAMILY",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from math import inf
 
 from fedrouter.errors import BadInput
+from fedrouter.federation.noise import Noise
 from fedrouter.routers.mlp import LEAST_COST
 
 MECHANISMS = ("gaussian", "laplace")
@@ -125,6 +126,7 @@ class PrivacyPolicy:
     secure_only : refuse to send a sum that secure aggregation does not mask; who leaves a router, or joins one with
         fewer than two others, has to allow it
     differential_privacy : noise on every answer, within a budget; None sends exact sums
+    noise : what it adds to a release; None sends exact ones
     training : settings of a training that it accepts; None accepts all
     rederive : derive the questions of a run under secure aggregation, and refuse those that do not follow; needs a
         client with a :class:`~fedrouter.federation.rederivation.Rederivation`, as a deployed one has
@@ -137,6 +139,7 @@ class PrivacyPolicy:
     minimum_sizes: MinimumGroupSizes | None = MinimumGroupSizes()
     secure_only: bool = True
     differential_privacy: DifferentialPrivacy | None = None
+    noise: Noise | None = Noise()
     training: TrainingBounds | None = TrainingBounds()
     rederive: bool = True
     least_cohort: int = 3
@@ -160,5 +163,5 @@ PRIVACY = {
 
 CLEAR = PrivacyPolicy(secure_only=False)
 """The default, but each client's own sums may be seen: runs with ``--plain``, and runs in one process."""
-OPEN = PrivacyPolicy(minimum_sizes=None, training=None, secure_only=False)
+OPEN = PrivacyPolicy(minimum_sizes=None, noise=None, training=None, secure_only=False)
 """No protection, for rows that stay with their owner: a router learned by one party, or an experiment."""

@@ -18,7 +18,7 @@ from fedrouter.registry import Registry
 GROUP = "fedrouter.verbs"
 OWN = (
     *("hello", "cluster", "statistics", "cost_scale", "train", "validate", "cost_totals"),
-    *("second_moment", "moments", "score", "keys", "shares", "deliver", "masked", "agree", "unmask"),
+    *("release", "second_moment", "moments", "score", "keys", "shares", "deliver", "masked", "agree", "unmask"),
     *("excluded", "follow", "vote"),
 )
 

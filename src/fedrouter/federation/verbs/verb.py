@@ -44,6 +44,13 @@ class MinimumSizes:
 
 
 @dataclass(frozen=True)
+class OwnNoise:
+    """The answer adds the noise of the client's policy to everything that it sends; no group has a minimum size."""
+
+    statement: str
+
+
+@dataclass(frozen=True)
 class NoRows:
     """The answer reads no rows, so there is nothing to control; the client denies it access to them."""
 
@@ -211,7 +218,7 @@ class Verb(Generic[Asked, Answered]):
     purpose: str
     leaves: str
     answer: Callable[[ClientView, Asked], Answered]
-    disclosure: MinimumSizes | NoRows
+    disclosure: MinimumSizes | OwnNoise | NoRows
     differential_privacy: NoisySums[Asked, Answered] | NoNoiseNeeded | RefusedUnderNoise
     secure_sum: SecureSum[Asked, Answered] | NotASum
     withheld: Withheld[Asked, Answered] | AlwaysSent
@@ -240,7 +247,7 @@ class Verb(Generic[Asked, Answered]):
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
-            "disclosure": (MinimumSizes, NoRows),
+            "disclosure": (MinimumSizes, OwnNoise, NoRows),
             "differential_privacy": (NoisySums, NoNoiseNeeded, RefusedUnderNoise),
             "secure_sum": (SecureSum, NotASum),
             "withheld": (Withheld, AlwaysSent),

@@ -94,7 +94,8 @@ class Upstream(Section):
     )
     quality: Share | None = Field(
         default=None,
-        description="A guess of the model's mean accuracy, used until the router has learned; default: by price.",
+        description="A guess of the model's mean accuracy, used until the router has learned; default: what is "
+        "publicly known.",
     )
     abilities: frozenset[Ability] = Field(
         default=frozenset({"tools", "json"}), description="What the model can do; it gets no requests that need more."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 REASONS: Mapping[str, str] = {
     "best": "highest predicted accuracy - λ · cost of the models allowed for this request",
-    "prior": "nothing was learned yet: highest accuracy - λ · cost as guessed from the config's prices and `quality`",
+    "prior": "nothing was learned yet: highest accuracy - λ · cost by what is publicly known of the models",
     "explored": "chosen by exploration, so that this model keeps being measured",
     "sticky": "the conversation stays with its model: no other model is better by enough",
     "budget": "highest predicted accuracy - λ · cost of the models that fit the rest of the daily budget",

@@ -1,4 +1,4 @@
-"""What the gateway routes with: a router from a bundle, or guesses from prices where none has been learned yet."""
+"""What the gateway routes with: a router from a bundle, or what is publicly known where none has been learned yet."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from typing import Protocol
 
 import numpy as np
 
+from fedrouter.data.prices import TokenPrice
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings, Floats
+from fedrouter.evaluations import Embeddings
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.routing.estimates_cache import QueryEstimates
 from fedrouter.pool import Model, ModelPool
+from fedrouter.prior import UNRELATED, Guess, guess
 
 PRIOR = "prior"
 """The family of guesses, in headers and in the log; also their path in the store's list of bundles."""
 INPUT_TOKENS, OUTPUT_TOKENS = 500, 500
 """Tokens of a request whose cost is guessed from prices."""
-LOW, HIGH = 0.6, 0.8
-"""Guessed accuracy of the cheapest and of the most expensive model."""
-PRICE_ERROR, QUALITY_ERROR = 0.15, 0.1
-"""Standard errors of an accuracy guessed from a price, and of one that the config gives."""
 
 
 class Served(Protocol):
@@ -53,8 +51,19 @@ def pool_of(models: tuple[Upstream, ...]) -> ModelPool:
     return ModelPool(Model(model.name, model.input_price, model.output_price, model.context) for model in models)
 
 
+def price_of(model: Upstream) -> TokenPrice:
+    """What the config says that a model costs."""
+    return TokenPrice(model.input_price, model.output_price)
+
+
+def known_of(model: Upstream) -> Guess:
+    """What is known of a model before anything was learned: by its name at the upstream, else by the config's name."""
+    found = (guess(name, price_of(model), model.quality) for name in (model.target, model.name))
+    return next((one for one in found if one.source != UNRELATED), guess(model.name, price_of(model)))
+
+
 class ServedPrior:
-    """Guesses before anything was learned: expensive models are better, unless the config gives a ``quality``.
+    """Guesses before anything was learned: what is publicly known of the models, unless the config gives a ``quality``.
 
     The guess is the same for every query and its standard error is large, so that exploration tries all models.
     """
@@ -65,11 +74,10 @@ class ServedPrior:
     def __init__(self, models: tuple[Upstream, ...], encoder: EncoderIdentity) -> None:
         self.encoder, self.unknown = encoder, list[str]()
         self._pool = pool_of(models)
-        prices = [(INPUT_TOKENS * model.input_price + OUTPUT_TOKENS * model.output_price) / 1e6 for model in models]
-        self._cost = np.array(prices, np.float64)
-        given = np.array([np.nan if model.quality is None else model.quality for model in models])
-        self._accuracy = np.where(np.isnan(given), _guess(self._cost), given)
-        self._error = np.where(np.isnan(given), PRICE_ERROR, QUALITY_ERROR)
+        known = [known_of(model) for model in models]
+        self._accuracy = np.array([one.accuracy for one in known])
+        self._error = np.array([one.error for one in known])
+        self._cost = np.array([price_of(model).cost(INPUT_TOKENS, OUTPUT_TOKENS) for model in models])
         one = self.estimate_all(np.zeros((1, encoder.dimension), np.float32))
         self._every = QueryEstimates(None, self._accuracy, self._cost, self._error)
         self.points = OperatingPoints(one)
@@ -84,12 +92,3 @@ class ServedPrior:
         shape = (len(embeddings), len(self._pool))
         accuracy, cost, error = (np.broadcast_to(row, shape) for row in (self._accuracy, self._cost, self._error))
         return Estimates(self._pool, accuracy, cost, uncertainty=lambda: error)
-
-
-def _guess(cost: Floats) -> Floats:
-    """Accuracies between `LOW` and `HIGH` by the logarithm of the cost; a free model counts as the cheapest."""
-    paid = cost > 0
-    if not paid.any() or cost[paid].min() == cost.max():
-        return np.where(paid | ~paid.any(), (LOW + HIGH) / 2, LOW)
-    scale = np.log(np.where(paid, cost, cost[paid].min()))
-    return np.asarray(LOW + (HIGH - LOW) * (scale - scale.min()) / (scale.max() - scale.min()))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fedrouter.encoders import device
 from fedrouter.errors import BadInput
-from fedrouter.federation import device
 
 torch = pytest.importorskip("torch")
 

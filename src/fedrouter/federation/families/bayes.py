@@ -1,0 +1,175 @@
+"""The family ``bayes``: evidence in, posterior out; from rows at hand, or from one noisy release of every member.
+
+Where the rows of all owners are in this process and nothing protects them, their evidence is summed exactly, under
+cells of these rows if cells make them more likely. Members of a real federation are asked once, for their release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from fedrouter.encoders.feature_map import FeatureMap, map_of_width
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
+from fedrouter.evidence import Evidence
+from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
+from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
+from fedrouter.federation.verbs.release import ReleaseReply, ReleaseRequest
+from fedrouter.pool import ModelPool
+from fedrouter.release import Release
+from fedrouter.routers.bayes import BayesRouter
+
+MOST_CLUSTERED = 20_000
+"""Queries from which cells are found; more of them do not move the centers."""
+
+
+@dataclass(frozen=True)
+class BayesSettings(Settings):
+    """The numbers of cells to choose from, by the marginal likelihood."""
+
+    cells: tuple[int, ...] = (0, 8, 12, 20, 28)
+
+    def __post_init__(self) -> None:
+        if not self.cells or not all(isinstance(cells, int) and cells >= 0 for cells in self.cells):
+            raise BadInput(f"cells: expected whole numbers of at least 0, got {self.cells!r}")
+
+
+def learn(
+    federation: Federation,
+    pool: ModelPool,
+    settings: BayesSettings = BayesSettings(),
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> BayesRouter:
+    """The router of everybody's evidence. It follows from the rows; the seed changes nothing."""
+    rows = federation.open_rows()
+    if rows is None:
+        total = ask_release(federation, pool)
+        router = BayesRouter.of(Evidence.none(pool, total.features), total)
+    else:
+        router = from_rows([own.over(pool) for own in rows], settings)
+    callback(Progress("evidence", 1, 1, tuple(federation.clients()), router=router))
+    return router
+
+
+def from_rows(rows: Sequence[Evaluations], settings: BayesSettings = BayesSettings()) -> BayesRouter:
+    """The router of rows at hand, over one pool, with as many cells as make them most likely."""
+    rows = [own for own in rows if len(own)]
+    if not rows:
+        raise NothingToLearn("evidence")
+    plain = map_of_width(rows[0].dimension)
+    queries = np.concatenate([own.embeddings for own in rows])
+    best: BayesRouter | None = None
+    for cells in settings.cells:
+        features = with_cells(plain, queries, cells) if cells else plain
+        router = BayesRouter.of(reduce(add, (Evidence.of(own, features) for own in rows)))
+        if best is None or router.accuracy.likelihood > best.accuracy.likelihood:
+            best = router
+    assert best is not None
+    return best
+
+
+def with_cells(features: FeatureMap, queries: Any, cells: int) -> FeatureMap:
+    """The map with the K-Means cells of these queries ``(n, d)``; with fewer if they have fewer distinct features."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    if len(queries) > MOST_CLUSTERED:
+        queries = queries[np.random.default_rng(0).permutation(len(queries))[:MOST_CLUSTERED]]
+    psi = features.features(queries)[:, 1:]
+    cells = min(cells, len(np.unique(psi, axis=0)))
+    # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
+    with threadpool_limits(limits=1):
+        found = KMeans(cells, n_init=1, random_state=0).fit(psi)
+    return features.with_cells(found.cluster_centers_, np.bincount(found.labels_, minlength=cells) / len(psi))
+
+
+def ask_release(federation: Federation, pool: ModelPool) -> Release:
+    """The total of the members' releases."""
+    members = tuple(federation.clients())
+    replies = federation.ask("release", ReleaseRequest(pool.names, len(members)))
+    if not replies:
+        raise NothingToLearn("a release", replies)
+    total: ReleaseReply = reduce(add, replies.values())
+    return total.release(pool)
+
+
+def add_models(
+    router: BayesRouter,
+    federation: Federation,
+    models: ModelPool,
+    settings: Any = None,
+    seed: int = 0,
+    callback: Callback = ignore,
+) -> BayesRouter:
+    """Add models: their evidence is new blocks of the sums."""
+    pool = router.pool.with_models(models)
+    rows = federation.open_rows()
+    if rows is None:
+        raise BadInput(
+            "bayes router: a federation adds models by learning again, in which they are part of the release"
+        )
+    features = router.evidence.features
+    more = [Evidence.of(own.over(models), features) for own in rows]
+    if not any(one.count.any() for one in more):
+        raise NothingToLearn("evidence of the new models", federation.clients())
+    evidence = reduce(add, (one.over(pool) for one in more), router.evidence.over(pool))
+    grown = BayesRouter.of(evidence, router.total, router.weight, router.prior)
+    callback(Progress("evidence", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def add_clients(
+    router: BayesRouter, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
+) -> BayesRouter:
+    """Add clients: evidence adds up, and so do releases; no other client is asked."""
+    rows = federation.open_rows()
+    evidence, total = router.evidence, router.total
+    if rows is None:
+        more = ask_release(federation, router.pool)
+        total = more if total is None else total + more
+    else:
+        evidence = reduce(add, (Evidence.of(own.over(router.pool), evidence.features) for own in rows), evidence)
+    grown = BayesRouter.of(evidence, total, router.weight, router.prior)
+    callback(Progress("evidence", 1, 1, tuple(federation.clients()), router=grown))
+    return grown
+
+
+def remove_clients(router: BayesRouter, federation: Federation) -> BayesRouter:
+    """Remove clients: their evidence is subtracted, exactly. Cells, which they helped to find, stay."""
+    rows = federation.open_rows()
+    if rows is None:
+        raise BadInput("bayes router: a release has noise, which cannot be subtracted; learn again without the client")
+    evidence = router.evidence
+    for own in rows:
+        try:
+            evidence = evidence - Evidence.of(own.over(router.pool), evidence.features)
+        except BadInput:
+            raise never_joined(router.family) from None
+    return replace(BayesRouter.of(evidence, router.total, router.weight, router.prior))
+
+
+FAMILY = Family(
+    name="bayes",
+    title="Bayes",
+    description="the posterior of sums over evaluations, with its uncertainty; the default",
+    router=BayesRouter,
+    settings=BayesSettings,
+    paper=None,
+    learn=learn,
+    add_models=add_models,
+    add_clients=add_clients,
+    remove_clients=remove_clients,
+    charged_questions=None,
+    candidate=False,
+    incremental=False,
+    pooled=train_once,
+    extra=None,
+    random=False,
+)

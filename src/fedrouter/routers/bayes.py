@@ -1,0 +1,236 @@
+"""The router ``bayes``: the posterior of evidence, of a federation's total, or of both, and nothing else.
+
+Its state is sums. Weights follow from them (:mod:`fedrouter.routers.posterior`) when it is loaded, so rows, models,
+days and members are added and subtracted exactly. Cost is estimated on a log scale and given in dollars without bias:
+the mean of the logarithm plus half the variance that features leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.errors import BadInput
+from fedrouter.estimates import Estimates
+from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.evidence import ACCURACY, CENTERS, COST, DECADES, Evidence, Moments
+from fedrouter.pool import ModelPool
+from fedrouter.release import RESIDUAL_VARIANCE, Release
+from fedrouter.routers.base import Arrays, Router
+from fedrouter.routers.posterior import Penalties, Posterior, likelihood, posterior
+
+OUTCOMES: Final = (ACCURACY, COST)
+NATURAL: Final = math.log(10) * DECADES
+"""From outcomes of cost to natural logarithms of dollars."""
+ROWS_OF_CONSTANT: Final = 100
+"""How many rows the public constants of residual variance count for, where a total has no squares."""
+EVIDENCE, TOTAL, PRIOR = "evidence.", "total.", "prior."
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What is known of models beforehand: means and standard errors ``(M, 2)`` of accuracy and of log cost.
+
+    As outcomes (accuracy − ½, log₁₀ cost scaled); a standard error of infinity says nothing.
+    """
+
+    mean: Floats
+    error: Floats
+
+    def moments(self, outcome: int, variance: float) -> tuple[Floats, Floats]:
+        """As rows ``(M,)`` that only concern a model's level, and their sums ``(M,)``."""
+        rows = variance / self.error[:, outcome] ** 2
+        return rows, rows * np.where(rows > 0, self.mean[:, outcome], 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class BayesRouter(Router):
+    """Evidence, and beside it perhaps a federation's total, which counts ``weight`` times, and a prior of models.
+
+    ``penalties`` are those of accuracy and of cost; None until they are chosen.
+    """
+
+    family: ClassVar[str] = "bayes"
+    pool: ModelPool
+    evidence: Evidence
+    total: Release | None = None
+    weight: float = 1.0
+    prior: Prior | None = None
+    penalties: tuple[Penalties, Penalties] | None = None
+
+    @classmethod
+    def of(
+        cls, evidence: Evidence, total: Release | None = None, weight: float = 1.0, prior: Prior | None = None
+    ) -> BayesRouter:
+        """The router of these sums, its penalties chosen by the marginal likelihood."""
+        found = cls(evidence.pool, evidence, total, weight, prior)
+        return replace(found, penalties=(found.accuracy.penalties, found.cost.penalties))
+
+    @property
+    def dimension(self) -> int:
+        return self.evidence.features.dimension
+
+    @cached_property
+    def accuracy(self) -> Posterior:
+        return self._posterior(ACCURACY)
+
+    @cached_property
+    def cost(self) -> Posterior:
+        return self._posterior(COST)
+
+    def _posterior(self, outcome: int) -> Posterior:
+        moments, features = self._moments, self.evidence.features
+        gram, products = _with_unscored(moments, outcome)
+        rows = moments.levels[:, outcome, 0] if outcome else moments.count
+        squares = moments.levels[:, outcome, 2] if outcome else moments.squares[:, ACCURACY]
+        penalties = None if self.penalties is None else self.penalties[outcome]
+        if self.total is None and self.prior is None:
+            return posterior(gram, products, features.blocks, squares, rows, penalties=penalties)
+        variance, known = RESIDUAL_VARIANCE[outcome], float(rows.sum())
+        if known:
+            own = float(posterior(gram, products, features.blocks, squares, rows).variance[0])
+            variance = (known * own + ROWS_OF_CONSTANT * variance) / (known + ROWS_OF_CONSTANT)
+        if self.total is not None:
+            theirs, sums = self.total.moments(outcome, variance)
+            width = theirs.shape[1]
+            gram[:, :width, :width] += self.weight * theirs
+            products[:, :width] += self.weight * sums
+        if self.prior is not None:
+            level, sums = self.prior.moments(outcome, variance)
+            gram[:, 0, 0] += level
+            products[:, 0] += sums
+        return posterior(gram, products, features.blocks, variance=variance, penalties=penalties)
+
+    @cached_property
+    def _moments(self) -> Moments:
+        return self.evidence.moments()
+
+    @cached_property
+    def _weights(self) -> tuple[Floats, float]:
+        """Weights of accuracy and of log cost ``(r + 1, 2M)``, and the constant of the latter."""
+        stacked = np.concatenate([self.accuracy.weights, NATURAL * self.cost.weights]).T
+        shift = math.log(10) * CENTERS[0]
+        if self.total is None:  # a total has no squares, so its variance is a constant and not an estimate
+            shift += NATURAL**2 * float(self.cost.variance[0]) / 2
+        return np.ascontiguousarray(stacked), shift
+
+    @cached_property
+    def _covariance(self) -> Floats:
+        return self.accuracy.covariance()
+
+    def _estimate(self, embeddings: Embeddings) -> Estimates:
+        features = self.evidence.features.features(embeddings)
+        weights, shift = self._weights
+        found = features @ weights
+        size = len(self.pool)
+        accuracy = np.minimum(np.maximum(found[:, :size] + 0.5, 0.0), 1.0)
+        cost = np.exp(found[:, size:] + shift)
+        return Estimates(self.pool, accuracy, cost, uncertainty=lambda: self._error(features))
+
+    def _error(self, features: Floats) -> Floats:
+        squares = np.einsum("nr,mrs,ns->nm", features, self._covariance, features, optimize=True)
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+    def rows_by_model(self) -> Integers | None:
+        counts = self.evidence.count
+        if self.total is None:
+            return counts
+        return np.asarray(counts + np.maximum(np.rint(self.total.count), 0).astype(np.int64))
+
+    def arrays(self) -> Arrays:
+        found = {f"{EVIDENCE}{name}": array for name, array in self.evidence.arrays().items()}
+        if self.total is not None:
+            found |= {f"{TOTAL}{name}": array for name, array in self.total.arrays().items()}
+            found["weight"] = np.array([self.weight])
+        if self.prior is not None:
+            found |= {f"{PRIOR}mean": self.prior.mean, f"{PRIOR}error": self.prior.error}
+        chosen = (self.accuracy.penalties, self.cost.penalties)
+        found["penalties"] = np.array([[each.common, each.deviation] for each in chosen], np.int64)
+        return found
+
+    @classmethod
+    def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
+        parts = (EVIDENCE, TOTAL, PRIOR)
+        unknown = [name for name in arrays if name not in ("weight", "penalties") and not name.startswith(parts)]
+        if unknown:
+            raise BadInput(f"bayes router: unexpected arrays {', '.join(unknown)}")
+        try:
+            evidence = Evidence.from_arrays(pool, _under(arrays, EVIDENCE))
+        except BadInput as error:
+            raise BadInput(f"bayes router: {error}") from None
+        total, prior, weight = None, None, 1.0
+        features = evidence.features
+        if of_total := _under(arrays, TOTAL):
+            total = Release.from_arrays(pool, features.without_cells(), of_total)
+            weight = _weight(arrays)
+        if levels := _under(arrays, PRIOR):
+            shapes = {name: array.shape for name, array in levels.items()}
+            if shapes != {"mean": (len(pool), 2), "error": (len(pool), 2)} or not (levels["error"] > 0).all():
+                raise BadInput("bayes router: expected means and standard errors above 0 of every model's prior")
+            prior = Prior(np.asarray(levels["mean"], np.float64), np.asarray(levels["error"], np.float64))
+        return cls(pool, evidence, total, weight, prior, _penalties(arrays, len(features.blocks)))
+
+
+def weigh(evidence: Evidence, total: Release, most: float, weights: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)) -> float:
+    """How much a total counts beside own rows: what makes these most likely, a model's rows capped at ``most``."""
+    cap = float(min(1.0, most / max(total.count.max(), 1.0)))
+    router = BayesRouter.of(evidence, total, cap)
+    assert router.penalties is not None
+    moments, sizes = evidence.moments(), evidence.features.blocks
+    variance = float(router.accuracy.variance[0])
+    theirs, sums = total.moments(ACCURACY, variance)
+    width = theirs.shape[1]
+
+    def gained(weight: float) -> float:
+        gram, products = np.zeros_like(moments.gram), np.zeros_like(moments.products[:, ACCURACY])
+        gram[:, :width, :width], products[:, :width] = weight * theirs, weight * sums
+        both = gram + moments.gram, products + moments.products[:, ACCURACY]
+        values = [likelihood(*one, sizes, variance, router.accuracy.penalties) for one in (both, (gram, products))]
+        return values[0] - values[1]
+
+    return max((cap * weight for weight in weights), key=gained)
+
+
+def _with_unscored(moments: Moments, outcome: int) -> tuple[Floats, Floats]:
+    """Sums of an outcome; evaluations without a score count as if their queries were their model's mean query."""
+    gram, products = moments.gram.copy(), moments.products[:, outcome].copy()
+    if outcome == ACCURACY:
+        return gram, products
+    more = moments.levels[:, outcome, 0] - moments.count
+    if (more > 0.5).any():
+        mean = gram[:, 0] / np.maximum(moments.count, 1.0)[:, None]
+        mean[:, 0] = 1.0
+        gram += more[:, None, None] * mean[:, :, None] * mean[:, None, :]
+        rest = moments.levels[:, outcome, 1] - moments.products[:, outcome, 0]
+        products += rest[:, None] * mean
+    return gram, products
+
+
+def _under(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _weight(arrays: Arrays) -> float:
+    weight = arrays.get("weight", np.ones(1))
+    if weight.shape != (1,) or not 0 <= float(weight[0]) <= 1:
+        raise BadInput("bayes router, array 'weight': expected a number from 0 to 1")
+    return float(weight[0])
+
+
+def _penalties(arrays: Arrays, blocks: int) -> tuple[Penalties, Penalties]:
+    found = arrays.get("penalties", np.zeros(0, np.int64))
+    if found.shape != (2, 2, 1 + blocks) or found.dtype != np.int64:
+        raise BadInput(f"bayes router, array 'penalties': expected exponents of shape {(2, 2, 1 + blocks)}")
+
+    def each() -> Iterator[Penalties]:
+        for common, deviation in found.tolist():
+            yield Penalties(tuple(common), tuple(deviation))
+
+    accuracy, cost = each()
+    return accuracy, cost

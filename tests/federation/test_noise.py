@@ -1,0 +1,71 @@
+"""The noise of a release: its size for a stated ε, and an attack that must not gain more than that."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from conftest import drawn_evaluations
+from fedrouter.encoders.feature_map import UNIT, FeatureMap
+from fedrouter.errors import BadInput
+from fedrouter.federation.noise import Noise, discrete_gaussian, gaussian_delta, gaussian_mu, honest, tolerated_dropouts
+from fedrouter.release import SENSITIVITY, Release
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-5), (8, 1e-6), (16, 1e-6)])
+def test_sigma_is_on_the_exact_gaussian_curve(epsilon, delta):
+    mu = gaussian_mu(epsilon, delta)
+    assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-3)
+    wanted = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    assert gaussian_delta(epsilon, mu) == pytest.approx(wanted, rel=1e-6)
+    assert Noise(epsilon, delta).sigma == pytest.approx(SENSITIVITY / mu)
+
+
+@pytest.mark.parametrize("members", range(3, 31))
+def test_honest_members_that_remain_always_add_up_to_sigma(members):
+    noise = Noise()
+    for dropouts, colluding in product(range(tolerated_dropouts(members) + 1), range(max(1, members // 5) + 1)):
+        left = members - dropouts - colluding
+        assert left * noise.share(members) ** 2 >= noise.sigma**2 * (1 - 1e-12)
+    assert honest(members) >= 1
+
+
+def test_drawn_integers_have_the_deviation_they_should():
+    drawn = discrete_gaussian(4_000, 300.0)
+    assert drawn.dtype == np.int64
+    assert drawn.std() == pytest.approx(300.0, rel=0.06)
+    assert not (drawn == discrete_gaussian(4_000, 300.0)).all()
+    assert (discrete_gaussian(50, 300.0, seed=3) == discrete_gaussian(50, 300.0, seed=3)).all()
+
+
+def test_epsilon_zero_adds_nothing():
+    rows = drawn_evaluations(queries=10)
+    release = Release.of(rows, FeatureMap(rows.dimension))
+    assert Noise(0).on(release, 10) is release
+    assert Noise(0).total(10) == 0.0
+
+
+@pytest.mark.parametrize(("change", "words"), [({"epsilon": -1}, "epsilon"), ({"delta": 0}, "delta")])
+def test_impossible_budgets_are_refused(change, words):
+    with pytest.raises(BadInput, match=words):
+        Noise(**change)
+
+
+def test_an_attacker_who_knows_all_other_queries_gains_no_more_than_epsilon_allows():
+    """The best test there is, the likelihood ratio, against the noise of honest members alone."""
+    noise, members = Noise(), 10
+    rows = drawn_evaluations(queries=1)
+    query = Release.of(rows, FeatureMap(rows.dimension)).vector() / UNIT
+    deviation = noise.share(members) * np.sqrt(honest(members))
+    draw = np.random.default_rng(0)
+    without = draw.normal(0, deviation, (4_000, len(query))) @ query
+    with_it = without[::-1] + query @ query
+    guessed = np.mean(with_it[:, None] > without[None, :2_000])
+    worst = norm.cdf(SENSITIVITY / noise.sigma / np.sqrt(2))
+    assert worst == pytest.approx(0.86, abs=0.005)  # what is claimed beside every ε of 8
+    assert guessed <= worst + 3 * 0.5 / np.sqrt(2_000)
+    for threshold in np.linspace(without.min(), with_it.max(), 50):
+        false, true = (without > threshold).mean(), (with_it > threshold).mean()
+        slack = 3 * np.sqrt(0.25 / 4_000)
+        assert true <= np.exp(noise.epsilon) * (false + slack) + noise.delta + slack
