@@ -132,7 +132,7 @@ ORDERS = {
         ("personal",),
     ),
     "store": (
-        ("engine", "migrations", "records", "tables"),
+        ("engine", "records", "tables"),
         ("accounting", "export", "keys", "scores", "spool"),
         ("shared",),
         ("store",),
