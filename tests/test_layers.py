@@ -150,7 +150,7 @@ DEFERRED = {
     ),
     ("fedrouter.federation.verbs.masked", "fedrouter.federation.verbs.registry"),
 }
-NO_ROOM = {"attacks", "docs", "examples", "fixtures", "plugin", "real"}
+NO_ROOM = {"attacks", "docs", "examples", "fixtures", "real"}
 """Folders of tests/ that belong to no folder of the package."""
 MOST_FILES = 16
 PRINTING = ("print", "sys.stdout.write", "typer.echo", "Console")

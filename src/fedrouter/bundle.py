@@ -244,9 +244,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "digest" not in manifest:
         raise BadBundle(f"{path}: {MANIFEST} is not a bundle's")
     if manifest.get("format") != FORMAT:
-        raise BadBundle(
-            f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}; learn it again"
-        )
+        raise BadBundle(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}; learn it again")
     if manifest["digest"] != _digest(manifest):
         raise BadBundle(f"{path}: {MANIFEST} was edited after it was saved (its digest does not match)")
     return manifest

@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 import sqlite3
-import subprocess
 import time
 from contextlib import contextmanager
 
@@ -96,49 +95,6 @@ def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tm
     assert missing(tmp_path / "log.db", heard)  # some of it was only in the spool
     gateway.start()
     all_logged(gateway, heard, tmp_path / "log.db", "killed while locked")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """With room for the spool and for everything that a fast machine logs meanwhile, once the filler is gone."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", folder], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def test_a_full_disk_under_load_delays_rows_and_loses_none(started, tmp_path, small_disk, bundle, upstream):
-    config = settings(tmp_path, bundle, upstream.url, BEHAVIOURS) | {"store": f"sqlite:///{small_disk / 'log.db'}"}
-    gateway, heard = started(tmp_path, config), Heard()
-
-    def fill() -> None:
-        handle = os.open(small_disk / "filler", os.O_WRONLY | os.O_CREAT)
-        size = 1 << 20
-        while size >= 512:
-            try:
-                os.write(handle, bytes(size))
-            except OSError:
-                size //= 2
-        os.close(handle)
-
-    async def main():
-        async with clients_at_work(gateway.url, gateway.key, heard, "full"):
-            await asyncio.sleep(OUTAGE / 4)
-            fill()
-            before = len(heard.answered)
-            await asyncio.sleep(OUTAGE / 2)
-            fill()  # what a checkpoint has freed
-            await asyncio.sleep(OUTAGE / 2)
-            assert len(heard.answered) > before
-            (small_disk / "filler").unlink()
-            await asyncio.sleep(OUTAGE / 4)
-
-    asyncio.run(main())
-    assert "rows wait for the store" in gateway.printed()
-    all_logged(gateway, heard, small_disk / "log.db", "full disk")
 
 
 def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tmp_path, bundle, upstream):
