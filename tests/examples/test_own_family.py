@@ -58,7 +58,7 @@ def test_every_command_knows_it_and_its_bundle(environment, world, tmp_path):
         command(environment, "simulate", "--data", data, "--router", "random_regions", *FEW, "--out", tmp_path / "out")
     )
     assert 0 < simulated["results"]["federated"]["random_regions"]["global"]["auc"] < 1
-    routed = json.loads(command(environment, "route", simulated["bundle"], "Count orders.", "--json"))
+    routed = json.loads(command(environment, "route", simulated["bundle"], "Count orders.", "--tradeoff", 9, "--json"))
     assert routed["family"] == "random_regions"
     with pytest.raises(BadBundle, match=r"'random_regions': expected one of kmeans.*package is not installed"):
         load(simulated["bundle"])  # without the package

@@ -1,21 +1,18 @@
-"""A gateway under load whose store is locked or whose disk is full, and one that is told to stop.
+"""A gateway under load whose store is locked or whose files may not grow.
 
 Nothing that a client was told is lost, no answer ends without a word, and no error is the gateway's own.
 """
 
 import asyncio
-import os
 import resource
-import signal
 import sqlite3
-import time
 from contextlib import contextmanager
 
 import pytest
 
 from gateway.process import GatewayProcess, settings
 from gateway.running import eventually
-from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, load, missing
+from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, missing
 
 OUTAGE = 4.0
 """Seconds under load before an outage, of it, and after it: longer than a write may take."""
@@ -115,20 +112,3 @@ def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tm
     asyncio.run(main())
     assert "rows wait for the store" in gateway.printed()
     all_logged(gateway, heard, tmp_path / "log.db", "quota")
-
-
-def test_sigterm_under_load_ends_every_answer_whole_and_logged(started, tmp_path, bundle, upstream):
-    gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
-    for number in range(3):
-        if not gateway.alive():
-            gateway.start()
-        before, begun = len(heard.answered), time.monotonic()
-        stop = lambda: os.kill(gateway.pid, signal.SIGTERM)  # noqa: E731
-        asyncio.run(load(gateway.url, gateway.key, heard, 150, f"stopped {number}", stop))
-        assert gateway.ended() in (0, -15)
-        assert time.monotonic() - begun < 60
-        assert len(heard.answered) > before
-        assert not heard.wrong, heard.wrong[:5]
-        assert missing(tmp_path / "log.db", heard) == []
-    assert "Traceback" not in gateway.printed()
-    print(f"\nSIGTERM three times: {answered(heard)}")

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
-from fedrouter.bundle import Provenance, load, save
-from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.simulated import simulated_federation
 from fedrouter.errors import BadInput, BadMessage
@@ -142,28 +140,6 @@ def test_clients_who_embed_with_different_widths_are_refused():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput, match=next(iter(wrong))):
         MLPSettings(**wrong)
-
-
-def test_the_loss_falls():
-    seen = []
-    learn(federation(drawn_evaluations(queries=2000)), POOL, replace(SMALL, rounds=6), callback=seen.append)
-    losses = [progress.metrics["loss"] for progress in seen]
-    assert losses[-1] < losses[0]
-
-
-def test_a_callback_can_checkpoint_a_usable_router_after_every_round(tmp_path):
-    rows = drawn_evaluations(queries=100)
-    encoder = EncoderIdentity("some-encoder", 8, True)
-
-    def checkpoint(progress):
-        provenance = Provenance("drawn", "sha256:00", 0, progress.step, [], {})
-        save(tmp_path / f"round-{progress.step}", progress.router, encoder, provenance)
-
-    learn(federation(rows), POOL, replace(SMALL, rounds=3), callback=checkpoint)
-    for step in (1, 2, 3):
-        bundle = load(tmp_path / f"round-{step}")
-        assert bundle.manifest["rounds"] == step
-        assert np.isfinite(bundle.router.estimate(rows.embeddings).accuracy).all()
 
 
 # --- What is added to Algorithm 1 -----------------------------------------------------------------------------------
