@@ -1,4 +1,4 @@
-"""Every registered family keeps the contract of families, and breaking it is noticed."""
+"""Every registered family keeps the contract of families."""
 
 from dataclasses import replace
 
