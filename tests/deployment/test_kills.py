@@ -1,4 +1,4 @@
-"""Kills that a federation survives, what it leaves behind, runs that a client refuses, and a long line."""
+"""Kills that a federation survives, what it leaves behind, and runs that a client refuses."""
 
 import os
 import signal
