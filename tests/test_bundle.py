@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from conftest import PROJECT, drawn_evaluations
+from conftest import drawn_evaluations
 from fedrouter.bundle import Provenance, load, refuse_existing, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
@@ -188,7 +188,9 @@ def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
     "edit", [{"family": ["x"]}, {"version": "x"}, {"encoder": {"name": "e", "dimension": 1e999, "normalised": True}}]
 )
 def test_a_manifest_with_values_of_other_types_is_refused_even_with_a_right_digest(tmp_path, edit):
-    bundle = shutil.copytree(PROJECT / "tests" / "fixtures" / "bundles" / "query_blind", tmp_path / "bundle")
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    bundle = save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
     path = bundle / "bundle.json"
     manifest = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"} | edit
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

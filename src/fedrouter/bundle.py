@@ -83,7 +83,7 @@ class Bundle:
 
     @property
     def version(self) -> int:
-        return int(self.manifest.get("version", 1))
+        return int(self.manifest["version"])
 
     @property
     def clients(self) -> dict[str, Mapping[str, Any]]:
@@ -220,7 +220,7 @@ def load(path: str | Path) -> Bundle:
     if manifest.get("arrays") != f"sha256:{hashlib.sha256(packed).hexdigest()}":
         raise BadBundle(f"{path}: {ARRAYS} is not the file this bundle was saved with (truncated or replaced)")
     try:
-        int(manifest.get("version", 1))
+        int(manifest["version"])
         pool = ModelPool.from_json(manifest["pool"])
         encoder = EncoderIdentity.from_json(manifest["encoder"])
         router = router_class(manifest["family"]).from_arrays(pool, unpack(packed))
@@ -244,7 +244,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "digest" not in manifest:
         raise BadBundle(f"{path}: {MANIFEST} is not a bundle's")
     if manifest.get("format") != FORMAT:
-        raise BadBundle(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}; upgrade fedrouter")
+        raise BadBundle(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}; learn it again")
     if manifest["digest"] != _digest(manifest):
         raise BadBundle(f"{path}: {MANIFEST} was edited after it was saved (its digest does not match)")
     return manifest
