@@ -75,7 +75,7 @@ def conversation(draw: random.Random) -> dict[str, Any]:
         messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
         messages += [{"role": "tool", "tool_call_id": "c", "content": "rain"}, {"role": "user", "content": text}]
     body: dict[str, Any] = {
-        "model": draw.choice(("auto", "auto", "atlas-max", "router-kmeans-10")),
+        "model": draw.choice(("auto", "auto", "atlas-max", "router-bayes-10")),
         "messages": messages,
     }
     more: dict[str, Any] = {
