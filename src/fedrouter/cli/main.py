@@ -14,7 +14,6 @@ from fedrouter.cli.federation.audit import audit
 from fedrouter.cli.federation.manage import app as federation
 from fedrouter.cli.gateway.init import init
 from fedrouter.cli.gateway.key import app as key
-from fedrouter.cli.gateway.learn import learn
 from fedrouter.cli.gateway.log import app as log
 from fedrouter.cli.gateway.serve import bundle, serve
 from fedrouter.cli.gateway.usage import usage
@@ -48,7 +47,6 @@ for command in (
     reproduce,
     init,
     serve,
-    learn,
     usage,
     audit,
 ):

@@ -97,6 +97,11 @@ class FeatureMap:
             found[:, 1 + psi.shape[1] :] = self._indicators(nearest) / UNIT
         return found
 
+    def embeddings(self, psi: Floats) -> Floats:
+        """Embeddings ``(n, d)`` that have these features ψ ``(n, r)``, cells apart: the shortest of them."""
+        words, shape = np.split(psi, [self._own - self.shape], axis=1)
+        return np.concatenate([words * self.scales[0] @ self._directions.T, shape * self.scales[1]], axis=1)
+
     def with_cells(self, cells: Floats, shares: Floats) -> FeatureMap:
         """This map with cells around centers ``(K, r)`` in ψ, of which each has this share ``(K,)`` of the rows."""
         return replace(self, cells=np.ascontiguousarray(cells), shares=np.ascontiguousarray(shares))

@@ -73,23 +73,21 @@ class Trial:
 
 def run_trial(
     records: Sequence[Record],
-    pool: ModelPool,
+    offered: ModelPool,
     encoder: EncoderIdentity,
     present: Policy,
     make: Make,
     tradeoff_of: TradeoffOf,
     keep: float = 0.0,
-    offered: ModelPool | None = None,
 ) -> Trial:
     """Compare what ``make`` learns from scored requests with what is in service.
 
     Parameters
     ----------
+    offered : the models that can be chosen
     tradeoff_of : λ of a router in service, from its operating points
     keep : the share of the present accuracy that the candidate must not be shown to lose, whatever it saves
-    offered : the models that can be chosen, if these are not all of ``pool``
     """
-    offered = offered or pool
     fold = np.array([zlib.crc32(record.embedding or b"") % FOLDS for record in records])
     parts: list[tuple[Floats, ...]] = []
     tradeoffs: list[float] = []
@@ -101,9 +99,9 @@ def run_trial(
     clip = math.sqrt(drawn)
     for number in range(FOLDS):
         inside = [record for record, at in zip(records, fold, strict=True) if at == number and record.propensity < 1]
-        rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), pool, encoder)
+        rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), encoder)
         traffic = traffic_of(inside, offered, encoder)
-        if not len(traffic) or not len(rows):
+        if not len(traffic) or rows is None:
             continue
         candidate = make(rows)
         tradeoff = tradeoff_of(OperatingPoints(candidate.estimate(rows.embeddings).over(offered)))

@@ -30,6 +30,8 @@ NATURAL: Final = math.log(10) * DECADES
 """From outcomes of cost to natural logarithms of dollars."""
 ROWS_OF_CONSTANT: Final = 100
 """How many rows the public constants of residual variance count for, where a total has no squares."""
+REGIONS: Final = 64
+"""Queries that stand for the training queries."""
 EVIDENCE, TOTAL, PRIOR = "evidence.", "total.", "prior."
 
 
@@ -134,8 +136,21 @@ class BayesRouter(Router):
         return Estimates(self.pool, accuracy, cost, uncertainty=lambda: self._error(features))
 
     def _error(self, features: Floats) -> Floats:
-        squares = np.einsum("nr,mrs,ns->nm", features, self._covariance, features, optimize=True)
+        # Matrix products: for one query they take a sixth of the time that one einsum of the three takes.
+        squares = np.einsum("mrn,nr->nm", self._covariance @ features.T, features)
         return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+    def regions(self) -> Embeddings:
+        """Queries drawn as the training queries lie, by the mean and the covariance of their features."""
+        features = self.evidence.features.without_cells()
+        sums = self._moments.gram.sum(axis=0)[: features.width, : features.width]
+        if self.total is not None:
+            sums = sums + self.total.approximate_gram().sum(axis=0)
+        count = max(float(sums[0, 0]), 1.0)
+        mean = sums[0, 1:] / count
+        values, vectors = np.linalg.eigh(sums[1:, 1:] / count - np.outer(mean, mean))
+        drawn = np.random.default_rng(0).normal(size=(REGIONS, len(mean))) * np.sqrt(np.maximum(values, 0.0))
+        return features.embeddings(mean + drawn @ vectors.T).astype(np.float32)
 
     def rows_by_model(self) -> Integers | None:
         counts = self.evidence.count

@@ -32,7 +32,6 @@ from fedrouter.federation.families.family import Family, NotASum
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn, Progress
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.learning.incremental import Learner
 from fedrouter.personalization import personalize
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -332,19 +331,6 @@ def check_only_clients_that_joined_can_be_removed(family: Family) -> None:
         family.remove_clients(_founded(family), single_owner("stranger", drawn_evaluations(400, seed=77)))
 
 
-def check_incremental_learning_does_not_depend_on_batches(family: Family) -> None:
-    """Rows of a log in batches of any size give the router of all rows at once."""
-    if not family.incremental:
-        return
-    assert not isinstance(family.remove_clients, NotASum), "incremental learning corrects scores by removing rows"
-    log, whole, stepwise = drawn_evaluations(40, seed=11), Learner(_router(family)), Learner(_router(family))
-    for start in range(0, len(log), 7):
-        stepwise = stepwise.fold(log.take(np.arange(start, min(start + 7, len(log)))))
-    whole = whole.fold(log)
-    assert _same(stepwise.router, whole.router)
-    assert _same(whole.unfold(log).router, _router(family))
-
-
 FAMILY_CHECKS: tuple[FamilyCheck, ...] = (
     check_the_registry_has_it,
     check_settings_survive_json,
@@ -375,7 +361,6 @@ FAMILY_CHECKS: tuple[FamilyCheck, ...] = (
     check_removing_restores_the_router_exactly,
     check_clients_join_and_leave_in_any_order,
     check_only_clients_that_joined_can_be_removed,
-    check_incremental_learning_does_not_depend_on_batches,
 )
 
 
