@@ -262,6 +262,22 @@ class Evaluations:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Unscored:
+    """Evaluations whose accuracy nobody knows: ``model`` ``(n,)``, what each cost, and perhaps how long it took.
+
+    They say what models cost, and nothing about queries.
+    """
+
+    pool: ModelPool
+    model: Integers
+    cost: Floats
+    seconds: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+
 def blocks(embeddings: Embeddings) -> Iterator[tuple[slice, Embeddings]]:
     """Embeddings ``(n, d)`` in blocks: which rows they are, and the rows; one empty block if there are none.
 

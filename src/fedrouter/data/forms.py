@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -49,10 +49,12 @@ NOTHING: Final = ("", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "NULL", "null", 
 """Cells of CSV that hold no number."""
 HEAD = 1 << 16
 """Bytes by which encoding and delimiter of a CSV file are recognized."""
-AT_ONCE = 1 << 16
+AT_ONCE = 1 << 14
 """Rows in a batch."""
 BLOCK = 1 << 24
 """Bytes of text in a batch. No row may be longer."""
+Columns = Callable[[str], bool]
+"""Which columns are wanted, by name."""
 
 
 class DataFile:
@@ -199,8 +201,8 @@ class DataFile:
         return pa.table({name: _arrow(frame[name].tolist()) for name in wanted})
 
 
-def batches(path: Path, columns: Sequence[str]) -> Iterator[DataFile]:
-    """The rows of a file in order, in parts that fit in memory, with those of the columns that it has."""
+def batches(path: Path, columns: Columns = lambda name: True) -> Iterator[DataFile]:
+    """The rows of a file in order, in parts that fit in memory, with some of its columns."""
     import pyarrow as pa
 
     form, first = form_of(path), 0
@@ -233,28 +235,28 @@ def form_of(path: Path) -> str:
     return form
 
 
-def _parquet_parts(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _parquet_parts(path: Path, columns: Columns) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet
 
     # Buffered, because one column of one row group may be as large as the file.
     with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-        wanted = [name for name in columns if name in file.schema_arrow.names]
+        wanted = list(filter(columns, file.schema_arrow.names))
         for batch in file.iter_batches(AT_ONCE, columns=wanted, use_threads=False):
             yield pa.Table.from_batches([batch])
 
 
-def _csv_parts(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _csv_parts(path: Path, columns: Columns) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.csv
 
     with pyarrow.csv.open_csv(path, **_csv_options(path)) as stream:
-        wanted = [name for name in columns if name in stream.schema.names]
+        wanted = list(filter(columns, stream.schema.names))
         for batch in stream:
             yield pa.Table.from_batches([batch]).select(wanted)
 
 
-def _json_parts(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _json_parts(path: Path, columns: Columns) -> Iterator[pa.Table]:
     import pyarrow.json
 
     with _unmarked(path) as stream:
@@ -262,12 +264,12 @@ def _json_parts(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
             text += stream.readline()
             block = pyarrow.json.ReadOptions(block_size=len(text) + 1, use_threads=False)
             table = pyarrow.json.read_json(io.BytesIO(text), read_options=block)
-            yield table.select([name for name in columns if name in table.column_names])
+            yield table.select(list(filter(columns, table.column_names)))
 
 
-def _whole_parts(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _whole_parts(path: Path, columns: Columns) -> Iterator[pa.Table]:
     table = DataFile(path)._table
-    yield table.select([name for name in columns if name in table.column_names])
+    yield table.select(list(filter(columns, table.column_names)))
 
 
 def _csv_options(path: Path) -> dict[str, Any]:
