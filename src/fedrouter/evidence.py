@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedrouter.encoders.feature_map import BITS, UNIT, FeatureMap
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations, Floats, Integers
+from fedrouter.evaluations import Evaluations, Floats, Integers, Unscored
 from fedrouter.pool import ModelPool
 
 ACCURACY, COST, SECONDS = 0, 1, 2
@@ -89,7 +89,7 @@ class Evidence:
             stop = min(start + AT_ONCE, rows.queries)
             part = order[slice(*np.searchsorted(query, (start, stop)))]
             phi = features(rows.embeddings[start:stop]).astype(np.float64)
-            outcome = _units(rows, part)
+            outcome = _units(part, rows.cost, rows.seconds, rows.accuracy)
             for model in np.unique(rows.model[part]):
                 some = np.flatnonzero(rows.model[part] == model)
                 x, y = phi[rows.query[part[some]] - start], outcome[some]
@@ -100,9 +100,16 @@ class Evidence:
                 found.gram[model] += (x[scored].T @ x[scored])[upper].astype(np.int64)
                 found.products[model] += (y[scored].T @ x[scored]).astype(np.int64)
                 found.squares[model] += (y[scored] ** 2).sum(axis=0).astype(np.int64)
-                found.levels[model] += np.stack(
-                    [known.sum(axis=0) * UNIT * UNIT, y.sum(axis=0) * UNIT, (y**2).sum(axis=0)], axis=1
-                ).astype(np.int64)
+                found.levels[model] += _levels(outcome[some])
+        return found
+
+    @classmethod
+    def of_unscored(cls, rows: Unscored, features: FeatureMap) -> Evidence:
+        """What evaluations without a score say: levels of cost and seconds."""
+        found = cls.none(rows.pool, features)
+        for model in np.unique(rows.model):
+            some = np.flatnonzero(rows.model == model)
+            found.levels[model] += _levels(_units(some, rows.cost, rows.seconds))
         return found
 
     def __add__(self, other: Evidence) -> Evidence:
@@ -226,11 +233,19 @@ def symmetric(triangle: Floats) -> Floats:
     return full
 
 
-def _units(rows: Evaluations, part: Integers) -> Floats:
+def _units(part: Integers, cost: Floats, seconds: Floats | None, accuracy: Floats | None = None) -> Floats:
     """Outcomes ``(n, 3)`` of some evaluations in units of 2^-16, whole numbers; NaN where not known."""
-    seconds = np.full(len(part), np.nan)
-    found = np.stack(
-        [outcome_of(rows.accuracy[part]), logarithm(rows.cost[part], CENTERS[0]), logarithm(seconds, CENTERS[1])],
-        axis=1,
+    unknown = np.full(len(part), np.nan)
+    found = (
+        unknown if accuracy is None else outcome_of(accuracy[part]),
+        logarithm(cost[part], CENTERS[0]),
+        unknown if seconds is None else logarithm(seconds[part], CENTERS[1]),
     )
-    return np.trunc(found * UNIT)
+    return np.trunc(np.stack(found, axis=1) * UNIT)
+
+
+def _levels(outcome: Floats) -> Sums:
+    """Count, Σy and Σy² ``(3, 3)`` of each outcome where it is known."""
+    known, y = np.isfinite(outcome), np.nan_to_num(outcome)
+    sums = (known.sum(axis=0) * UNIT * UNIT, y.sum(axis=0) * UNIT, (y**2).sum(axis=0))
+    return np.stack(sums, axis=1).astype(np.int64)
