@@ -117,10 +117,9 @@ ORDERS = {
         ("server",),
     ),
     "learning": (
-        ("exploration", "incremental", "schema", "traffic"),
+        ("exploration", "schema", "traffic"),
         ("judges", "new_feedback", "offpolicy"),
         ("from_log", "panel", "trial"),
-        ("first_router",),
     ),
     "report": (
         ("page", "style"),

@@ -12,7 +12,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evidence import Evidence
 from fedrouter.learning import from_log
 from fedrouter.learning.from_log import learn_from_log, with_rows
-from fedrouter.learning.traffic import evaluations_of
+from fedrouter.learning.traffic import evaluations_of, pool_in
 from fedrouter.pool import ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter
@@ -47,7 +47,8 @@ def test_it_is_the_evidence_of_the_log_in_batches_of_any_size(log, rows, monkeyp
     log.append(records_of(rows))
     whole = learn_from_log(log, NAME, ENCODER, None)
     monkeypatch.setattr(from_log, "BATCH", 7)
-    assert learn_from_log(log, NAME, ENCODER, None).router.evidence == whole.router.evidence
+    parts = learn_from_log(log, NAME, ENCODER, None).router.evidence
+    assert parts.over(whole.router.pool) == whole.router.evidence
     assert whole.router.evidence.over(rows.pool) == Evidence.of(rows, map_of_width(rows.dimension))
     assert whole.rows == len(rows)
 
@@ -126,16 +127,19 @@ def test_rows_at_hand_are_added_as_those_of_a_log_are(log, rows):
 
 
 def test_records_become_the_evaluations_of_the_models_that_answered(rows):
-    found, left_out = evaluations_of(records_of(rows), ENCODER)
+    records = records_of(rows)
+    found, left_out = evaluations_of(records, pool_in(records), ENCODER)
     assert not left_out
-    assert np.array(found.pool.names)[found.model].tolist() == np.array(rows.pool.names)[rows.model].tolist()
+    assert found.pool.names == rows.pool.names
+    np.testing.assert_array_equal(found.model, rows.model)
     np.testing.assert_array_equal(found.accuracy, rows.accuracy)
 
 
 def test_records_that_teach_nothing_are_counted():
     fallback = record(0, chosen="model-9", served="model-0", reason="named")
     records = [fallback, record(1, served="model-9"), record(2, served=None), record(3, score=None)]
-    found, left_out = evaluations_of(records, ENCODER, ModelPool(["model-0"]))
+    found, left_out = evaluations_of(records, ModelPool(["model-0"]), ENCODER)
     assert len(found) == 1
     assert left_out == {"model-9 is not in the pool": 1, "no model answered": 1, "no score": 1}
-    assert evaluations_of(records[2:], ENCODER)[0] is None
+    with pytest.raises(BadInput, match="no model answered"):
+        pool_in(records[2:3])

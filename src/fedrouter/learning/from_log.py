@@ -17,7 +17,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence, total
 from fedrouter.learning.new_feedback import new_feedback
-from fedrouter.learning.traffic import evaluations_of, scored_at
+from fedrouter.learning.traffic import evaluations_of, pool_in, scored_at
 from fedrouter.pool import ModelPool
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.store import Store
@@ -37,7 +37,8 @@ class Learned:
 
 def with_rows(base: BayesRouter | None, rows: Evaluations) -> BayesRouter:
     """The router of what another one has learned and of more rows; of these rows alone if there is no other."""
-    return _router(base, _added(None if base is None else base.evidence, rows, _fixed_pool(base)))
+    pool = _fixed_pool(base)
+    return _router(base, _added(None if base is None else base.evidence, rows if pool is None else rows.over(pool)))
 
 
 def learn_from_log(log: Store, name: str, encoder: EncoderIdentity, saved: Bundle | None) -> Learned:
@@ -50,19 +51,18 @@ def learn_from_log(log: Store, name: str, encoder: EncoderIdentity, saved: Bundl
     if before is not None and "learnt_until" not in before:
         raise BadInput(f"a client of this router's federation has the name of the gateway's log, {name!r}")
     until = None if before is None else float(before["learnt_until"])
-    evidence, pool = None if base is None else base.evidence, _fixed_pool(base)
-    items = new_feedback(log, until)
+    evidence, items = None if base is None else base.evidence, new_feedback(log, until)
     read, corrected, left_out = 0, 0, Counter[str]()
     while batch := list(islice(items, BATCH)):
-        rows, unused = evaluations_of((item.record for item in batch), encoder, pool)
-        earlier, _ = evaluations_of((item.learned for item in batch if item.learned), encoder, pool)
+        pool = _fixed_pool(base) or pool_in(item.record for item in batch)
+        rows, unused = evaluations_of((item.record for item in batch), pool, encoder)
+        earlier, _ = evaluations_of((item.learned for item in batch if item.learned), pool, encoder)
         left_out.update(unused)
         until = max(until or 0.0, *(scored_at(item.record) for item in batch))
-        if rows is not None:
-            evidence, read = _added(evidence, rows, pool), read + len(rows)
-        if earlier is not None and evidence is not None:
+        evidence = _added(evidence, rows)
+        if len(earlier):
             evidence = evidence - Evidence.of(earlier, evidence.features).over(evidence.pool)
-            corrected += len(earlier)
+        read, corrected = read + len(rows), corrected + len(earlier)
     if evidence is None or not read:
         reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
         raise BadInput(f"nothing to learn: no request was scored since the last time{f' ({reasons})' * bool(reasons)}")
@@ -83,11 +83,11 @@ def _fixed_pool(base: BayesRouter | None) -> ModelPool | None:
     return base.pool if base is not None and (base.total is not None or base.prior is not None) else None
 
 
-def _added(evidence: Evidence | None, rows: Evaluations, pool: ModelPool | None) -> Evidence:
+def _added(evidence: Evidence | None, rows: Evaluations) -> Evidence:
     """Evidence with that of more rows, of more models if there are any; of these rows alone if there is none."""
     if evidence is None:
         return Evidence.of(rows, map_of_width(rows.dimension))
-    return total([evidence, Evidence.of(rows if pool is None else rows.over(pool), evidence.features)])
+    return total([evidence, Evidence.of(rows, evidence.features)])
 
 
 def _router(base: BayesRouter | None, evidence: Evidence) -> BayesRouter:

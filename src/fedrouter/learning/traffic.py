@@ -13,6 +13,7 @@ import numpy as np
 from fedrouter.data.read import EMBEDDING
 from fedrouter.data.source import Source
 from fedrouter.encoders import EncoderIdentity, column_stem
+from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
 from fedrouter.store.records import Record
@@ -112,36 +113,40 @@ def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, afte
 
 
 def evaluations_of(
-    records: Iterable[Record], encoder: EncoderIdentity, pool: ModelPool | None = None
-) -> tuple[Evaluations | None, Mapping[str, int]]:
+    records: Iterable[Record], pool: ModelPool, encoder: EncoderIdentity
+) -> tuple[Evaluations, Mapping[str, int]]:
     """Evaluations of the models that answered these requests, and the number of unusable requests by reason.
 
-    Without a pool they are over the models that answered; None if no request can be used. Records may be read one after
-    the other: of each, only what is learned from is kept.
+    Records may be read one after the other: of each, only what is learned from is kept.
     """
     left_out: Counter[str] = Counter()
-    embeddings, model, names = bytearray(), array("q"), dict[str, int]()
+    embeddings, model = bytearray(), array("q")
     accuracy, cost, time = array("d"), array("d"), array("d")
     for record in records:
         why = _missing(record, encoder)
         if not why and record.served is None:
             why = "no model answered"
-        if not why and pool is not None and record.served not in pool:
+        if not why and record.served not in pool:
             why = f"{record.served} is not in the pool"
         if why:
             left_out[why] += 1
         else:
             embeddings += record.embedding or b""
-            model.append(names.setdefault(str(record.served), len(names)))
+            model.append(pool.index(str(record.served)))
             accuracy.append(float(record.score or 0.0))
             cost.append(float(record.cost or 0.0))
             time.append(record.time)
-    if not names:
-        return None, dict(left_out)
     rows = np.frombuffer(embeddings, "<f4").reshape(-1, encoder.dimension)
     columns = np.array(model, np.int64), np.array(accuracy), np.array(cost)
-    found = Evaluations(ModelPool(names), rows, np.arange(len(rows)), *columns, time=np.array(time))
-    return found if pool is None else found.over(pool), dict(left_out)
+    return Evaluations(pool, rows, np.arange(len(rows)), *columns, time=np.array(time)), dict(left_out)
+
+
+def pool_in(records: Iterable[Record]) -> ModelPool:
+    """The models that answered these requests, in the order of their names."""
+    names = sorted({record.served for record in records if record.served is not None})
+    if not names:
+        raise BadInput("nothing to learn: no model answered these requests")
+    return ModelPool(names)
 
 
 def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:

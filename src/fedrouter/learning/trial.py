@@ -24,7 +24,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.learning.offpolicy import LEAST_EFFECTIVE, SHORT, Mean, Outcome
-from fedrouter.learning.traffic import NOT_IN_POOL, Traffic, evaluations_of, traffic_of
+from fedrouter.learning.traffic import NOT_IN_POOL, Traffic, evaluations_of, pool_in, traffic_of
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.store.records import Record
@@ -96,12 +96,12 @@ def run_trial(
         raise BadInput(
             f"{drawn} scored requests whose model was drawn, expected at least {LEAST_ROWS}: more must explore"
         )
-    clip = math.sqrt(drawn)
+    clip, pool = math.sqrt(drawn), pool_in(records)
     for number in range(FOLDS):
         inside = [record for record, at in zip(records, fold, strict=True) if at == number and record.propensity < 1]
-        rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), encoder)
+        rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), pool, encoder)
         traffic = traffic_of(inside, offered, encoder)
-        if not len(traffic) or rows is None:
+        if not len(traffic) or not len(rows):
             continue
         candidate = make(rows)
         tradeoff = tradeoff_of(OperatingPoints(candidate.estimate(rows.embeddings).over(offered)))

@@ -200,18 +200,20 @@ def _from_store(url: str, encoder: str | None) -> tuple[Evaluations, EncoderIden
         where = log.where  # without the password that a URL may have
 
         def usable() -> Iterator[Record]:
-            return (record for record in log.rows(scored_only=True) if record.embedding)
+            return (record for record in log.rows(scored_only=True) if record.embedding and record.served)
 
         # Two passes with a cursor: the encoder of the latest request says which of them count.
         width: dict[str, int] = {}
+        served: dict[str, set[str]] = {}
         latest = None
         for record in usable():
-            latest = record.encoder
-            width[column_stem(latest)] = len(record.embedding or b"") // 4
+            latest, stem = record.encoder, column_stem(record.encoder)
+            width[stem] = len(record.embedding or b"") // 4
+            served.setdefault(stem, set()).add(str(record.served))
         wanted = encoder or latest
-        found = None
-        if wanted is not None and column_stem(wanted) in width:
-            found, _ = read(usable(), EncoderIdentity(wanted, width[column_stem(wanted)], True))
-        if wanted is None or found is None:
+        if wanted is None or column_stem(wanted) not in served:
             raise BadInput(f"{where}: no scored request with an embedding{f' by {encoder}' if encoder else ''}")
-    return found.over(ModelPool(sorted(found.pool.names))), EncoderIdentity.of(wanted, found.embeddings)
+        identity = EncoderIdentity(wanted, width[column_stem(wanted)], True)
+        chosen = (record for record in usable() if column_stem(record.encoder) == column_stem(wanted))
+        evaluations, _ = read(chosen, ModelPool(sorted(served[column_stem(wanted)])), identity)
+    return evaluations, EncoderIdentity.of(wanted, evaluations.embeddings)
