@@ -4,15 +4,17 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from fedrouter.data.simulator import simulated_world
-from fedrouter.evaluations import Grid
+from fedrouter.evaluations import Evaluations, Grid
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.pool import ModelPool
 from fedrouter.testing.samples import drawn_evaluations
 
-__all__ = ["PROJECT", "drawn_evaluations", "family_params", "full_grid"]
+__all__ = ["PROJECT", "drawn_evaluations", "family_params", "full_grid", "write_log"]
 
 PROJECT = Path(__file__).parents[1]
 
@@ -27,6 +29,18 @@ def full_grid(queries=200, models=4, seed=0) -> Grid:
     accuracy = draw.integers(0, 2, (queries, models)).astype(float)
     cost = 10.0 ** -np.arange(5, 5 - models, -1) * draw.lognormal(0, 0.3, (queries, models))
     return Grid(ModelPool([f"model-{place}" for place in range(models)]), accuracy, cost)
+
+
+def write_log(path: Path, rows: Evaluations) -> Path:
+    """A log without text, as a client has it."""
+    table = {
+        "embedding": rows.embeddings[rows.query].tolist(),
+        "model": [rows.pool.names[model] for model in rows.model],
+        "accuracy": rows.accuracy,
+        "cost": rows.cost,
+    }
+    parquet.write_table(pyarrow.table(table), path)
+    return path
 
 
 @pytest.fixture(scope="session", autouse=True)

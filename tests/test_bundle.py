@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from conftest import PROJECT, drawn_evaluations
+from conftest import drawn_evaluations
 from fedrouter.bundle import Provenance, load, refuse_existing, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
@@ -106,10 +106,29 @@ def test_a_bayes_bundle_whose_features_are_others_here_is_refused(tmp_path, sums
         load(path)
 
 
-def sign_again(path, **changes):
-    """A manifest that was edited by somebody who knows how digests are made."""
+@pytest.mark.parametrize("name", ["kmeans", "mlp"])
+def test_a_bundle_of_format_1_of_the_papers_families_is_read(tmp_path, name):
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    settings = FAMILIES["mlp"].settings(rounds=1, hidden=(4,)) if name == "mlp" else FAMILIES[name].settings()
+    router = FAMILIES[name].learn(federation, POOL, settings)
+    path = save(tmp_path / "b", router, ENCODER, PROVENANCE)
+    sign_again(path, "sums", format=1)
+    queries = drawn_evaluations(seed=9).embeddings
+    assert np.array_equal(load(path).router.estimate(queries).accuracy, router.estimate(queries).accuracy)
+
+
+@pytest.mark.parametrize("name", ["auto", "bayes", "kernel", "linear", "mf", "query_blind"])
+def test_a_bundle_of_format_1_of_another_family_is_refused_with_the_command_that_learns_anew(tmp_path, name):
+    path = save(tmp_path / "b", from_rows([drawn_evaluations()]), ENCODER, PROVENANCE)
+    sign_again(path, "sums", format=1, family=name)
+    with pytest.raises(BadBundle, match=f"'{name}' in format 1 is not read; learn anew: fedrouter learn LOG --out DIR"):
+        load(path)
+
+
+def sign_again(path, *without, **changes):
+    """Edit a manifest as somebody can who knows how digests are made."""
     manifest = json.loads((path / "bundle.json").read_text()) | changes
-    content = {name: value for name, value in manifest.items() if name != "digest"}
+    content = {name: value for name, value in manifest.items() if name not in ("digest", *without)}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     (path / "bundle.json").write_text(json.dumps({**content, "digest": f"sha256:{digest}"}))
 
@@ -197,7 +216,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path, monkeypatch):
     router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
     parts = (router.pool, router.centres, router.sums)
     for made, said in (
-        (Unregistered(*parts), r"'unregistered': expected one of kmeans.*package is not installed"),
+        (Unregistered(*parts), r"'unregistered': expected one of bayes.*package is not installed"),
         (Impostor(*parts), "Impostor: not saved, because 'kmeans' is the family of KMeansRouter"),
         (BlendRouter(POOL, (Unregistered(*parts),), (1.0,)), r"cannot be read back .*'unregistered'"),
     ):
@@ -214,7 +233,7 @@ def test_a_bundle_of_a_family_that_is_not_installed_says_so(tmp_path):
     router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
     path = save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
     sign_again(path, family="unregistered")
-    with pytest.raises(BadBundle, match=r"'unregistered': expected one of kmeans.*package is not installed"):
+    with pytest.raises(BadBundle, match=r"'unregistered': expected one of bayes.*package is not installed"):
         load(path)
 
 
@@ -235,7 +254,7 @@ def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
     "edit", [{"family": ["x"]}, {"version": "x"}, {"encoder": {"name": "e", "dimension": 1e999, "normalised": True}}]
 )
 def test_a_manifest_with_values_of_other_types_is_refused_even_with_a_right_digest(tmp_path, edit):
-    bundle = shutil.copytree(PROJECT / "tests" / "fixtures" / "bundles" / "kmeans", tmp_path / "bundle")
+    bundle = save(tmp_path / "bundle", from_rows([drawn_evaluations()]), ENCODER, PROVENANCE)
     sign_again(bundle, **edit)
     with pytest.raises(BadBundle, match="do not fit together"):
         load(bundle)

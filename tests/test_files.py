@@ -1,6 +1,5 @@
 """A file appears complete or not at all, private from its first byte, whatever happens while it is written."""
 
-import ast
 import contextlib
 import errno
 import os
@@ -177,14 +176,3 @@ def test_processes_that_lock_take_turns(tmp_path):
     assert path.read_text() == "150"
     with locked(path.with_suffix(".lock")):
         assert mode(path.with_suffix(".lock")) == PRIVATE
-
-
-def test_files_are_renamed_into_place_in_one_module_only():
-    renaming = {"os.replace", "os.rename", "tempfile.mkdtemp", "tempfile.NamedTemporaryFile"}
-    found = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in renaming
-    }
-    assert found == {"files.py"}

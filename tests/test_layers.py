@@ -135,7 +135,7 @@ ORDERS = {
         ("personal",),
     ),
     "store": (
-        ("engine", "migrations", "records", "tables"),
+        ("engine", "records", "tables"),
         ("accounting", "export", "keys", "scores", "spool"),
         ("shared",),
         ("store",),
@@ -153,7 +153,7 @@ DEFERRED = {
     ),
     ("fedrouter.federation.verbs.masked", "fedrouter.federation.verbs.registry"),
 }
-NO_ROOM = {"attacks", "docs", "examples", "fixtures", "plugin", "real"}
+NO_ROOM = {"attacks", "docs", "examples", "fixtures", "real"}
 """Folders of tests/ that belong to no folder of the package."""
 MOST_FILES = 19
 PRINTING = ("print", "sys.stdout.write", "typer.echo", "Console")

@@ -89,7 +89,7 @@ class Bundle:
 
     @property
     def version(self) -> int:
-        return int(self.manifest.get("version", 1))
+        return int(self.manifest["version"])
 
     @property
     def clients(self) -> dict[str, Mapping[str, Any]]:
@@ -227,7 +227,7 @@ def load(path: str | Path) -> Bundle:
     if manifest.get("arrays") != f"sha256:{hashlib.sha256(packed).hexdigest()}":
         raise BadBundle(f"{path}: {ARRAYS} is not the file this bundle was saved with (truncated or replaced)")
     try:
-        int(manifest.get("version", 1))
+        int(manifest["version"])
         pool = ModelPool.from_json(manifest["pool"])
         encoder = EncoderIdentity.from_json(manifest["encoder"])
         router = router_class(manifest["family"]).from_arrays(pool, unpack(packed))
@@ -256,7 +256,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise BadBundle(f"{path}: {MANIFEST} is not a bundle's")
     form, family = manifest.get("format"), manifest.get("family")
     if form not in (1, FORMAT):
-        raise BadBundle(f"{path}: format {form!r}, this version reads 1 and {FORMAT}; upgrade fedrouter")
+        raise BadBundle(f"{path}: format {form!r}, this version reads 1 and {FORMAT}; learn anew: {LEARN}")
     if form == 1 and family in REPLACED:
         raise BadBundle(f"{path}: a router of the family {family!r} in format 1 is not read; learn anew: {LEARN}")
     if manifest["digest"] != _digest(manifest):

@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 LEAST_VARIANCE = 1e-8
 BORROWED = 5.0
 """Features of mean variance that each model's own variance is estimated from besides those of the data: with few
-features, its few deviations say little about it. Infinitely many give all models one variance."""
+features, its few deviations say little about it."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Posterior:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def fit(moments: Moments, borrowed: float = BORROWED) -> Posterior:
-    """The posterior under the prior that maximizes the likelihood; ``borrowed`` as :data:`BORROWED`.
+def fit(moments: Moments) -> Posterior:
+    """The posterior under the prior that maximizes the likelihood.
 
     Given variances, the deviations integrate out model by model and leave one small system for the shared part:
     with ``A_m = Φ'Φ/σ² + Λ_m`` (Λ_m the prior precision of a deviation), model m contributes the precision
@@ -97,7 +97,7 @@ def fit(moments: Moments, borrowed: float = BORROWED) -> Posterior:
             float((common[1:] ** 2 + np.diag(common_covariance)[1:]).sum()) / max(1, len(common) - 1), LEAST_VARIANCE
         )
         each = spread[:, 1:].sum(axis=1) / max(1, width - 1)
-        kept = (width - 1) / (width - 1 + borrowed)
+        kept = (width - 1) / (width - 1 + BORROWED)
         own = np.maximum(kept * each + (1 - kept) * each.mean(), LEAST_VARIANCE)
         intercept = max(float(spread[:, 0].mean()), LEAST_VARIANCE)
         error = moments.squares - 2 * (weights * moments.product).sum(axis=1)
@@ -110,5 +110,5 @@ def fit(moments: Moments, borrowed: float = BORROWED) -> Posterior:
     # A model's own variance is itself estimated, from as many deviations as its rows determine: its weights are as
     # uncertain as Student's t with that many degrees of freedom.
     determined = (1 - pull[:, eye, eye])[:, 1:].sum(axis=1)
-    freedom = np.maximum(determined + borrowed, 3.0)
+    freedom = np.maximum(determined + BORROWED, 3.0)
     return Posterior(weights, covariance * (1 + 2 / (freedom - 2))[:, None, None], noise)

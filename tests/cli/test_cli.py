@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import typer
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from cli.command import answer, answer_process, run, run_process
 from fedrouter.cli import main
+from fedrouter.data.split import write_table
 
 MEASURES = {"auc", "aiq", "cost_to_match", "max_accuracy", "min_cost", "max_cost"}
 
@@ -22,14 +22,7 @@ MEASURES = {"auc", "aiq", "cost_to_match", "max_accuracy", "min_cost", "max_cost
 def table(tmp_path_factory, world):
     """A tenth of the simulated world as a data file in RouterBench's layout."""
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
-    grid = some.grid()
-    columns = {"prompt": list(some.text), "eval_name": list(some.task)}
-    for index, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
-    columns["static_embedding"] = list(some.embeddings)
-    path = tmp_path_factory.mktemp("data") / "table.parquet"
-    pyarrow.parquet.write_table(pa.table(columns), path)
-    return path
+    return write_table(tmp_path_factory.mktemp("data") / "table.parquet", some, world.encoder)
 
 
 @pytest.fixture(scope="module")

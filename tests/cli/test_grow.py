@@ -3,13 +3,13 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from cli.command import answer, run
+from conftest import write_log
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
+from fedrouter.data.split import write_table
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
@@ -19,29 +19,6 @@ from fedrouter.pool import ModelPool
 WITHHELD = 2
 
 
-def write_log(path, evaluations):
-    """A client's log, one row an evaluation."""
-    names = np.array(evaluations.pool.names, object)
-    columns = {
-        "embedding": list(evaluations.embeddings[evaluations.query]),
-        "model": names[evaluations.model].tolist(),
-        "accuracy": evaluations.accuracy,
-        "cost": evaluations.cost,
-    }
-    pyarrow.parquet.write_table(pa.table(columns), path)
-    return path
-
-
-def write_table(path, evaluations):
-    grid = evaluations.grid()
-    columns = {"prompt": list(evaluations.text), "eval_name": list(evaluations.task)}
-    for index, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
-    columns["static_embedding"] = list(evaluations.embeddings)
-    pyarrow.parquet.write_table(pa.table(columns), path)
-    return path
-
-
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory, world):
     """A folder with a test table, four clients' logs, and bundles learned from the first three without two models."""
@@ -49,7 +26,7 @@ def workspace(tmp_path_factory, world):
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 4))
     clients = partition(some, clients=4, seed=1)
     old = ModelPool(list(some.pool)[:-WITHHELD])
-    write_table(folder / "test.parquet", some.of_queries(np.arange(0, some.queries, 5)))
+    write_table(folder / "test.parquet", some.of_queries(np.arange(0, some.queries, 5)), world.encoder)
     for client in clients:
         write_log(folder / f"{client.name}.parquet", client.train)
     founders = [(client.name, client.train.over(old)) for client in clients[:3]]

@@ -3,12 +3,12 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
+from pyarrow import parquet
 
 from cli import command
 from fedrouter.cli.reproduce import NAMES
+from fedrouter.data import split
 from fedrouter.experiments.registry import EXPERIMENTS
 
 
@@ -23,16 +23,12 @@ def answer(*arguments, status=0, timeout=300):
 def write_table(path, world, short_row=None):
     """A tenth of the simulated world in RouterBench's layout; another encoder's row may be too short."""
     some = world.evaluations.of_queries(np.arange(0, world.evaluations.queries, 10))
-    grid = some.grid()
-    columns = {"prompt": list(some.text), "eval_name": list(some.task)}
-    for index, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, index], f"{name}|total_cost": grid.cost[:, index]}
-    vectors = [vector.tolist() for vector in some.embeddings]
-    columns["static_embedding"] = vectors
+    split.write_table(path, some, world.encoder)
     if short_row is not None:
-        index = short_row - 1
-        columns["house_made_embedding"] = [*vectors[:index], vectors[index][:5], *vectors[index + 1 :]]
-    pyarrow.parquet.write_table(pa.table(columns), path)
+        vectors = some.embeddings.tolist()
+        vectors[short_row - 1] = vectors[short_row - 1][:5]
+        whole = parquet.read_table(path).append_column("house_made_embedding", [vectors])
+        parquet.write_table(whole, path)
     return path
 
 

@@ -1,4 +1,4 @@
-"""Kills that a federation survives, what it leaves behind, runs that a client refuses, and a long line."""
+"""Kills that a federation survives, what it leaves behind, and runs that a client refuses."""
 
 import os
 import signal
@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from attacks.delay_proxy import DelayProxy
 from deployment.real_federation import RealFederation, descendants
 from fedrouter.deployment.client.local_client import client_of
 from fedrouter.deployment.coordinator.enrollment import control_of
@@ -177,20 +176,3 @@ def test_the_runtime_api_asks_for_the_secret(federation):
         run_link.open_run(control, address, directory.authority, b"another secret", lambda connected: None),
     ):
         pytest.fail("a run was started without the secret")
-
-
-def test_over_a_long_line_the_run_makes_the_same_router(world, tmp_path):
-    """100 ms for each round trip, for every byte."""
-    real = RealFederation(tmp_path, world, NAMES)
-    proxy = DelayProxy(real.coordinator.config().port, 0.05)
-    proxy.start()
-    for directory in real.clients.values():
-        directory.write_config(replace(directory.config(), coordinator=f"127.0.0.1:{proxy.port}"))
-    try:
-        real.start_all(within=240)
-        bundle, lines = real.run("long-line", KMEANS)
-        assert not [line for line in lines if line["event"] == "dropped"]
-        assert bundle == local(real, KMEANS)
-        assert proxy.from_clients > 0
-    finally:
-        real.stop_all()

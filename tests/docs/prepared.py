@@ -7,15 +7,16 @@ from pathlib import Path
 
 import httpx2 as httpx
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fedrouter.data.partition import partition
+from fedrouter.data.read import Dataset
 from fedrouter.data.simulator import simulated_world
+from fedrouter.data.split import write_table
 from fedrouter.evaluations import Evaluations
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.demo import demo_bundle, demo_config
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
+from fedrouter.pool import ModelPool
 from gateway.running import served
 
 MODELS = 5
@@ -24,11 +25,12 @@ REQUESTS = 300
 
 def prepare(folder: Path) -> Path:
     """Write every file that a page names and does not make itself."""
-    world = simulated_world().evaluations
+    simulated = simulated_world()
+    world = simulated.evaluations
     draw = np.random.default_rng(0)
     some = draw.permutation(world.queries)
-    table(folder / "routerbench.parquet", world, some[:700])
-    table(folder / "new.parquet", world, some[700:900])
+    table(folder / "routerbench.parquet", simulated, some[:700])
+    table(folder / "new.parquet", simulated, some[700:900])
     logs = partition(world.of_queries(np.sort(some[900:1900])), clients=6, alpha=50.0, model_alpha=None, seed=0)
     names = ("bank", "clinic", "school", "hospital", "their-log", "my-log")
     for name, client in zip(names, logs, strict=True):
@@ -36,16 +38,10 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
-def table(path: Path, world: Evaluations, queries: np.ndarray) -> None:
+def table(path: Path, world: Dataset, queries: np.ndarray) -> None:
     """A table in RouterBench's layout, of a few models."""
-    part = world.of_queries(np.sort(queries))
-    grid = part.grid()
-    names = part.pool.names[:MODELS]
-    columns: dict[str, object] = {"prompt": list(part.text), "eval_name": list(part.task)}
-    columns |= {name: grid.accuracy[:, index] for index, name in enumerate(names)}
-    columns |= {f"{name}|total_cost": grid.cost[:, index] for index, name in enumerate(names)}
-    columns["static_embedding"] = part.embeddings.tolist()
-    pq.write_table(pa.table(columns), path)
+    few = ModelPool(list(world.evaluations.pool)[:MODELS])
+    write_table(path, world.evaluations.of_queries(np.sort(queries)).over(few), world.encoder)
 
 
 def log(path: Path, rows: Evaluations) -> None:

@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    return write_table(tmp_path_factory.mktemp("data") / "table.parquet")
+    return write_table(tmp_path_factory.mktemp("data") / "table.parquet", queries=300, models=8)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_more_seeds_extend_a_run_and_a_third_time_there_is_nothing_to_do(tmp_pat
 
 @pytest.mark.slow
 def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
-    table = write_table(tmp_path / "broken.parquet", broken=True)
+    table = write_table(tmp_path / "broken.parquet", broken=True, queries=300, models=8)
     names = ["encoders", "heterogeneity"]
     outcome = reproduce(names, table, None, 1, 2, tmp_path / "out", 2, families=("kmeans",))
     (unit,) = outcome.failed

@@ -191,6 +191,7 @@ def test_in_a_burst_of_connections_each_request_is_answered(start, bundle, upstr
     gateway = start(config_for(tmp_path, bundle, upstream.url, server=LIMITS.replace(connections=20)))
     request = post(gateway, "/v1/chat/completions", len(CHAT)) + CHAT
     told = threading.Event()
+    upstream.forget()
 
     async def hold_the_event_loop():
         told.wait(30)
@@ -208,6 +209,7 @@ def test_in_a_burst_of_connections_each_request_is_answered(start, bundle, upstr
     refused = [answer for answer in found if answer.startswith(b"HTTP/1.1 503 ")]
     assert all(b"\r\nretry-after: 1\r\n" in answer for answer in refused)
     assert sum(answer.startswith(b"HTTP/1.1 200 ") for answer in found) == 40 - len(refused) >= 20
+    assert upstream.asked["instant"] == 40 - len(refused)  # nobody pays for what is refused
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in found[:20])
 
 

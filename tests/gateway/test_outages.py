@@ -1,22 +1,18 @@
-"""A gateway under load whose store is locked or whose disk is full, and one that is told to stop.
+"""A gateway under load whose store is locked or whose files may not grow.
 
 Nothing that a client was told is lost, no answer ends without a word, and no error is the gateway's own.
 """
 
 import asyncio
-import os
 import resource
-import signal
 import sqlite3
-import subprocess
-import time
 from contextlib import contextmanager
 
 import pytest
 
 from gateway.process import GatewayProcess, settings
 from gateway.running import eventually
-from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, load, missing
+from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, missing
 
 OUTAGE = 4.0
 """Seconds under load before an outage, of it, and after it: longer than a write may take."""
@@ -98,49 +94,6 @@ def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tm
     all_logged(gateway, heard, tmp_path / "log.db", "killed while locked")
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """With room for the spool and for everything that a fast machine logs meanwhile, once the filler is gone."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", folder], capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("a small disk cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def test_a_full_disk_under_load_delays_rows_and_loses_none(started, tmp_path, small_disk, bundle, upstream):
-    config = settings(tmp_path, bundle, upstream.url, BEHAVIOURS) | {"store": f"sqlite:///{small_disk / 'log.db'}"}
-    gateway, heard = started(tmp_path, config), Heard()
-
-    def fill() -> None:
-        handle = os.open(small_disk / "filler", os.O_WRONLY | os.O_CREAT)
-        size = 1 << 20
-        while size >= 512:
-            try:
-                os.write(handle, bytes(size))
-            except OSError:
-                size //= 2
-        os.close(handle)
-
-    async def main():
-        async with clients_at_work(gateway.url, gateway.key, heard, "full"):
-            await asyncio.sleep(OUTAGE / 4)
-            fill()
-            before = len(heard.answered)
-            await asyncio.sleep(OUTAGE / 2)
-            fill()  # what a checkpoint has freed
-            await asyncio.sleep(OUTAGE / 2)
-            assert len(heard.answered) > before
-            (small_disk / "filler").unlink()
-            await asyncio.sleep(OUTAGE / 4)
-
-    asyncio.run(main())
-    assert "rows wait for the store" in gateway.printed()
-    all_logged(gateway, heard, small_disk / "log.db", "full disk")
-
-
 def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tmp_path, bundle, upstream):
     """A quota instead of a small disk, which not every machine can mount; even the spool is soon over it."""
     gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
@@ -159,20 +112,3 @@ def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tm
     asyncio.run(main())
     assert "rows wait for the store" in gateway.printed()
     all_logged(gateway, heard, tmp_path / "log.db", "quota")
-
-
-def test_sigterm_under_load_ends_every_answer_whole_and_logged(started, tmp_path, bundle, upstream):
-    gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
-    for number in range(3):
-        if not gateway.alive():
-            gateway.start()
-        before, begun = len(heard.answered), time.monotonic()
-        stop = lambda: os.kill(gateway.pid, signal.SIGTERM)  # noqa: E731
-        asyncio.run(load(gateway.url, gateway.key, heard, 150, f"stopped {number}", stop))
-        assert gateway.ended() in (0, -15)
-        assert time.monotonic() - begun < 60
-        assert len(heard.answered) > before
-        assert not heard.wrong, heard.wrong[:5]
-        assert missing(tmp_path / "log.db", heard) == []
-    assert "Traceback" not in gateway.printed()
-    print(f"\nSIGTERM three times: {answered(heard)}")

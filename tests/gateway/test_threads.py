@@ -4,6 +4,8 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 SHOWN = """
 import numpy, threadpoolctl
 {code}
@@ -21,12 +23,6 @@ def threads_after(code):
     return run.stdout.strip()
 
 
-def test_products_are_made_in_one_thread():
-    assert (
-        threads_after("from fedrouter.gateway.routing.encoder_worker import multiply_in_one_thread as one; one()")
-        == "[1]"
-    )
-
-
-def test_the_process_beside_the_gateway_multiplies_in_one_thread():
-    assert threads_after("from fedrouter.gateway.routing.encoder_worker import main; main()") == "[1]"
+@pytest.mark.parametrize("call", ["multiply_in_one_thread", "main"])
+def test_the_gateway_and_the_process_beside_it_multiply_in_one_thread(call):
+    assert threads_after(f"from fedrouter.gateway.routing import encoder_worker; encoder_worker.{call}()") == "[1]"

@@ -76,28 +76,6 @@ def test_wrong_configs_under_load_change_nothing(tmp_path, bundle, upstream, wor
     print(f"\n{len(unreadable + unusable)} wrong configs, {workers or 1} workers: {len(heard.answered)} answers")
 
 
-def test_workers_are_reloaded_under_load(tmp_path, bundle, upstream):
-    gateway, heard = GatewayProcess(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS), workers=2), Heard()
-    gateway.start()
-    workers = gateway.workers()
-
-    async def main() -> None:
-        async with clients_at_work(gateway.url, gateway.key, heard, "reload"):
-            for number in range(1, 3):
-                await answered(heard, BETWEEN)
-                os.kill(gateway.pid, signal.SIGHUP)
-                said = lambda goal=2 * number: gateway.printed().count("the config was reloaded") == goal  # noqa: E731
-                assert await asyncio.to_thread(eventually, said, 60)
-            await answered(heard, BETWEEN)
-
-    asyncio.run(main())
-    assert gateway.workers() == workers
-    assert gateway.stop() == 0
-    assert "Traceback" not in gateway.printed()
-    assert (heard.wrong, heard.broken_off) == ([], 0)
-    assert missing(tmp_path / "log.db", heard) == []
-
-
 def holder(store: Store) -> str | None:
     with store.reading() as connection:
         return connection.execute(select(LEASES.c.holder).where(LEASES.c.until > time.time())).scalar()

@@ -1,9 +1,11 @@
 """Clients that keep a gateway busy and note what they were told; and what of that its log does not have."""
 
 import asyncio
+import json
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,14 +37,18 @@ class Heard:
     scored: list[tuple[str, float]] = field(default_factory=list)
     """Feedback that was acknowledged."""
     wrong: list[str] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    """Errors that are ``expected``, by their code."""
     broken_off: int = 0
+    expected: frozenset[str] = frozenset()
+    """Codes of errors that a client may get."""
 
 
 class Client:
     """Asks, listens and scores until it is stopped or the gateway is gone."""
 
-    def __init__(self, session: httpx.AsyncClient, heard: Heard, draw: random.Random) -> None:
-        self._session, self._heard, self._draw = session, heard, draw
+    def __init__(self, session: httpx.AsyncClient, heard: Heard, draw: random.Random, models: Sequence[str]) -> None:
+        self._session, self._heard, self._draw, self._models = session, heard, draw, models
         self._mine: list[str] = []
         self.stopped = False
 
@@ -60,8 +66,14 @@ class Client:
         streamed = self._draw.random() < 0.5 and api in ENDS
         async with self._session.stream("POST", f"/v1/{api}", json=self._body(api, streamed)) as response:
             if response.status_code != 200:
-                self._heard.wrong.append(f"{response.status_code}: {(await response.aread()).decode()}")
+                said = (await response.aread()).decode()
+                code = json.loads(said)["error"].get("code")
+                if code in self._heard.expected:
+                    self._heard.refused[code] += 1
+                else:
+                    self._heard.wrong.append(f"{response.status_code}: {said}")
                 return
+            streamed = streamed and response.headers["content-type"].startswith("text/event-stream")
             said, decision = b"", response.headers["x-fedrouter-decision-id"]
             try:
                 async for piece in response.aiter_raw():
@@ -69,7 +81,9 @@ class Client:
             finally:
                 # A client may stop listening at [DONE]: what says so is complete, whatever becomes of the connection.
                 last = said.rstrip(b"\n").rpartition(b"\n\n")[2] + b"\n\n"
-                complete = ENDS[api] in last if streamed else len(said) == int(response.headers["content-length"])
+                complete = (
+                    ENDS[api] in last if streamed else len(said) == int(response.headers.get("content-length", -1))
+                )
                 if complete:
                     self._heard.answered[decision] = streamed
                     self._mine.append(decision)
@@ -78,7 +92,7 @@ class Client:
 
     def _body(self, api: str, streamed: bool) -> dict[str, Any]:
         text = f"What is {self._draw.randrange(200)} squared?"
-        model = self._draw.choice(MODELS)
+        model = self._draw.choice(self._models)
         if api == "embeddings":
             return {"model": "indigo-nano", "input": text}
         field: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "max_tokens": 50}
@@ -104,7 +118,7 @@ def session_of(url: str, key: str) -> httpx.AsyncClient:
 async def load(url: str, key: str, heard: Heard, enough: int, seed: str, then: Callable[[], None]) -> None:
     """Clients at work until so many more answers are complete; ``then`` is called in the middle of it."""
     async with session_of(url, key) as session:
-        clients = [Client(session, heard, random.Random(f"{seed} {number}")) for number in range(WORKERS)]
+        clients = [Client(session, heard, random.Random(f"{seed} {n}"), MODELS) for n in range(WORKERS)]
         at_work = [asyncio.create_task(client.run()) for client in clients]
         goal = len(heard.answered) + enough
         while len(heard.answered) < goal and not heard.wrong and not all(task.done() for task in at_work):
@@ -114,10 +128,12 @@ async def load(url: str, key: str, heard: Heard, enough: int, seed: str, then: C
 
 
 @asynccontextmanager
-async def clients_at_work(url: str, key: str, heard: Heard, seed: str) -> AsyncIterator[None]:
+async def clients_at_work(
+    url: str, key: str, heard: Heard, seed: str, workers: int = WORKERS, models: Sequence[str] = MODELS
+) -> AsyncIterator[None]:
     """Clients that ask, listen and score for the duration of the block."""
     async with session_of(url, key) as session:
-        clients = [Client(session, heard, random.Random(f"{seed} {number}")) for number in range(WORKERS)]
+        clients = [Client(session, heard, random.Random(f"{seed} {n}"), models) for n in range(workers)]
         at_work = [asyncio.create_task(client.run()) for client in clients]
         try:
             yield

@@ -92,23 +92,6 @@ def test_a_legend_tells_areas_and_leaves_out_what_has_no_label():
     assert len(axes.lines) == 3
 
 
-def test_a_band_shows_the_spread_and_few_points_are_marked():
-    values = np.arange(5.0)
-    line = Line("area", values, values, "one", low=values - 1, high=values + 1)
-    (axes,) = draw(Sheet("one", "", [Panel("p", [line], "rounds T", "area", log_x=False, log_y=True)])).axes
-    assert len(axes.collections) == 1
-    assert axes.lines[0].get_marker() == "o"
-    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("rounds T", "area", "log")
-
-
-def test_points_of_a_sweep_are_marked_but_not_those_of_a_reference():
-    lines = [frontier("federated", "federated"), Line("oracle", X, X, "oracle", reference=True)]
-    (axes,) = draw(Sheet("one", "", [Panel("p", lines)])).axes
-    swept, oracle = axes.lines
-    assert (swept.get_marker(), oracle.get_marker()) == ("o", "None")
-    assert 0 < swept.get_markersize() < 4
-
-
 def test_axes_are_cut_to_the_routers_and_their_bands():
     oracle = Line("oracle", X, 10 * X, "oracle", reference=True)
     router = Line("federated", X, 0.1 * X, "federated", low=0.1 * X - 0.5, high=0.1 * X + 0.5)
@@ -116,31 +99,6 @@ def test_axes_are_cut_to_the_routers_and_their_bands():
     low, high = axes.get_ylim()
     assert low < -0.5
     assert 0.7 < high < 1
-
-
-def test_a_long_legend_stands_below_the_lines():
-    lines = [Line(f"client-{number:02d}", X, 0.5 + 0 * X, "local", area=0.5) for number in range(10)]
-    figure = draw(Sheet("one", "", [Panel(name, lines) for name in "ab"]))
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    for axes in figure.axes:
-        legend = axes.get_legend().get_window_extent(renderer)
-        assert legend.y1 <= axes.get_window_extent(renderer).y0
-        assert legend.x1 - legend.x0 < figure.bbox.width / 2
-    assert next(text.get_text() for text in figure.axes[0].get_legend().get_texts()) == "client-09, 0.500"
-
-
-def test_small_panels_show_areas_and_the_names_stand_once_above_them():
-    lines = [Line("local", X, X, "local", area=0.612), Line("federated", X, 2 * X, "federated", area=0.734)]
-    figure = draw(Sheet("grid", "", [Panel(f"client-{index}", lines) for index in range(10)], columns=5), "data")
-    assert [text.get_text() for text in figure.axes[3].get_legend().get_texts()] == ["0.734", "0.612"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["federated", "local"]
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    assert figure.legends[0].get_window_extent(renderer).y0 >= figure.axes[0].get_window_extent(renderer).y1
-
-
-def test_labels_that_all_panels_share_are_written_once():
-    figure = draw(grid(10, 5))
-    assert [text.get_text() for text in shown_texts(figure)].count("mean accuracy") == 1
 
 
 def test_a_large_cloud_does_not_become_a_shape_for_each_point(tmp_path):
@@ -152,15 +110,6 @@ def test_a_large_cloud_does_not_become_a_shape_for_each_point(tmp_path):
     assert "<image" not in svg(50)
     assert "<image" in svg(5000)
     assert len(svg(20000)) < 1_000_000
-
-
-def test_a_cloud_has_no_ticks_and_its_legend_beside_it():
-    lines = [Line("task a", *cloud(30), "one", dots=True), Line("task b", *cloud(30), "two", dots=True)]
-    figure = draw(Sheet("cloud", "", [Panel("queries", lines, axes=False)]))
-    (axes,) = figure.axes
-    assert len(axes.get_xticks()) == len(axes.get_yticks()) == 0
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    assert axes.get_legend().get_window_extent(renderer).x0 >= axes.get_window_extent(renderer).x1
 
 
 def test_bubbles_have_areas_proportional_to_shares():

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedrouter.errors import BadInput
 from fedrouter.exact import ExactSums
 from fedrouter.pool import ModelPool
 from fedrouter.routers.kmeans import CellSums, KMeansRouter, nearest_centre, plain_cells, pooled_cells, soft_assignment
@@ -38,6 +39,11 @@ def test_there_a_cell_nobody_has_seen_falls_back_to_its_models_overall_mean():
     estimates = PAPER.estimate([[0.1, 0.0]])
     assert estimates.accuracy.tolist() == [[1.0, 0.25]]
     assert np.allclose(estimates.cost, [[0.1, 0.1]])
+
+
+def test_cells_pooled_in_another_way_are_refused():
+    with pytest.raises(BadInput, match="pooled in another way"):
+        KMeansRouter.from_arrays(POOL, PAPER.arrays() | {"form": np.array([1, 0])})
 
 
 def drawn(rows, effect=0.15, clusters=20, models=8, seed=0):

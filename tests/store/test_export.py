@@ -51,7 +51,7 @@ def test_evaluations_read_from_an_export_equal_the_rows(store, made, tmp_path, f
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_older_than_a_field_and_newer_ones_are_exported_together(store, made, tmp_path, form, monkeypatch):
+def test_rows_with_and_without_a_field_are_exported_together(store, made, tmp_path, form, monkeypatch):
     monkeypatch.setattr(fedrouter.store.export, "BATCH", 2)  # the first part has nothing but old rows
     records = [made(number, estimated=noted) for number, noted in enumerate((None, None, None, True, False))]
     store.append(records)

@@ -45,7 +45,7 @@ def _explained(error: urllib.error.HTTPError) -> str:
     known = {
         401: "it does not know the key in FEDROUTER_KEY",
         403: "the key in FEDROUTER_KEY is not an admin key; `fedrouter key create NAME --admin` makes one",
-        404: "not a fedrouter gateway, or an older one",
+        404: "not a fedrouter gateway",
         409: "it serves another router; `fedrouter bundle use BUNDLE` puts this one into service",
     }
     try:

@@ -18,7 +18,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers, blocks
 from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
-from fedrouter.pooling import BORROWED, Moments, fit
+from fedrouter.pooling import Moments, fit
 from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
 from fedrouter.routers.features import PreparedDistances, SquaredDistances, squared_distances, with_constant
 from fedrouter.routers.prepared import Found, Prepared
@@ -48,6 +48,8 @@ def _sharpness(centres: Embeddings) -> float:
     return 10.0 / max(float(np.median(pairs)) if len(pairs) else 1.0, 1e-6)
 
 
+SHRUNK = 2
+"""How a saved router says that its cells are pooled partially."""
 CELL_SUMS = ("accuracy", "accuracy_squares", "cost", "log_cost", "log_cost_squares")
 
 
@@ -112,8 +114,7 @@ class KMeansRouter(Router):
 
     ``shrunk`` pools cells partially: the fewer rows a cell has, the closer it is to its model's mean and its cluster's
     effect. Otherwise cells are plain means, as in the paper. ``soft`` averages over all centres by
-    :func:`soft_assignment` instead of using the nearest one. ``own_variances`` shrinks the cells of a specialist less;
-    bundles from before that was so are read without it, and mean what they meant.
+    :func:`soft_assignment` instead of using the nearest one.
     """
 
     family: ClassVar[str] = "kmeans"
@@ -122,7 +123,6 @@ class KMeansRouter(Router):
     sums: CellSums
     shrunk: bool = True
     soft: bool = False
-    own_variances: bool = True
 
     @property
     def dimension(self) -> int:
@@ -130,7 +130,7 @@ class KMeansRouter(Router):
 
     @cached_property
     def table(self) -> CellTable:
-        return pooled_cells(self.sums, self.own_variances) if self.shrunk else plain_cells(self.sums)
+        return pooled_cells(self.sums) if self.shrunk else plain_cells(self.sums)
 
     @cached_property
     def _distances(self) -> SquaredDistances:
@@ -178,7 +178,7 @@ class KMeansRouter(Router):
     def arrays(self) -> Arrays:
         return {
             "centres": self.centres,
-            "form": np.array([self.shrunk * (1 + self.own_variances), self.soft], np.int64),
+            "form": np.array([SHRUNK * self.shrunk, self.soft], np.int64),
             "count": self.sums.count,
             **{name: getattr(self.sums, name).limbs for name in CELL_SUMS},
         }
@@ -195,9 +195,10 @@ class KMeansRouter(Router):
             np.asarray(arrays["count"], np.int64),
             *(ExactSums(np.asarray(arrays[name], np.int64)) for name in CELL_SUMS),
         )
-        cells_form, soft = (int(number) for number in arrays["form"])
-        own_variances = cells_form != 1
-        return cls(pool, np.asarray(arrays["centres"], np.float32), sums, bool(cells_form), bool(soft), own_variances)
+        shrunk, soft = (int(number) for number in arrays["form"])
+        if shrunk not in (0, SHRUNK):
+            raise BadInput(f"{cls.family} router: cells pooled in another way; learn the router again")
+        return cls(pool, np.asarray(arrays["centres"], np.float32), sums, bool(shrunk), bool(soft))
 
 
 def plain_cells(sums: CellSums) -> CellTable:
@@ -213,11 +214,10 @@ def plain_cells(sums: CellSums) -> CellTable:
     return CellTable(accuracy, cost, error)
 
 
-def pooled_cells(sums: CellSums, own_variances: bool = True) -> CellTable:
+def pooled_cells(sums: CellSums) -> CellTable:
     """Hierarchical estimates: an overall mean with effects of model, cluster and cell, each shrunk by its row count.
 
     This is partial pooling (:mod:`fedrouter.pooling`) with one-hot cluster features, for accuracy and for log cost.
-    Without ``own_variances``, effects of cells have one variance for all models.
     """
     clusters, models = sums.count.shape
     count = sums.count.sum(axis=0)
@@ -235,7 +235,7 @@ def pooled_cells(sums: CellSums, own_variances: bool = True) -> CellTable:
         centred = totals - mean * sums.count
         product = np.concatenate([centred.sum(axis=0)[:, None], centred.T], axis=1)
         spread = squares.sum(axis=0) - 2 * mean * totals.sum(axis=0) + mean**2 * count
-        posterior = fit(Moments(count, gram, product, spread), BORROWED if own_variances else np.inf)
+        posterior = fit(Moments(count, gram, product, spread))
         return mean + posterior.mean(features), posterior.error(features)
 
     accuracy, error = pooled(sums.accuracy.totals(), sums.accuracy_squares.totals())

@@ -145,7 +145,7 @@ def _parquet(file: IO[bytes]) -> Iterator[Put]:
                 flat = pa.array(np.concatenate(values))
                 arrays[name] = pa.FixedSizeListArray.from_arrays(flat, len(values[0]))
             else:
-                # Rows older than the column have no value: the first rows of a file must not decide that none has.
+                # A row may have no value: the first rows of a file must not decide that none has.
                 arrays[name] = pa.array(values, pa.bool_() if name == "estimated" else None)
         table = pa.table(arrays)
         writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)

@@ -39,7 +39,7 @@ class Record:
 
     `predicted_*` are the router's estimates for `chosen`; `cost` and the tokens are what `served` really used.
     `estimated` says that the upstream reported no usage, so the gateway estimated the tokens and costs from lengths;
-    None where there are no tokens, or the row is older than the column.
+    None where there are no tokens.
     `propensity` is the probability in (0, 1] with which the policy chose `chosen`, for off-policy evaluation.
     """
 

@@ -18,9 +18,8 @@ except ImportError:
 
 from fedrouter.store import accounting, keys, scores, shared
 from fedrouter.store.engine import engine_of, readable_errors
-from fedrouter.store.migrations import VERSION, index_conversations, migrate, version
 from fedrouter.store.records import BundleRow, By, Feedback, Key, Record, Scored, UsageRow
-from fedrouter.store.tables import DECISIONS
+from fedrouter.store.tables import DECISIONS, VERSION, create_tables, index_conversations, version
 
 if TYPE_CHECKING:
     from fedrouter.store.export import Exported
@@ -47,7 +46,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, create: bool = True) -> Self:
-        """Open the store at a URL and migrate it to the current schema version.
+        """Open the store at a URL; a new one gets its tables.
 
         Parameters
         ----------
@@ -61,7 +60,7 @@ class Store:
                 found = version(connection)
             if found != VERSION:
                 with store.writing() as connection:
-                    migrate(connection, where)
+                    create_tables(connection, where)
         except BaseException:
             engine.dispose()
             raise

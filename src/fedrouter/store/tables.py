@@ -1,17 +1,41 @@
-"""Table definitions of the store for queries; `migrations.py` creates the tables."""
+"""The store's tables and indexes, and their creation in a new database."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fedrouter.errors import MissingExtra
+from fedrouter.errors import BadInput, MissingExtra
 
 try:
-    from sqlalchemy import BigInteger, Boolean, Column, Connection, Double, Integer, LargeBinary, MetaData, Table, Text
+    from sqlalchemy import (
+        BigInteger,
+        Boolean,
+        Column,
+        Connection,
+        Double,
+        Identity,
+        Index,
+        Integer,
+        LargeBinary,
+        MetaData,
+        Table,
+        Text,
+        func,
+        insert,
+        inspect,
+        select,
+        text,
+    )
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
+VERSION = 11
+"""Version of the schema; raised when the tables change, because a store of another version is refused."""
+LOCK = 0x6665_6472  # an arbitrary number, unlikely to be locked by another program on the same PostgreSQL server
 METADATA = MetaData()
+COUNTER = BigInteger().with_variant(Integer, "sqlite")
+
+SCHEMA = Table("schema_version", METADATA, Column("version", BigInteger, primary_key=True, autoincrement=False))
 
 # The columns of a decision stand in the order of the fields of `Record`.
 DECISIONS = Table(
@@ -49,16 +73,33 @@ DECISIONS = Table(
     Column("scored_by", Text),
     Column("scored_at", Double),
     Column("estimated", Boolean),
+    # With all columns that usage adds up: without one of them, every row is read with its embedding.
+    Index(
+        "decisions_by_time",
+        *("time", "id", "key", "served", "chosen", "status", "reason", "attempts", "input_tokens", "output_tokens"),
+        *("cost", "baseline_cost", "predicted_cost", "score"),
+    ),
+    Index("decisions_by_key", "key", "time", "cost"),
+)
+_scored = DECISIONS.c.scored_at.is_not(None)
+Index(
+    "decisions_by_score",
+    DECISIONS.c.scored_at,
+    DECISIONS.c.time,
+    sqlite_where=_scored,
+    postgresql_where=_scored,
 )
 
 FEEDBACK = Table(
     "feedback",
     METADATA,
-    Column("place", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("place", COUNTER, Identity(always=True), primary_key=True),
     Column("decision", Text, nullable=False),
     Column("score", Double, nullable=False),
     Column("by", Text, nullable=False),
     Column("at", Double, nullable=False),
+    Index("feedback_by_decision", "decision"),
+    sqlite_autoincrement=True,
 )
 
 KEYS = Table(
@@ -66,7 +107,7 @@ KEYS = Table(
     METADATA,
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False),
-    Column("hash", Text, nullable=False),
+    Column("hash", Text, nullable=False, unique=True),
     Column("created", Double, nullable=False),
     Column("disabled", Boolean, nullable=False),
     Column("daily_budget", Double),
@@ -92,11 +133,12 @@ SESSIONS = Table(
 BUNDLES = Table(
     "bundles",
     METADATA,
-    Column("place", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("place", COUNTER, Identity(always=True), primary_key=True),
     Column("digest", Text, nullable=False),
     Column("path", Text, nullable=False),
     Column("at", Double, nullable=False),
     Column("withdrawn", Double),
+    sqlite_autoincrement=True,
 )
 
 # Sums of pruned decisions, so that retention does not lose money spent.
@@ -164,6 +206,7 @@ RESPONSES = Table(
     Column("id", Text, primary_key=True),
     Column("model", Text, nullable=False),
     Column("at", Double, nullable=False),
+    Index("responses_by_time", "at"),
 )
 
 # Sums of whole hours, so that the page need not add up the log; `page/hours.py` keeps them.
@@ -195,6 +238,51 @@ RESIDUALS = Table(
     Column("score", Double, nullable=False),
     Column("predicted", Double, nullable=False),
 )
+
+
+def version(connection: Connection) -> int:
+    """The schema version of a store; 0 for a database without one."""
+    if not inspect(connection).has_table(SCHEMA.name):
+        return 0
+    return int(connection.execute(select(func.max(SCHEMA.c.version))).scalar() or 0)
+
+
+def create_tables(connection: Connection, where: str) -> None:
+    """Create the tables in a database that has none, or refuse one that cannot be used; inside a writing transaction.
+
+    Two processes that start at once take turns: SQLite's writing transaction is a lock, and in PostgreSQL an advisory
+    lock is taken.
+    """
+    take_turns(connection)
+    found = version(connection)
+    if found == VERSION:
+        return
+    if found:
+        raise BadInput(
+            f"{where}: store version {found}, this fedrouter reads {VERSION}; use another --store, or the fedrouter "
+            "that wrote it"
+        )
+    tables = inspect(connection).get_table_names()
+    if connection.dialect.name == "sqlite" and tables:
+        raise BadInput(f"{where}: a database of another program (with a table {tables[0]!r}); use another --store")
+    METADATA.create_all(connection, checkfirst=False)
+    connection.execute(insert(SCHEMA).values(version=VERSION))
+
+
+def index_conversations(connection: Connection) -> None:
+    """Make the log searchable by conversation; call it inside a writing transaction.
+
+    Not in every store: conversations are in no order, so that this index takes as long to write as all the rest of a
+    row, and only processes that share them need it.
+    """
+    take_turns(connection)
+    connection.execute(text("CREATE INDEX IF NOT EXISTS decisions_by_session ON decisions (session, time)"))
+
+
+def take_turns(connection: Connection) -> None:
+    """Wait for other processes that change the schema."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
 
 
 def upsert(connection: Connection, table: Table) -> Any:

@@ -4,12 +4,10 @@ import os
 from dataclasses import replace
 
 import numpy as np
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from cli import command
-from conftest import drawn_evaluations
+from conftest import drawn_evaluations, write_log
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
@@ -39,14 +37,7 @@ def give(directory, **settings):
 
 
 def log(path, rows):
-    table = {
-        "embedding": [rows.embeddings[query].tolist() for query in rows.query],
-        "model": [rows.pool.names[model] for model in rows.model],
-        "accuracy": rows.accuracy,
-        "cost": rows.cost,
-    }
-    parquet.write_table(pyarrow.table(table), path)
-    return str(path)
+    return str(write_log(path, rows))
 
 
 def test_a_client_of_a_log_says_who_it_is_and_what_it_knows(directory, tmp_path):

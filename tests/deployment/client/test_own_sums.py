@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
-from conftest import drawn_evaluations
+from conftest import drawn_evaluations, write_log
 from fedrouter.bundle import load
 from fedrouter.deployment.client.local_client import client_of, without_own
 from fedrouter.deployment.runs.job import Job
@@ -29,14 +27,7 @@ def directory(tmp_path):
     coordinator = create_coordinator(tmp_path / "coordinator", ("localhost",))
     made = create_client(tmp_path / "client", "alpha", "localhost:9092", coordinator.authority)
     rows = drawn_evaluations(queries=120, seed=9)
-    table = {
-        "embedding": [rows.embeddings[query].tolist() for query in rows.query],
-        "model": [rows.pool.names[model] for model in rows.model],
-        "accuracy": rows.accuracy,
-        "cost": rows.cost,
-    }
-    parquet.write_table(pyarrow.table(table), tmp_path / "log.parquet")
-    made.write_config(replace(made.config(), log=str(tmp_path / "log.parquet"), encoder="one"))
+    made.write_config(replace(made.config(), log=str(write_log(tmp_path / "log.parquet", rows)), encoder="one"))
     return made
 
 

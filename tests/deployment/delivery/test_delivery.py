@@ -8,15 +8,13 @@ import threading
 import time
 from contextlib import contextmanager
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 pytest.importorskip("flwr")
 import uvicorn
 
 from cli import command
-from conftest import drawn_evaluations
+from conftest import drawn_evaluations, write_log
 from fedrouter.bundle import load
 from fedrouter.deployment.coordinator.enrollment import enroll
 from fedrouter.deployment.delivery.endpoint import PATH, endpoint
@@ -119,9 +117,7 @@ def test_coverage_beside_the_federations_totals_is_fetched_from_the_coordinator(
     for run in ("run-1", "run-2"):
         decide(coordinator.runs / run, "candidate", "")
     rows = drawn_evaluations(queries=60, models=2, seed=4)
-    columns = {"model": [rows.pool.names[model] for model in rows.model], "accuracy": rows.accuracy, "cost": rows.cost}
-    log = tmp_path / "log.parquet"
-    parquet.write_table(pyarrow.table({"embedding": rows.embeddings[rows.query].tolist(), **columns}), log)
+    log = write_log(tmp_path / "log.parquet", rows)
     asked = ("coverage", "--data", log, "--federation", members["north"].path, "--out", tmp_path / "out")
     assert "no router was accepted yet" in command.run(*asked).stderr
     decide(coordinator.runs / "run-1", "accepted", "")

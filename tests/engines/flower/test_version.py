@@ -1,6 +1,5 @@
 """Flower is imported in one place, and only the version that was tested is accepted."""
 
-import ast
 import tomllib
 from pathlib import Path
 
@@ -14,27 +13,6 @@ from fedrouter.engines.flower.processes import SuperLinkProcess
 from fedrouter.errors import FedrouterError, MissingExtra
 
 PACKAGE = Path(fedrouter.__file__).parent
-
-
-def test_flowers_internals_are_touched_in_one_line():
-    """The one hook that is replaced; an assignment to anything else of Flower's would be found here."""
-    patched = []
-    for path in (PACKAGE / "engines/flower").glob("*.py"):
-        tree = ast.parse(path.read_text())
-        flower = {
-            alias.asname or alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flwr")
-            for alias in node.names
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                patched += [
-                    f"{path.name}: {ast.unparse(target)}"
-                    for target in node.targets
-                    if isinstance(target, ast.Attribute) and ast.unparse(target).split(".")[0] in flower
-                ]
-    assert patched == ["superlink.py: extensions.get_middleware"]
 
 
 def test_the_tested_version_is_the_one_that_is_required():

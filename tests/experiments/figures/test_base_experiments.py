@@ -4,12 +4,10 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
-from conftest import drawn_evaluations
 from experiments.small_world import check_what_it_says, measured, small_world
+from experiments.tables import write_table
 from fedrouter.data.read import read
 from fedrouter.errors import BadInput
 from fedrouter.experiments.comparison import COMPARISON, find
@@ -195,25 +193,6 @@ def test_uniform_logging_cannot_tell_how_models_differ():
     assert "uniformly" in models.measured
 
 
-def write_table(path, stems, queries=160, cut=()):
-    """A table in RouterBench's layout with an embedding column for each stem, all of them of the same queries.
-
-    The stems of ``cut`` do not tell some queries apart.
-    """
-    grid = drawn_evaluations(queries, models=4, per_query=4).grid()
-    columns = {
-        "prompt": [f"query {place}" for place in range(queries)],
-        "eval_name": [f"task-{place % 6}" for place in range(queries)],
-    }
-    for place, name in enumerate(grid.pool.names):
-        columns |= {name: grid.accuracy[:, place], f"{name}|total_cost": grid.cost[:, place]}
-    for number, stem in enumerate(stems):
-        vectors = list(drawn_evaluations(queries, seed=number, dimension=8 + number).embeddings)
-        columns[f"{stem}_embedding"] = vectors[:-40] + [vectors[0]] * 40 if stem in cut else vectors
-    pyarrow.parquet.write_table(pa.table(columns), path)
-    return path
-
-
 def world_of(path, seed=0):
     small = small_world()
     return type(small)(read(path), seed, 2, str(path))
@@ -221,7 +200,7 @@ def world_of(path, seed=0):
 
 def test_every_encoder_in_the_file_is_tried_on_the_same_split(tmp_path, monkeypatch):
     stems = ["all_minilm_l6_v2", "all_mpnet_base_v2", "house_made"]
-    path = write_table(tmp_path / "two.parquet", stems, cut=["all_minilm_l6_v2"])
+    path = write_table(tmp_path / "two.parquet", stems, cut=True)
     splits, divide = [], Protocol.divide
 
     def keep(self, *arguments, **options):

@@ -8,7 +8,6 @@ import pytest
 from experiments.small_world import check_what_it_says, measured, small_world
 from fedrouter.errors import BadInput
 from fedrouter.experiments.figures.new_models import EXPERIMENT, calibration, kept, log_without, withheld
-from fedrouter.experiments.paper_protocols import Protocol
 from fedrouter.pool import ModelPool
 
 NAMES = {"new-models-mlp", "new-models-kmeans", "new-models-unchanged"}
@@ -51,25 +50,6 @@ def test_the_new_models_serve_queries_only_after_they_joined(runs):
         assert shares["before", "mlp"] == shares["before", "kmeans"] == 0
         assert shares["after", "mlp"] > 0
         assert shares["after", "kmeans"] > 0
-
-
-def test_a_text_that_occurs_again_stays_on_one_side_of_one_client(monkeypatch):
-    """Inside, numbers replace the texts, but the division is that of the texts."""
-    world = small_world()
-    everything = world.dataset.evaluations
-    texts = tuple(f"question {number // 2}" for number in range(everything.queries))  # each twice, embedded otherwise
-    seen = []
-    divide = Protocol.divide
-
-    def keep(self, *arguments, **options):
-        seen.extend(divide(self, *arguments, **options))
-        return seen
-
-    monkeypatch.setattr(Protocol, "divide", keep)
-    twice = replace(world.dataset, evaluations=replace(everything, text=texts))
-    EXPERIMENT.measurement.run(replace(world, dataset=twice, families=("kmeans",)), lambda share: None)
-    sides = [{int(number) // 2 for number in side.text} for client in seen for side in (client.train, client.test)]
-    assert sum(map(len, sides)) == len(set().union(*sides)) == everything.queries // 2
 
 
 def test_withheld_models_span_the_costs_of_the_pool():

@@ -2,7 +2,6 @@
 
 import threading
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,18 +37,6 @@ def test_federated_statistics_equal_pooled_statistics_however_rows_are_grouped(o
     centres = rows.embeddings[:clusters]
     parts = [rows.take(np.flatnonzero(np.array(owner) == client)) for client in range(5)]
     assert ask_statistics(federation(*parts), centres, POOL) == ask_statistics(federation(rows), centres, POOL)
-
-
-def test_adding_a_client_and_subtracting_it_restores_the_router_exactly():
-    parts = [drawn_evaluations(seed=seed) for seed in range(4)]
-    router = learn(federation(*parts[:3]), POOL)
-    newcomer = ask_statistics(federation(parts[3]), router.centres, POOL)
-    grown = replace(router, sums=router.sums + newcomer)
-    back = replace(router, sums=grown.sums - newcomer)
-    assert grown.sums != router.sums
-    assert back.sums == router.sums
-    for name, array in router.arrays().items():
-        assert array.tobytes() == back.arrays()[name].tobytes()
 
 
 def test_in_the_papers_form_means_are_the_plain_means_of_the_rows():

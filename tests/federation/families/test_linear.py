@@ -11,8 +11,8 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.linear import KernelSettings, LinearSettings, ask_moments, learn, learn_kernel
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
-from fedrouter.routers.features import Landmarks, Projection
-from fedrouter.routers.linear import LinearRouter, symmetric
+from fedrouter.routers.features import Projection
+from fedrouter.routers.linear import symmetric
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 PARTS = [drawn_evaluations(queries=300, seed=seed) for seed in range(4)]
@@ -30,20 +30,6 @@ def test_federated_equals_centralized_within_1e_8():
     assert np.abs(one.accuracy - other.accuracy).max() < 1e-8
     assert np.abs(one.cost / other.cost - 1).max() < 1e-8
     assert together.sums == central.sums
-
-
-@pytest.mark.parametrize("features", [Projection(np.eye(8, 5, dtype=np.float32)), Landmarks.at(QUERIES[:12])])
-def test_a_client_joins_by_addition_and_leaves_by_subtraction(features):
-    unit = np.array([1e-5, 1e-4, 1e-3])
-    three, one, four = (
-        ask_moments(federation(*parts), POOL, features, unit) for parts in (PARTS[:3], PARTS[3:], PARTS)
-    )
-    assert four - one == three
-    grown = LinearRouter.of(POOL, features, three + one, unit)
-    back = LinearRouter.of(POOL, features, (three + one) - one, unit)
-    never = LinearRouter.of(POOL, features, three, unit)
-    assert np.array_equal(back.estimate(QUERIES).accuracy, never.estimate(QUERIES).accuracy)
-    assert not np.array_equal(grown.estimate(QUERIES).accuracy, never.estimate(QUERIES).accuracy)
 
 
 def test_the_moments_are_those_of_the_rows():

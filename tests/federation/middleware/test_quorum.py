@@ -6,9 +6,7 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings, learn
 from fedrouter.federation.federation import Federation
-from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
@@ -62,14 +60,3 @@ def test_where_fewer_are_asked_than_the_quorum_all_of_them_must_answer():
 def test_a_quorum_of_nobody_is_refused():
     with pytest.raises(BadInput, match="quorum"):
         Quorum(federation(), 0)
-
-
-def test_a_run_that_lost_its_quorum_goes_on_when_the_clients_are_back(tmp_path):
-    settings = KMeansSettings(k_local=4, k_global=5)
-    with pytest.raises(QuorumLost):
-        learn(Checkpointed(Quorum(Silent(federation(), statistics="ab"), 3), tmp_path), POOL, settings)
-    assert len(list(tmp_path.glob("*.safetensors"))) == 1  # the clustering, which had its quorum
-    resumed = learn(Checkpointed(Quorum(federation(), 3), tmp_path), POOL, settings)
-    whole = learn(federation(), POOL, settings)
-    assert resumed.sums == whole.sums
-    assert resumed.centres.tobytes() == whole.centres.tobytes()

@@ -1,7 +1,6 @@
 """Verbs of other packages join through an entry point, and then work everywhere without an edit here."""
 
 import json
-import sys
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from conftest import PROJECT, drawn_evaluations
+from conftest import drawn_evaluations
+from federation.verbs.cost_histogram import VERB, CostHistogramRequest
 from fedrouter.cli.main import app
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, Refused
@@ -23,9 +23,6 @@ from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.hello import VERB as HELLO
 from fedrouter.federation.verbs.registry import GROUP, VERBS, verb_named
 from fedrouter.testing.verbs import check_verb
-
-sys.path.insert(0, str(PROJECT / "tests" / "plugin" / "fedrouter_median" / "src"))
-from fedrouter_median.cost_histogram import VERB, CostHistogramRequest
 
 MODELS = ("model-0", "model-1", "model-2")
 REQUEST = CostHistogramRequest(MODELS, np.geomspace(1e-7, 1, 8))

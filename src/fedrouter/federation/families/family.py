@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
@@ -16,12 +16,7 @@ from fedrouter.routers.base import Router
 
 @dataclass(frozen=True)
 class Settings:
-    """Base class of a family's settings: a frozen dataclass whose every field has a default.
-
-    ``renamed`` maps the names that settings had in older bundles to their present names.
-    """
-
-    renamed: ClassVar[Mapping[str, str]] = {}
+    """Base class of a family's settings: a frozen dataclass whose every field has a default."""
 
     def single_client(self) -> Self:
         """The settings for one owner of all the data, who needs no federation."""
@@ -48,14 +43,13 @@ class Settings:
     def from_json(cls, values: Mapping[str, Any], **changes: Any) -> Self:
         """The settings that :meth:`to_json` wrote, some of them changed.
 
-        Missing settings get their defaults. Unknown ones are ignored: an older or newer version may have written them.
+        Missing settings get their defaults; unknown ones are ignored.
         """
         known = {part.name for part in fields(cls)}
-        current = {cls.renamed.get(name, name): value for name, value in values.items()} | changes
         return cls(
             **{
                 name: tuple(value) if isinstance(value, list) else value
-                for name, value in current.items()
+                for name, value in {**values, **changes}.items()
                 if name in known
             }
         )

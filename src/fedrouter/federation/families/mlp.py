@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -47,12 +47,6 @@ class MLPSettings(Settings):
     head_epochs : local epochs per round when heads of new models are trained, on few rows and with the trunk frozen
     distillation : weight of the distillation loss that keeps the router close to the old one when clients are added
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {
-        "even_heads": "zero_init_heads",
-        "smoothing": "ema_decay",
-        "held_out": "validation_fraction",
-    }
 
     rounds: int = 5
     participation: float = 0.6

@@ -1,1 +1,0 @@
-"""A family of routers that estimates each model's median cost, with the verb that it needs."""
