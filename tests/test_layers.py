@@ -56,11 +56,11 @@ ORDERS = {
     ),
     "data": (
         ("partition", "pickles", "prices", "published"),
-        ("download", "forms", "importers"),
+        ("checks", "download", "forms", "importers"),
         ("source",),
         ("routerbench", "sprout"),
         ("read",),
-        ("simulator", "split"),
+        ("batches", "simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),

@@ -7,6 +7,7 @@ machines adds up to the same bits in any order, and what was added can be subtra
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -168,6 +169,14 @@ class Evidence:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The sums and the feature map, ready to be saved."""
         return {name: getattr(self, name) for name in NAMES} | self.features.arrays()
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal sums of the same models under the same map."""
+        content = hashlib.sha256(repr((self.pool.names, self.features.digest)).encode())
+        for name in NAMES:
+            content.update(np.ascontiguousarray(getattr(self, name), "<i8"))
+        return f"sha256:{content.hexdigest()}"
 
     @classmethod
     def from_arrays(cls, pool: ModelPool, arrays: Mapping[str, npt.NDArray[Any]]) -> Evidence:

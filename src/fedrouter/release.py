@@ -8,6 +8,7 @@ rounded toward zero query by query.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -148,6 +149,13 @@ class Release:
         ratio = max(self.noise**2, APPROXIMATION[outcome] * usual) / (variance or usual)
         keep = np.linalg.solve(gram + ratio * np.eye(gram.shape[1]), gram)
         return np.swapaxes(keep, 1, 2) @ gram, np.einsum("mrs,mr->ms", keep, products)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal numbers of the same models under the same map."""
+        content = hashlib.sha256(repr((self.pool.names, self.features.digest, self.noise)).encode())
+        content.update(np.ascontiguousarray(self.vector(), "<i8"))
+        return f"sha256:{content.hexdigest()}"
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {

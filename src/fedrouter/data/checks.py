@@ -7,7 +7,6 @@ in memory. Queries are compared by 64-bit hashes of their texts, or of their emb
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -123,8 +122,9 @@ class Facts:
 
     def _examples(self, rows: Integers) -> str:
         """The models that most of some rows are of."""
-        found = Counter(self.model[rows].tolist()).most_common()
-        return _shown([f"{self.pool.names[model]}: {count:,}" for model, count in found])
+        counts = np.bincount(self.model[rows], minlength=len(self.pool))
+        most = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        return _shown([f"{self.pool.names[model]}: {counts[model]:,}" for model in most])
 
     def _costs(self) -> Iterator[str]:
         means = self.means[:, 1]

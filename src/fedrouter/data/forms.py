@@ -209,8 +209,8 @@ def batches(path: Path, columns: Columns = lambda name: True) -> Iterator[DataFi
     parts = {"parquet": _parquet_parts, "csv": _csv_parts, "jsonl": _json_parts}.get(form, _whole_parts)
     try:
         for part in parts(path, columns):
-            if part.num_rows:
-                yield DataFile(path, part, first)
+            for start in range(0, part.num_rows, AT_ONCE):
+                yield DataFile(path, part.slice(start, AT_ONCE), first + start)
             first += part.num_rows
     except (pa.ArrowException, UnicodeError) as error:
         raise _unreadable(path, form, error, first if form == "jsonl" else 0) from None

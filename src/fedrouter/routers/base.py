@@ -52,6 +52,10 @@ class Router(ABC):
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         """The router that :meth:`arrays` came from; :class:`BadInput` if they do not fit together."""
 
+    def digests(self) -> Mapping[str, str]:
+        """Digests of the sums that it follows from, by what they are of; none unless it is a router of sums."""
+        return {}
+
     @abstractmethod
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         """Estimates for embeddings that are already validated."""

@@ -169,6 +169,10 @@ class BayesRouter(Router):
         found["penalties"] = np.array([[each.common, each.deviation] for each in chosen], np.int64)
         return found
 
+    def digests(self) -> dict[str, str]:
+        found = {"features": self.evidence.features.digest, "evidence": self.evidence.digest}
+        return found if self.total is None else found | {"total": self.total.digest}
+
     @classmethod
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         parts = (EVIDENCE, TOTAL, PRIOR)

@@ -53,7 +53,7 @@ def learn(
         total = ask_release(federation, pool)
         router = BayesRouter.of(Evidence.none(pool, total.features), total)
     else:
-        router = from_rows([own.over(pool) for own in rows], settings)
+        router = replace(from_rows([own.over(pool) for own in rows], settings), pool=pool)
     callback(Progress("evidence", 1, 1, tuple(federation.clients()), router=router))
     return router
 
