@@ -12,11 +12,11 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+from fedrouter.federation.families.auto import AutoSettings
 from typer.testing import CliRunner
 
 from fedrouter.bundle import load
 from fedrouter.cli.main import app
-from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.gateway.config import ServerConfig

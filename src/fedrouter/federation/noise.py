@@ -95,7 +95,7 @@ def discrete_gaussian(size: int, deviation: float, seed: int | None = None) -> n
     try:
         import opendp.prelude as dp
     except ImportError:
-        raise MissingExtra("Noise on a release", "privacy") from None
+        raise MissingExtra("Noise on a release", "flower") from None
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     mechanism = dp.m.make_gaussian(*space, scale=deviation)

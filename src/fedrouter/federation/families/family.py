@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
@@ -16,12 +16,7 @@ from fedrouter.routers.base import Router
 
 @dataclass(frozen=True)
 class Settings:
-    """Base class of a family's settings: a frozen dataclass whose every field has a default.
-
-    ``renamed`` maps the names that settings had in older bundles to their present names.
-    """
-
-    renamed: ClassVar[Mapping[str, str]] = {}
+    """Base class of a family's settings: a frozen dataclass whose every field has a default."""
 
     def single_client(self) -> Self:
         """The settings for one owner of all the data, who needs no federation."""
@@ -30,10 +25,6 @@ class Settings:
     def client_local(self) -> Self:
         """The settings for a client that learns from its own rows, where they differ from those for all rows."""
         return self
-
-    def local_half(self) -> Self:
-        """The settings for the local half of a personal router, which must not overfit one client's rows."""
-        return self.single_client()
 
     def changed(self, **changes: Any) -> Self:
         """A copy with some settings changed; changes of settings that this family does not have are ignored."""
@@ -51,14 +42,8 @@ class Settings:
         Missing settings get their defaults. Unknown ones are ignored: an older or newer version may have written them.
         """
         known = {part.name for part in fields(cls)}
-        current = {cls.renamed.get(name, name): value for name, value in values.items()} | changes
-        return cls(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in current.items()
-                if name in known
-            }
-        )
+        current = {name: value for name, value in (dict(values) | changes).items() if name in known}
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in current.items()})
 
 
 class Learn(Protocol):
@@ -95,10 +80,6 @@ RemoveClients = Callable[[Any, Federation], Router]
 """Removes the clients of this federation from a router, exactly."""
 
 
-ChargedQuestions = Callable[[Any], tuple[str, ...]]
-"""From a family's settings, a name for each different question that learning charges to a privacy budget."""
-
-
 @dataclass(frozen=True)
 class NotASum:
     """Says that clients cannot be removed from a family's routers; ``reason`` completes "<name> router: ..."."""
@@ -125,14 +106,9 @@ class Family:
     description : one line for command-line help and documentation
     router : the class of its routers
     settings : the class of its settings; called without arguments it gives the defaults
-    paper : the settings with which the family is exactly the paper's, or None if the paper does not have it
+    paper : the settings of the paper, or None if the paper does not have the family
     learn, add_models, add_clients : see :class:`Learn`, :class:`AddModels`, :class:`AddClients`
     remove_clients : see :data:`RemoveClients`, or why it is not possible
-    charged_questions : the different questions, by any names, that ``learn`` asks with these settings and that a
-        client with differential privacy charges to its budget; at least as many as any client is really asked. None
-        if such clients refuse one of them
-    candidate : whether `auto` may consider it, as part of a blend
-    incremental : whether a router can be updated row by row from a gateway's log, in batches of any size
     pooled : how its settings change to train on all clients' rows in one place, the centralized baseline
     extra : the optional dependencies that learning needs, such as "train" for torch; None if there are none
     random : whether another seed gives another router
@@ -148,9 +124,6 @@ class Family:
     add_models: AddModels
     add_clients: AddClients
     remove_clients: RemoveClients | NotASum
-    charged_questions: ChargedQuestions | None
-    candidate: bool
-    incremental: bool
     pooled: PooledSettings
     extra: str | None
     random: bool
