@@ -67,15 +67,15 @@ def test_no_table_of_verbs_is_left_elsewhere():
 
 def test_the_scan_finds_tables():
     for table in (
-        'X = {"train": 1, "score": 2}',
+        'X = {"train": 1, "vote": 2}',
         'X = ("hello", "cluster")',
         'x in {"keys", "shares", "other"}',
-        'match verb:\n    case "train" | "score":\n        pass',
-        "match reply:\n    case Centroids():\n        pass\n    case SecondMoment():\n        pass",
-        'if verb == "train":\n    pass\nelif verb == "score":\n    pass',
+        'match verb:\n    case "train" | "vote":\n        pass',
+        "match reply:\n    case Centroids():\n        pass\n    case Update():\n        pass",
+        'if verb == "train":\n    pass\nelif verb == "vote":\n    pass',
     ):
         assert tables(table), table
-    assert not tables('federation.ask("train", request); federation.ask("score", other)')
+    assert not tables('federation.ask("train", request); federation.ask("vote", other)')
 
 
 def test_every_verb_is_a_file_of_its_own_name():

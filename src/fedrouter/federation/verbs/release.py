@@ -66,7 +66,9 @@ class ReleaseReply(Message):
 def answer(client: ClientView, request: ReleaseRequest) -> ReleaseReply:
     rows = client.rows.of_models(request.models)
     exact = Release.of(rows, map_of_width(client.dimension))
-    noisy = client.noise.on(exact, request.members) if client.noise else exact
+    # Without masks this release is seen by itself, and needs all of the noise.
+    members = request.members if client.rows.masked else 1
+    noisy = client.noise.on(exact, members) if client.noise else exact
     return ReleaseReply(noisy.vector(), round((noisy.noise * UNIT) ** 2), client.dimension)
 
 
