@@ -1,7 +1,8 @@
 """A coordinator that asks only what follows from the run that it shows, but shows what is not true.
 
-Clients derive every question, so what is left to it is to forge what the questions are derived from: totals. docs/security.md says which of these attacks are stopped, and by what. As in
-``hostile.py``, the attacker knows the embeddings, and all other clients are in league with it.
+Clients derive every question, so what is left to it is to forge what the questions are derived from: totals.
+docs/security.md says what comes of it. As in ``hostile.py``, the attacker knows the embeddings, and all other clients
+are in league with it.
 """
 
 from __future__ import annotations

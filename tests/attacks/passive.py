@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.encoders.feature_map import map_of_width
+from fedrouter.encoders.feature_map import UNIT
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
@@ -28,7 +28,7 @@ from fedrouter.federation.verbs.release import ReleaseReply
 from fedrouter.federation.verbs.statistics import CellStatistics
 from fedrouter.federation.verbs.train import Update
 from fedrouter.pool import ModelPool
-from fedrouter.release import Release
+from fedrouter.release import SECOND_SHARE, symmetric
 from fedrouter.routers.kmeans import nearest_centre
 from fedrouter.routers.mlp import forward
 
@@ -175,13 +175,14 @@ def by_statistics(observed: Sequence[Observed], candidates: Evaluations) -> Any:
 
 
 def by_release(observed: Sequence[Observed], candidates: Evaluations) -> Any:
-    """The sum of products of a query's own release with the one that was sent, as if all other queries were noise."""
+    """Members lie in the span of the products of features: minus ``ψ' (Σψψᵀ)⁺ ψ`` is at least -1 for them."""
     one = next(one for one in observed if isinstance(one.reply, ReleaseReply))
-    pool = ModelPool(one.request.models)
-    features = map_of_width(one.reply.dimension)
-    own = candidates.over(pool)
-    alone = (Release.of(own.take([row]), features).vector().astype(float) for row in range(len(own)))
-    return np.array([vector @ one.reply.vector / np.linalg.norm(vector) for vector in alone])
+    release = one.reply.release(ModelPool(one.request.models))
+    gram = symmetric(release.second / (UNIT * SECOND_SHARE))
+    values, vectors = np.linalg.eigh(gram)
+    # Directions in which noise has made the sum negative say nothing.
+    inside = (release.features(candidates.embeddings)[candidates.query, 1:] @ vectors) ** 2
+    return -(inside / np.maximum(values, 1e-3)).sum(axis=1)
 
 
 def by_update(observed: Sequence[Observed], candidates: Evaluations) -> Any:

@@ -62,7 +62,7 @@ def arrays(router):
 def test_killed_after_any_exchange_a_run_resumes_to_the_same_router_and_asks_nothing_twice(family, tmp_path):
     whole = Dying(federation())
     expected = arrays(FAMILIES[family].learn(whole, POOL, settings(family), 3))
-    for place in {0, 1, len(whole.asked) // 2, len(whole.asked) - 1}:
+    for place in {0, min(1, len(whole.asked) - 1), len(whole.asked) // 2, len(whole.asked) - 1}:
         folder = tmp_path / str(place)
         first = Dying(federation(), after=place)
         with pytest.raises(Killed):

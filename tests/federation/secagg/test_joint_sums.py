@@ -42,10 +42,10 @@ from fedrouter.federation.vote import ask_vote
     ("name", "settings", "learning"),
     [
         ("kmeans", FAMILIES["kmeans"].settings(), 3),
-        ("bayes", FAMILIES["bayes"].settings(), 2),
+        ("bayes", FAMILIES["bayes"].settings(), 4),
     ],
 )
-def test_a_run_takes_three_exchanges_for_kmeans_and_two_for_bayes_and_one_to_vote(name, settings, learning):
+def test_a_run_takes_three_exchanges_for_kmeans_and_four_for_bayes_and_one_to_vote(name, settings, learning):
     federation = Counting(clients(EXACT))
     secure = Secure(federation)
     secure.ask("hello", HelloRequest())
