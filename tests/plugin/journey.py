@@ -12,7 +12,6 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
-from fedrouter.federation.families.auto import AutoSettings
 from typer.testing import CliRunner
 
 from fedrouter.bundle import load
@@ -66,8 +65,6 @@ def main(table: Path, out: Path) -> None:
     where = ("--data", table, "--seeds", 1, "--jobs", 1, "--out", out / "reproduce")
     reproduced = command("reproduce", "global", "--router", "median", *where)
     router = load(bundle).router
-    blend = FAMILIES["auto"].settings(candidates=("query_blind", "median"))
-    assert isinstance(blend, AutoSettings)
     contract = {}
     for check in FAMILY_CHECKS:
         try:

@@ -81,5 +81,5 @@ def test_the_family_and_the_verb_keep_their_contracts(journey):
 
 
 def test_without_the_package_its_bundle_is_refused_with_the_reason(journey):
-    with pytest.raises(BadBundle, match=r"'median': expected one of kmeans.*package is not installed"):
+    with pytest.raises(BadBundle, match=r"'median': expected one of bayes, kmeans.*package is not installed"):
         load(journey["bundle"])

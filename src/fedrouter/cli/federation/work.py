@@ -95,7 +95,7 @@ def client(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", min=0, help="Noise on each release, as ε; remembered; default: 8; 0: no noise."),
+        typer.Option("--epsilon", help="Noise on each release, as ε; remembered; default: 8; 0: no noise."),
     ] = None,
     peers: Annotated[
         Path | None,
