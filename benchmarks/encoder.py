@@ -21,6 +21,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
+from fedrouter.federation.verbs.second_moment import SecondMoment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -35,7 +36,6 @@ from fedrouter.evaluations import Embeddings, Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import CLEAR, OPEN
-from fedrouter.federation.verbs.second_moment import SecondMoment
 from fedrouter.frontier import sweep
 from quality import reencoded
 from quality_page import MEASURED

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
+from fedrouter.federation.families.auto import AutoSettings
 
 from attacks.forged import FORGED
 from attacks.hostile import CRAFTED, STOPPED, UnderMasks
@@ -32,7 +33,6 @@ from attacks.passive import (
 )
 from fedrouter.data.read import read
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import CLEAR, OPEN

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from fedrouter.federation.families.auto import BLIND
 
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData, partition
@@ -37,7 +38,6 @@ from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.experiments.provenance import digest
-from fedrouter.federation.families.auto import BLIND
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn

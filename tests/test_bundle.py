@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from fedrouter.routers.blend import BlendRouter
+from fedrouter.routers.query_blind import QueryBlindRouter
 
 from conftest import drawn_evaluations
 from fedrouter.bundle import Provenance, load, refuse_existing, save
@@ -22,8 +24,6 @@ from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import Model, ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter, Prior
-from fedrouter.routers.blend import BlendRouter
-from fedrouter.routers.query_blind import QueryBlindRouter
 from fedrouter.routers.registry import ROUTERS
 
 POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])

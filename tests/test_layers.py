@@ -22,7 +22,7 @@ LAYERS = (
     ("evaluations",),
     ("estimates",),
     ("frontier",),
-    ("baselines", "calibration", "pooling"),
+    ("baselines", "calibration"),
     ("encoders",),
     ("evidence",),
     ("release",),
@@ -92,7 +92,7 @@ ORDERS = {
     "federation": (
         ("clustering", "gain", "local_training", "message", "noise", "plausibility", "seeds"),
         ("federation", "privacy"),
-        ("client_view", "dp", "secagg"),
+        ("client_view", "secagg"),
         ("verbs",),
         ("secagg.client",),
         ("client", "middleware", "secagg.server_session", "vote"),
@@ -127,10 +127,9 @@ ORDERS = {
         ("comparison", "coverage", "reproduction"),
     ),
     "routers": (
-        ("features", "posterior", "prepared"),
+        ("posterior", "prepared"),
         ("base",),
-        ("bayes", "kmeans", "linear", "mlp", "registry"),
-        ("blend", "query_blind"),
+        ("bayes", "kmeans", "mlp", "registry"),
         ("personal",),
     ),
     "store": (
@@ -315,7 +314,6 @@ def test_only_verbs_and_the_client_see_private_rows():
         "fedrouter.federation.client",
         "fedrouter.federation.client_view",
         "fedrouter.federation.privacy.rows",
-        "fedrouter.federation.dp.rows",
     }
     view = "fedrouter.federation.client_view"
     reading = {module.rpartition(".")[0] for module in modules() if view in imports(module)}

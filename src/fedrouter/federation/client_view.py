@@ -24,8 +24,6 @@ class ClientView:
     Parameters
     ----------
     name, encoder, weights, dimension, normalised : public: the client's name, and which embeddings it has
-    declared_models : models that the client declares to know, under differential privacy; else None
-    answers_left : counts the answers that its privacy budget still allows; None if it has no budget
     memory : what it keeps from one request to the next
     identity : its long-term key, for secure aggregation; None if it has none
     private_rows : its rows; None for a verb that states that it reads none
@@ -44,8 +42,6 @@ class ClientView:
     weights: str
     dimension: int
     normalised: bool
-    declared_models: tuple[str, ...] | None
-    answers_left: Callable[[], int] | None
     memory: Memory
     identity: Identity | None
     private_rows: PrivateRows | None
@@ -56,11 +52,6 @@ class ClientView:
     in_service: Callable[[], Router | None] | None = None
     tolerance: float = 0.0
     without_own: Callable[[Router], Router | None] | None = None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether this answer may read rows; not under differential privacy, where only answers with noise may."""
-        return self.private_rows is not None
 
     @property
     def rows(self) -> PrivateRows:

@@ -31,7 +31,7 @@ class Cells:
 class Router(ABC):
     """Base class of routers. A subclass names its family, keeps its state in arrays, and estimates with numpy alone.
 
-    ``composite`` says whether it is made of other routers, as a blend is; those cannot be parts of a blend.
+    ``composite`` says whether it is made of other routers, as a personal one is.
     """
 
     family: ClassVar[str]

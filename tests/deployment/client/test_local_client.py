@@ -17,8 +17,9 @@ from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.privacy.policy import MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
@@ -75,10 +76,8 @@ def test_a_client_without_evaluations_to_read_says_so(directory):
         ({}, PrivacyPolicy()),
         ({"floors": None}, PrivacyPolicy(minimum_sizes=None)),
         ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, PrivacyPolicy(MinimumGroupSizes(9, 7), True)),
-        (
-            {"noise": {"epsilon": 2.0, "models": ["m"]}},
-            PrivacyPolicy(differential_privacy=DifferentialPrivacy(2.0, models=("m",))),
-        ),
+        ({"noise": {"epsilon": 2.0}}, PrivacyPolicy(noise=Noise(2.0))),
+        ({"noise": None}, PrivacyPolicy(noise=None)),
     ],
 )
 def test_the_clients_privacy_is_what_its_home_says(directory, tmp_path, given, meant):
@@ -111,7 +110,8 @@ def test_who_has_the_state_directory_takes_its_client_out_of_a_router_without_fu
 
 
 @pytest.mark.parametrize(
-    "given", [{"flors": None}, {"floors": {"cel": 3}}, {"floors": 5}, {"noise": {"epsilon": -1.0}}]
+    "given",
+    [{"flors": None}, {"floors": {"cel": 3}}, {"floors": 5}, {"noise": {"epsilon": -1.0}}, {"noise": {"seed": 1}}],
 )
 def test_privacy_that_is_not_there_is_refused_and_not_ignored(directory, tmp_path, given):
     give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations()), privacy=given)

@@ -15,10 +15,8 @@ from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, MOST_WIDTH, SHAPE, TOO_MANY, whole_number
 from fedrouter.federation.secagg.encoding import Vector, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    ONLY_MEANS,
     AlwaysSent,
     OwnNoise,
-    RefusedUnderNoise,
     SecureSum,
     ShowsEmbeddings,
     Verb,
@@ -66,9 +64,11 @@ class ReleaseReply(Message):
 
 
 def answer(client: ClientView, request: ReleaseRequest) -> ReleaseReply:
-    rows = client.rows.of_models(request, request.models)
+    rows = client.rows.of_models(request.models)
     exact = Release.of(rows, map_of_width(client.dimension))
-    noisy = client.noise.on(exact, request.members) if client.noise else exact
+    # Without masks this release is seen by itself, and needs all of the noise.
+    members = request.members if client.rows.masked else 1
+    noisy = client.noise.on(exact, members) if client.noise else exact
     return ReleaseReply(noisy.vector(), round((noisy.noise * UNIT) ** 2), client.dimension)
 
 
@@ -125,7 +125,6 @@ VERB = Verb(
         "a query moves the vector by at most √(2·0.5² + 1 + 0.3²), whatever it holds; discrete Gaussian noise of the "
         "policy's ε and δ is in the total, though members drop out and a fifth of them collude"
     ),
-    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=AlwaysSent("silence would tell: a member without rows sends noise, too"),
     faults=faults,
