@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.data.partition import ClientData, first_alike, partition
+from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.encoders import STATIC
 from fedrouter.engines.simulated import simulated_federation
-from fedrouter.evaluations import Evaluations, Floats
+from fedrouter.evaluations import Evaluations, Floats, first_alike
 from fedrouter.federation.families import auto
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, Middleware, Question
