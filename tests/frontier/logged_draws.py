@@ -19,7 +19,8 @@ from fedrouter.data.read import read
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations
 from fedrouter.frontier.envelope import SingleModels
-from fedrouter.frontier.logged import Outcomes, Shares, Verdict
+from fedrouter.frontier.logged import FOLDS, CrossFitted, Shares, Verdict
+from fedrouter.frontier.outcomes import Log
 from fedrouter.pool import ModelPool
 
 DIRECTIONS, SHAPE = 64, 19
@@ -92,7 +93,7 @@ class Draw:
         return sign * self.truth.gain.value < 0, sign * self.gain_with_hindsight < 0
 
 
-def draw(full: Evaluations, seed: int, queries: int | None = None, learn=ridge, quality=0.95, **settings) -> Draw | None:
+def draw(full: Evaluations, seed: int, queries: int | None = None, learn=ridge, quality=0.95) -> Draw | None:
     """Mask a full table, judge the log, and look the truth up; None if there are too few rows for a verdict."""
     if queries is not None:
         chosen = np.random.default_rng(seed).permutation(full.queries)[:queries]
@@ -104,18 +105,18 @@ def draw(full: Evaluations, seed: int, queries: int | None = None, learn=ridge, 
     where[log.query] = log.time
     grid = full.grid()
     accuracy, cost = grid.accuracy[where], grid.cost[where]
-    outcomes = Outcomes.of(log, learn, seed=seed, **settings)
-    verdict = outcomes.verdict(quality)
+    judged = CrossFitted(Log.of(log, FOLDS, seed), learn)
+    verdict = judged.verdict(quality)
     if verdict.shares is None:
         return None
-    plan = outcomes.plan(quality)
+    plan = judged.plan(quality)
     every = np.arange(len(accuracy))
     mine = [values[every, plan.chosen].mean() for values in (accuracy, cost)]
     singles = SingleModels(full.pool, accuracy.mean(axis=0), cost.mean(axis=0))
     toss = singles.mix.at(np.array([max(mine[1], singles.mix.cost[0])]))[0]
     return Draw(
         verdict,
-        outcomes.measure(plan, accuracy, cost),
+        judged.measure(plan, accuracy, cost),
         float(mine[0] - toss) / singles.accuracy[singles.best],
         verdict.best == full.pool.names[singles.best],
     )
