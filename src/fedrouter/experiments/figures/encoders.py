@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrouter.data.partition import first_alike
+from fedrouter.evaluations import first_alike
 from fedrouter.data.read import EMBEDDING, Dataset, read
 from fedrouter.data.source import Source
 from fedrouter.encoders import KNOWN, column_stem

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedrouter.data.partition import first_alike
+from fedrouter.evaluations import first_alike
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
