@@ -141,7 +141,9 @@ class Verdict:
         if self.decision == "route":
             return f"Keeps {keeps}; {toss}"
         if self.decision == "undecided":
-            gain = f"{100 * shares.gain.value:+.0f} points ({100 * shares.gain.low:+.0f} to {100 * shares.gain.high:+.0f})"
+            gain = (
+                f"{100 * shares.gain.value:+.0f} points ({100 * shares.gain.low:+.0f} to {100 * shares.gain.high:+.0f})"
+            )
             return f"Undecided: keeps {keeps}; {toss}, but at equal cost the difference in accuracy is {gain}"
         toss_of = self.toss or {}
         use = " and ".join(
@@ -156,7 +158,9 @@ class Verdict:
         if not self.missing:
             return f"what the router chooses was hardly ever asked (effective sample size {self.effective:.0f})"
         return ", ".join(
-            f"{name} has {self.rows[name]} and needs about {more} more" if self.rows[name] else f"{name} was never asked"
+            f"{name} has {self.rows[name]} and needs about {more} more"
+            if self.rows[name]
+            else f"{name} was never asked"
             for name, more in self.missing.items()
         )
 
@@ -249,14 +253,22 @@ def verdict_of(
     quality : share of the best model's accuracy to keep
     propensity : (n,) for each evaluation the chance that its model was among those asked; estimated if there is none
     """
+    return verdict_and_outcomes(rows, learn, quality, folds, seed, propensity)[0]
+
+
+def verdict_and_outcomes(
+    rows: Evaluations, learn: Learn, quality: float, folds: int, seed: int, propensity: npt.ArrayLike | None
+) -> tuple[Verdict, Outcomes | None]:
+    """The same, and the outcomes of all folds that it rests on, which know λ for other targets."""
     if not 0 < quality <= 1:
         raise BadInput(f"quality: expected a share above 0 and at most 1, got {quality!r}")
     if folds < 3:
         raise BadInput(f"folds: expected at least 3, got {folds}")
     log = Log.of(rows, folds, seed, propensity)
     if log.queries < LEAST_QUERIES or log.judged.sum() < 2:
-        return _without_shares(log, quality, 0.0)
-    return CrossFitted(log, learn).verdict(quality)
+        return _without_shares(log, quality, 0.0), None
+    fitted = CrossFitted(log, learn)
+    return fitted.verdict(quality), fitted.outcomes
 
 
 def _without_shares(log: Log, quality: float, used: float) -> Verdict:

@@ -84,7 +84,7 @@ def export(
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Export the scored requests as an evaluation log for simulate, client join and federation client."""
+    """Export the scored requests as an evaluation log for learn, simulate and federation client."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         done = log.export(out, moment(since, "--since"), moment(until, "--until"), encoder, with_text)
@@ -92,7 +92,7 @@ def export(
     if done.left_out:
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
     voice.next(
-        f"fedrouter coverage --data {quoted(out)}",
+        f"fedrouter learn {quoted(out)} --out {quoted(out.with_suffix(''))}",
         f"fedrouter client join BUNDLE --client {quoted('NAME=', out)} --out joined",
     )
     voice.result(done.to_json())
