@@ -33,7 +33,7 @@ GONE = {
     "calibrate": "fedrouter evaluate BUNDLE LOG --max-cost or --min-accuracy",
     "coverage": "fedrouter show LOG, and the verdict of fedrouter learn",
     "model": "fedrouter learn LOG --with BUNDLE --out DIR",
-    "client": "fedrouter learn --with BUNDLE with LOG or --without LOG",
+    "client": "fedrouter learn LOG --with BUNDLE --out DIR, or --without LOG",
     "data import": "fedrouter import TOOL FILE --out LOG",
 }
 """Commands that were removed, and what replaced them."""

@@ -105,20 +105,6 @@ def test_a_member_sends_no_sum_in_the_clear_unless_its_owner_allows_it(directory
     assert client_of(directory.path).answer("cost_scale", question).count.all()
 
 
-def test_who_has_the_state_directory_takes_its_client_out_of_a_router_without_further_permission(directory, tmp_path):
-    rows = drawn_evaluations(queries=200)
-    give(directory, log=log(tmp_path / "log.parquet", rows), encoder="one", privacy={"secure_only": False})
-    members = [client_of(directory.path), Client("other", drawn_evaluations(queries=200, seed=1), encoder="one")]
-    settings = KMeansSettings(k_local=4, k_global=5)
-    router = FAMILIES["kmeans"].learn(LocalFederation(members), rows.pool, settings, 0)
-    made = Provenance.of_run("federation", "", 0, {"alpha": 200, "other": 200}, settings)
-    save(tmp_path / "bundle", router, EncoderIdentity("one", rows.dimension, True), made)
-    give(directory, privacy={})
-    leave = ("client", "leave", tmp_path / "bundle", "--client", f"alpha={directory.path}", "--out", tmp_path / "left")
-    command.answer(*leave)
-    assert list(load(tmp_path / "left").clients) == ["other"]
-
-
 @pytest.mark.parametrize(
     "given", [{"flors": None}, {"floors": {"cel": 3}}, {"floors": 5}, {"noise": {"epsilon": -1.0}}]
 )

@@ -113,25 +113,6 @@ def test_a_client_pulls_what_was_accepted_last_and_goes_back_when_it_is_withdraw
     assert north.delivered()["bundle"] == str(first)
 
 
-def test_coverage_beside_the_federations_totals_is_fetched_from_the_coordinator(federation, tmp_path):
-    pytest.importorskip("matplotlib")
-    coordinator, members, _ = federation
-    for run in ("run-1", "run-2"):
-        decide(coordinator.runs / run, "candidate", "")
-    rows = drawn_evaluations(queries=60, models=2, seed=4)
-    columns = {"model": [rows.pool.names[model] for model in rows.model], "accuracy": rows.accuracy, "cost": rows.cost}
-    log = tmp_path / "log.parquet"
-    parquet.write_table(pyarrow.table({"embedding": rows.embeddings[rows.query].tolist(), **columns}), log)
-    asked = ("coverage", "--data", log, "--federation", members["north"].path, "--out", tmp_path / "out")
-    assert "no router was accepted yet" in command.run(*asked).stderr
-    decide(coordinator.runs / "run-1", "accepted", "")
-    found = command.answer(*asked)
-    assert found["took_part"] is True
-    assert found["joining"]["models_learnt"] == ["model-2"]
-    assert "without --bundle" in command.run(*asked, "--client", "north").stderr
-    decide(coordinator.runs / "run-1", "candidate", "")
-
-
 def test_status_tells_a_client_whether_it_is_admitted_and_which_bundle_it_serves(federation):
     coordinator, members, _ = federation
     stranger = command.run("federation", "status", members["stranger"].path).stdout

@@ -139,8 +139,10 @@ def _say_frontier(voice: Voice, verdict: Verdict, name: str) -> None:
         voice.say("")
         voice.table(
             ["λ, or one model", "accuracy", "±", f"$ per {PER:,}", "±"],
-            [*(cells(f"{float(point.name):.4g}", point) for point in shown)]
-            + [*(cells(str(point.name), point) for point in verdict.singles)],
+            [
+                *(cells(f"{float(point.name):.4g}", point) for point in shown),
+                *(cells(str(point.name), point) for point in verdict.singles),
+            ],
             title=f"On {name}, with standard errors",
         )
 

@@ -90,8 +90,7 @@ def _config(voice: Voice, path: Path) -> dict[str, Any]:
         raise MissingExtra("The gateway", "serve") from None
     config = read_config(path)
     models = {
-        model.name: {"input_price": model.input_price, "output_price": model.output_price}
-        for model in config.models
+        model.name: {"input_price": model.input_price, "output_price": model.output_price} for model in config.models
     }
     quality = config.routing.kept_quality
     voice.say(f"[bold]{escape(str(path))}[/]: {len(models)} models" + (f", quality {quality:g}" if quality else ""))
