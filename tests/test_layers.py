@@ -106,7 +106,7 @@ ORDERS = {
         ("families",),
         ("rederivation",),
     ),
-    "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
+    "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged", "verdict")),
     "gateway": (
         ("config", "http", "threads"),
         ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
