@@ -257,7 +257,7 @@ BAD = [
     (["simulate", "--data", "nowhere.parquet"], "nowhere.parquet: no such file"),
     (
         ["simulate", "--data", "TABLE", "--router", "forest"],
-        "--router: expected kmeans, mlp, linear, kernel, query_blind, auto or all, got 'forest'",
+        "--router: expected bayes, kmeans, mlp",
     ),
     (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
     (["simulate", "--data", "TABLE", "--router", "linear", "--paper"], "--paper: linear is not in the paper"),

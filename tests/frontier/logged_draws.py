@@ -138,11 +138,13 @@ def report(draws: list[Draw | None]) -> str:
         )
     kinds = [one.verdict.decision for one in found]
     lines.append(", ".join(f"{kind} {kinds.count(kind)}" for kind in sorted(set(kinds))))
+    support = np.min([one.verdict.support for one in found])
+    used = np.median([one.verdict.effective for one in found])
     own, hindsight = np.array([one.contradicts() for one in found]).sum(axis=0)
     lines.append(
         f"confident and wrong: {own} (own coin toss), {hindsight} (best with hindsight); gain with hindsight "
         f"{np.mean([one.gain_with_hindsight for one in found]):.3f}; best model right in "
-        f"{np.mean([one.best_is_best for one in found]):.0%}; effective {np.median([one.verdict.effective for one in found]):.0f}"
+        f"{np.mean([one.best_is_best for one in found]):.0%}; effective {used:.0f}, support at least {support:.2f}"
     )
     return "\n".join(lines)
 

@@ -40,6 +40,12 @@ from fedrouter.frontier.outcomes import (
 
 FOLDS = 5
 LEAST_QUERIES = 50
+LEAST_SUPPORT = 0.5
+"""Share of the choices of the router, and of the best model's queries, for which the log must have such answers."""
+SUPPORTED = 0.9
+"""With less support the verdict says so."""
+CONFIDENT = 2.5758
+"""Standard errors of the gain that make a decision: a 99% interval, since a wrong one is worse than a wide one."""
 
 Learn = Callable[[Evaluations], Learned]
 Decision = Literal["route", "do not route", "undecided", "too few rows"]
@@ -93,6 +99,8 @@ class Verdict:
     constant : whether the router chose one model for all queries of a fold
     queries : distinct queries
     effective : effective sample size of the router's choices: how many queries with a known outcome they are worth
+    support : share of the router's choices, or of the best model's queries, that the log has answers for, by their mean
+        weight; for the rest the router's own prediction is all there is
     rows, missing : evaluations of each model; about how many more those need that could not be judged
     frontier, singles : means of the router along λ, and of single models, by the same outcomes
     """
@@ -101,6 +109,7 @@ class Verdict:
     decision: Decision
     queries: int
     effective: float
+    support: float
     propensities: Propensities
     rows: dict[str, int]
     missing: dict[str, int]
@@ -129,7 +138,10 @@ class Verdict:
             "logged": "propensities from the log",
             "estimated": "propensities estimated from the shares of models by cell",
         }
-        return f"{self.queries:,} queries, effective sample size {self.effective:,.0f}; {known[self.propensities]}"
+        weak = f"; for {1 - self.support:.0%} of the choices the router's word is taken" * (self.support < SUPPORTED)
+        return (
+            f"{self.queries:,} queries, effective sample size {self.effective:,.0f}; {known[self.propensities]}{weak}"
+        )
 
     def _finding(self, shares: Shares) -> str:
         kept = f"{shares.kept} of the accuracy of {self.best}"
@@ -137,14 +149,15 @@ class Verdict:
             answer = "Route" if self.decision == "route" else f"Do not route: use {self.best}"
             return f"{answer}; the log has no costs, and the router keeps {kept}"
         keeps = f"{kept} for {shares.cost} of its cost"
-        toss = f"a coin toss between single models needs {shares.toss_cost.value:.0%}"
+        toss = f"a coin toss between single models needs {max(shares.toss_cost.value, 0):.0%}"
         if self.decision == "route":
             return f"Keeps {keeps}; {toss}"
         if self.decision == "undecided":
-            gain = (
-                f"{100 * shares.gain.value:+.0f} points ({100 * shares.gain.low:+.0f} to {100 * shares.gain.high:+.0f})"
+            value, low, high = (100 * each for each in (shares.gain.value, shares.gain.low, shares.gain.high))
+            points = f"{-value:+.0f} ({-high:+.0f} to {-low:+.0f}) points"
+            return (
+                f"Undecided: keeps {keeps}; {toss}, which may be chance: at equal cost its accuracy differs by {points}"
             )
-            return f"Undecided: keeps {keeps}; {toss}, but at equal cost the difference in accuracy is {gain}"
         toss_of = self.toss or {}
         use = " and ".join(
             f"{name} for {part:.0%} of the queries" if len(toss_of) > 1 else name for name, part in toss_of.items()
@@ -155,8 +168,11 @@ class Verdict:
     def _needed(self) -> str:
         if self.queries < LEAST_QUERIES:
             return f"{self.queries} different queries, {LEAST_QUERIES} the least"
-        if not self.missing:
-            return f"what the router chooses was hardly ever asked (effective sample size {self.effective:.0f})"
+        if self.shares is None and len(self.rows) - len(self.missing) > 1:
+            return (
+                f"the log has answers for {self.support:.0%} of what router and best model would do, worth "
+                f"{self.effective:.0f} queries; explore, or ask several models the same queries"
+            )
         return ", ".join(
             f"{name} has {self.rows[name]} and needs about {more} more"
             if self.rows[name]
@@ -213,9 +229,11 @@ class CrossFitted:
     def verdict(self, quality: float) -> Verdict:
         """Judge the policy that keeps a share of the best model's accuracy."""
         plan, found = self.plan(quality), self.outcomes
-        used = float(effective(self.log.weight[np.arange(len(found)), plan.chosen]))
-        if used < LEAST_EFFECTIVE:
-            return _without_shares(self.log, quality, used)
+        every = np.arange(len(found))
+        weight, best = (self.log.weight[every, each] for each in (plan.chosen, plan.best[self.log.fold]))
+        used, support = float(effective(weight)), float(min(weight.mean(), best.mean(), 1))
+        if used < LEAST_EFFECTIVE or support < LEAST_SUPPORT:
+            return _without_shares(self.log, quality, used, support)
         shares = self.measure(plan, found.accuracy, found.cost)
         constant = all(len(np.unique(plan.chosen[self.log.fold == held])) == 1 for held in range(len(self._others)))
         place, accuracy = found.of_quality(quality)
@@ -225,6 +243,7 @@ class CrossFitted:
             quality,
             _decided(shares, constant),
             effective=used,
+            support=support,
             **_counts(self.log),
             best=names[found.best],
             tradeoff=float(found.tradeoffs[place]),
@@ -266,13 +285,13 @@ def verdict_and_outcomes(
         raise BadInput(f"folds: expected at least 3, got {folds}")
     log = Log.of(rows, folds, seed, propensity)
     if log.queries < LEAST_QUERIES or log.judged.sum() < 2:
-        return _without_shares(log, quality, 0.0), None
+        return _without_shares(log, quality), None
     fitted = CrossFitted(log, learn)
     return fitted.verdict(quality), fitted.outcomes
 
 
-def _without_shares(log: Log, quality: float, used: float) -> Verdict:
-    return Verdict(quality, "too few rows", effective=used, **_counts(log))
+def _without_shares(log: Log, quality: float, used: float = 0.0, support: float = 0.0) -> Verdict:
+    return Verdict(quality, "too few rows", effective=used, support=support, **_counts(log))
 
 
 def _counts(log: Log) -> dict[str, Any]:
@@ -286,6 +305,6 @@ def _counts(log: Log) -> dict[str, Any]:
 
 def _decided(shares: Shares, constant: bool) -> Decision:
     """Confident only where a coin toss of the same cost is less, or more, accurate than chance explains."""
-    if constant or shares.gain.high < 0:
+    if constant or shares.gain.value < -CONFIDENT * shares.gain.error:
         return "do not route"
-    return "route" if shares.gain.low > 0 else "undecided"
+    return "route" if shares.gain.value > CONFIDENT * shares.gain.error else "undecided"

@@ -39,7 +39,7 @@ SMOOTHING = 10.0
 FLOOR = 0.01
 """The smallest propensity; a row never counts for more than a hundred."""
 LEAST_EFFECTIVE = 30.0
-"""Effective rows that a model, and a router's choices, need at least; with fewer a normal interval is not to be trusted."""
+"""Effective rows that a model and a router's choices need: with fewer a normal interval is not to be trusted."""
 NORMAL = 1.959964
 """Standard errors to either side of a 95% interval."""
 STEPS: Floats = np.concatenate([[0.0], np.logspace(-3, 3, 121)])
@@ -87,7 +87,7 @@ class Share:
         return (self.high - self.low) / (2 * NORMAL)
 
     def __str__(self) -> str:
-        return f"{self.value:.0%} ({100 * self.low:.0f} to {100 * self.high:.0f})"
+        return f"{self.value:.0%} ({100 * max(self.low, 0):.0f}–{100 * self.high:.0f})"
 
 
 @dataclass(frozen=True)

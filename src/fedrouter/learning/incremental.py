@@ -40,7 +40,7 @@ class Learner:
         if reason:
             raise BadInput(
                 f"{self.router.family} router: {reason}, so a log cannot be folded in; export the log and let it "
-                "join (client join), or make a personal router of it (learn --personal)"
+                "join: fedrouter learn LOG --with BUNDLE"
             )
 
     def fold(self, evaluations: Evaluations) -> Learner:

@@ -91,10 +91,7 @@ def export(
     voice.say(f"{done.path}: {done.rows:,} evaluations with embeddings of {done.encoder}")
     if done.left_out:
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
-    voice.next(
-        f"fedrouter learn {quoted(out)} --out {quoted(out.with_suffix(''))}",
-        f"fedrouter client join BUNDLE --client {quoted('NAME=', out)} --out joined",
-    )
+    voice.next(f"fedrouter learn {quoted(out)} --out {quoted(out.with_suffix(''))}")
     voice.result(done.to_json())
 
 

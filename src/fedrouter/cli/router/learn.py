@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fedrouter.routers.base import Router
 
 DEFAULT = "bayes"
-EXAMPLE = "Write a SQL query that counts orders by month."
 
 
 def learn(
@@ -271,7 +270,7 @@ def next_steps(encoder: str, out: Path) -> list[str]:
     from fedrouter.encoders import OFFLINE, STATIC
 
     if encoder in (STATIC, OFFLINE):
-        return [f'fedrouter route {quoted(out)} "{EXAMPLE}" --explain']
+        return [f'fedrouter route {quoted(out)} "Write a SQL query that counts orders by month." --explain']
     return [f"fedrouter show {quoted(out)}"]
 
 
