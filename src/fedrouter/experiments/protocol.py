@@ -71,7 +71,11 @@ class Comparison:
     def verdicts(self) -> Mapping[str, Verdict]:
         """By family, whether the federated router is worth having on the global test."""
         test = _global_test(self.clients)
-        return {name: verdict_of(test, lambda rows, router=router: router) for name, router in self.routers.items()}
+
+        def of(router: Router) -> Verdict:
+            return verdict_of(test, lambda _: router)
+
+        return {name: of(router) for name, router in self.routers.items()}
 
     @property
     def warnings(self) -> list[str]:

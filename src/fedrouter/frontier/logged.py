@@ -224,7 +224,8 @@ class CrossFitted:
         kept, gain = ratio(mine[0], best[0]), ratio(mine[0] - reached - slope * (mine[1] - spent), best[0])
         if best[1].mean() <= 0:
             return Shares(kept, None, None, None, gain)
-        return Shares(kept, *(ratio(values, best[1]) for values in (mine[1], needed, needed - mine[1])), gain)
+        cost, toss_cost, saving = (ratio(values, best[1]) for values in (mine[1], needed, needed - mine[1]))
+        return Shares(kept, cost, toss_cost, saving, gain)
 
     def verdict(self, quality: float) -> Verdict:
         """Judge the policy that keeps a share of the best model's accuracy."""
