@@ -8,17 +8,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from cli import command
 from conftest import drawn_evaluations
-from fedrouter.bundle import Provenance, load, save
 from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
-from fedrouter.encoders import EncoderIdentity
-from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, Refused
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest

@@ -8,9 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 pytest.importorskip("flwr")
 import uvicorn
