@@ -45,7 +45,11 @@ LEAST_SUPPORT = 0.5
 SUPPORTED = 0.9
 """With less support the verdict says so."""
 CONFIDENT = 2.5758
-"""Standard errors of the gain that make a decision: a 99% interval, since a wrong one is worse than a wide one."""
+"""Standard errors of the gain that make a decision: a 99% interval, since a wrong one is worse than none.
+
+By a 95% interval 4 of 400 masked real logs were decided wrongly (seeds 0 to 99, from which this was chosen), by this
+one 1 of 400 others (seeds 2000 to 2099).
+"""
 
 Learn = Callable[[Evaluations], Learned]
 Decision = Literal["route", "do not route", "undecided", "too few rows"]
@@ -224,8 +228,8 @@ class CrossFitted:
         kept, gain = ratio(mine[0], best[0]), ratio(mine[0] - reached - slope * (mine[1] - spent), best[0])
         if best[1].mean() <= 0:
             return Shares(kept, None, None, None, gain)
-        cost, toss_cost, saving = (ratio(values, best[1]) for values in (mine[1], needed, needed - mine[1]))
-        return Shares(kept, cost, toss_cost, saving, gain)
+        spends, needs, saves = (ratio(values, best[1]) for values in (mine[1], needed, needed - mine[1]))
+        return Shares(kept, spends, needs, saves, gain)
 
     def verdict(self, quality: float) -> Verdict:
         """Judge the policy that keeps a share of the best model's accuracy."""
