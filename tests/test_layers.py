@@ -22,7 +22,7 @@ LAYERS = (
     ("evaluations",),
     ("estimates",),
     ("frontier",),
-    ("baselines", "calibration"),
+    ("baselines",),
     ("encoders",),
     ("evidence",),
     ("release",),
@@ -30,8 +30,7 @@ LAYERS = (
     ("regret",),
     ("federation",),
     ("engines",),
-    ("personalization",),
-    ("coverage",),
+    ("growth", "personalization"),
     ("bundle",),
     ("data",),
     ("store",),
@@ -49,7 +48,7 @@ LAYERS = (
 ORDERS = {
     "cli": (
         ("output", "protocol_options"),
-        ("data", "reproduce", "router", "simulate"),
+        ("data", "import_log", "reproduce", "router", "simulate"),
         ("gateway",),
         ("federation",),
         ("main",),
@@ -60,7 +59,7 @@ ORDERS = {
         ("source",),
         ("routerbench", "sprout"),
         ("read",),
-        ("batches", "simulator", "split"),
+        ("batches", "checks", "overview", "simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
@@ -100,7 +99,7 @@ ORDERS = {
         ("families",),
         ("rederivation",),
     ),
-    "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
+    "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged",)),
     "gateway": (
         ("config", "http"),
         ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
@@ -123,8 +122,8 @@ ORDERS = {
     ),
     "report": (
         ("page", "style"),
-        ("coverage_map", "plots", "sheets", "tables"),
-        ("comparison", "coverage", "reproduction"),
+        ("plots", "sheets", "tables"),
+        ("comparison", "reproduction"),
     ),
     "routers": (
         ("posterior", "prepared"),

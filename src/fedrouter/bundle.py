@@ -120,11 +120,6 @@ class Bundle:
         left = [entry for name, entry in self.clients.items() if name not in names]
         return self.child(left, {"verb": "client leave", "clients": sorted(names)})
 
-    def personalized(self, family: str, paper: bool, rows: int, seed: int) -> Provenance:
-        """The provenance of a personal router made from this one and these numbers of a client's own rows."""
-        change = {"verb": "personalize", "family": family, "paper": paper, "rows": rows, "seed": seed}
-        return self.child(self.manifest["clients"], change)
-
     def child(self, clients: Sequence[Mapping[str, Any]], change: Mapping[str, Any]) -> Provenance:
         """The provenance of a router made from this one by a change; data, seed and settings stay."""
         kept = {name: self.manifest[name] for name in ("data", "data_digest", "seed", "rounds", "simulated")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -287,6 +287,34 @@ def blocks(embeddings: Embeddings) -> Iterator[tuple[slice, Embeddings]]:
     for start in range(0, max(1, len(embeddings)), size):
         part = slice(start, min(start + size, len(embeddings)))
         yield part, embeddings[part]
+
+
+def first_alike(*versions: Evaluations) -> Integers:
+    """For each query the first one that it cannot be told from, ``(q,)``: by its text or by its embedding.
+
+    Long texts with the same beginning have one embedding, since encoders read only so much. Given several versions of
+    the same queries, with the embeddings of different encoders, queries are alike if they are so in any version.
+    """
+    first = np.arange(versions[0].queries)
+
+    def root(query: int) -> int:
+        while first[query] != query:
+            query = int(first[query])
+        return query
+
+    for column in (column for version in versions for column in _identities(version)):
+        seen: dict[object, int] = {}
+        for query, value in enumerate(column):
+            one, other = sorted((root(query), root(seen.setdefault(value, query))))
+            first[other] = one
+    return np.array([root(query) for query in range(len(first))], np.int64)
+
+
+def _identities(evaluations: Evaluations) -> Iterator[Iterable[object]]:
+    """What queries are told apart by: embeddings, and texts if there are any."""
+    yield (row.tobytes() for _, part in blocks(evaluations.embeddings) for row in part)
+    if evaluations.text is not None:
+        yield evaluations.text
 
 
 def _column(name: str, values: Any, kind: type[np.generic], dimensions: int = 1) -> npt.NDArray[Any]:

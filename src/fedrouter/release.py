@@ -114,6 +114,17 @@ class Release:
             raise BadInput("release: expected the same models and the same feature map")
         return self.with_vector(self.vector() + other.vector(), math.hypot(self.noise, other.noise))
 
+    def over(self, pool: ModelPool) -> Release:
+        """The same release with the models of another pool; new ones have no evaluations."""
+        found = Release.none(pool, self.features)
+        for model, name in enumerate(self.pool.names):
+            if name in pool:
+                found.first[pool.index(name)], found.products[pool.index(name)] = (
+                    self.first[model],
+                    self.products[model],
+                )
+        return replace(found, second=self.second, noise=self.noise)
+
     @property
     def count(self) -> Floats:
         """Weighted evaluations of each model ``(M,)``, noise included."""

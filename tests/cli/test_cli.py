@@ -50,7 +50,7 @@ def test_simulate_prints_what_the_design_fixes(simulated, table):
                 assert set(document["results"][way][family][where]) == MEASURES
     assert set(document["baselines"]) == {"oracle", "mix", "best_single", "query_blind", "random", "cheapest"}
     assert all(set(areas) == MEASURES for areas in document["baselines"].values())
-    assert document["verdict"] == document["verdicts"][Path(document["bundle"]).name]["text"]
+    assert document["verdict"] == document["verdicts"][Path(document["bundle"]).name]["sentence"]
     assert document["seconds"]
     assert Path(document["bundle"]).is_dir()
 
@@ -142,61 +142,55 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
     assert routed["model"] == routed["ranking"][0]["model"]
 
 
-def test_evaluate_gives_the_frontier_of_a_saved_router(simulated, table, tmp_path):
+def test_evaluate_judges_a_saved_router_by_routers_that_have_not_seen_the_fold(simulated, table, tmp_path):
     _, document = simulated
-    found = answer("evaluate", document["bundle"], "--data", table, "--out", tmp_path / "figures")
+    found = answer("evaluate", document["bundle"], table, "--out", tmp_path / "figures")
+    assert found["trained"]  # three quarters of this very file
+    assert any("learned from this log" in warning for warning in found["warnings"])
+    assert found["areas"] is None
+    assert "of the accuracy of" in found["verdict"]
+    assert Path(found["figure"]).stat().st_size > 5000
+    shown = run_process("evaluate", document["bundle"], table).stdout
+    assert f"Verdict: {found['verdict']}\n" in shown
+
+
+def test_on_a_full_table_that_a_router_has_not_seen_evaluate_measures_areas(simulated, table, tmp_path):
+    _, document = simulated
+    rows = pyarrow.parquet.read_table(table).slice(1)  # another file
+    pyarrow.parquet.write_table(rows, tmp_path / "new.parquet")
+    found = answer("evaluate", document["bundle"], tmp_path / "new.parquet")
+    assert (found["trained"], found["judgement"]["propensities"]) == (False, "known")
     assert set(found["areas"]) == MEASURES
-    assert len(found["frontier"]) == 100
-    assert sum(found["frontier"][0]["shares"].values()) == pytest.approx(1)
-    assert all(Path(path).exists() for path in found["figures"])
+    assert found["baselines"]["mix"]["cost_to_match"]["1.0"] == pytest.approx(1)
 
 
-def test_evaluate_counts_only_the_queries_that_offer_a_choice(simulated, tmp_path):
+def test_evaluate_finds_the_tradeoff_for_a_target(simulated, table):
     _, document = simulated
-    one, other = document["models"][:2]
-    rows = [f"What is {number} plus 1?,{one},1,0.001" for number in range(40)]
-    rows += [f"What is {number} plus 1?,{other},0,0.002" for number in range(3)]
+    cost = answer("evaluate", document["bundle"], table, "--max-cost", 0.0005)["target"]
+    assert cost["cost"] <= 0.0005 * 1.1  # the curve is smoothed before it is searched
+    accuracy = answer("evaluate", document["bundle"], table, "--min-accuracy", 0.6)["target"]
+    assert accuracy["accuracy"] >= 0.6 * 0.98
+    low, high = (answer("evaluate", document["bundle"], table, "--quality", kept)["judgement"] for kept in (0.8, 1.0))
+    assert low["tradeoff"] > high["tradeoff"]
+
+
+def test_models_that_the_router_does_not_know_are_told_before_anything_is_encoded(simulated, tmp_path):
+    _, document = simulated
+    known = document["models"][0]
+    rows = [f"What is {number} plus 1?,{model},1,0.001" for number in range(40) for model in ("gpt-9", known)]
     (tmp_path / "log.csv").write_text("\n".join(["prompt,model,accuracy,cost", *rows]))
-    found = answer("evaluate", document["bundle"], "--data", tmp_path / "log.csv")
-    assert (found["queries"], found["left_out"]) == (3, 37)
-    assert any("37 of 40 queries are left out" in warning for warning in found["warnings"])
-
-
-def test_evaluate_calibrate_and_coverage_open_with_the_same_verdict(simulated, table, tmp_path):
-    _, document = simulated
-    bundle = document["bundle"]
-    found = [
-        answer("evaluate", bundle, "--data", table),
-        answer("calibrate", bundle, "--data", table, "--min-accuracy", 0.5),
-        answer("coverage", "--data", table, "--bundle", bundle, "--out", tmp_path / "coverage"),
-    ]
-    assert len({one["verdict"] for one in found}) == 1
-    assert "coin toss between single models" in found[0]["verdict"]
-    # The router has seen three quarters of this file.
-    assert all(any("optimistic" in warning for warning in one["warnings"]) for one in found)
-    assert found[0]["baselines"]["mix"]["cost_to_match"]["1.0"] == pytest.approx(1)
-    shown = run_process("evaluate", bundle, "--data", table).stdout
-    assert shown.startswith(f"Verdict: {found[0]['verdict']}.\n")
-    page = (tmp_path / "coverage" / "coverage.html").read_text()
-    assert page.index("Verdict: ") < page.index("<svg")
+    found = run("evaluate", document["bundle"], tmp_path / "log.csv")
+    assert "their rows are left out: gpt-9" in found.stdout
+    assert "different queries, 50 the least" in found.stdout
+    (tmp_path / "other.csv").write_text("\n".join(["prompt,model,accuracy,cost", *rows[::2]]))
+    refused = run("evaluate", document["bundle"], tmp_path / "other.csv")
+    assert (refused.returncode, "none of its models is in" in refused.stderr) == (2, True)
 
 
 def test_the_report_opens_with_the_verdict(simulated):
     out, document = simulated
     page = (out / "report.html").read_text()
     assert page.index(document["verdict"].partition(";")[0]) < page.index("<svg")
-
-
-def test_calibrate_finds_a_tradeoff_that_evaluate_agrees_with(simulated, table):
-    _, document = simulated
-    found = answer("calibrate", document["bundle"], "--data", table, "--max-cost", 0.0005)
-    assert found["cost"] <= 0.0005
-    assert found["basis"] == "observed"
-    used = max(found["shares"], key=found["shares"].__getitem__)
-    share = answer("calibrate", document["bundle"], "--data", table, "--share", f"{used}=0.3")
-    assert share["shares"][used] == pytest.approx(0.3, abs=0.15)
-    accuracy = answer("calibrate", document["bundle"], "--data", table, "--min-accuracy", 0.6)
-    assert accuracy["accuracy"] >= 0.6
 
 
 def test_route_ranks_every_model_by_the_rule(simulated):
@@ -236,6 +230,15 @@ def test_auto_is_the_default_and_the_paper_has_two_families(table, tmp_path):
     assert paper["settings"]["federated"]["mlp"]["validation_fraction"] == 0
 
 
+def test_without_a_tradeoff_a_quality_decides(simulated):
+    _, document = simulated
+    low, high = (
+        answer("route", document["bundles"]["kmeans"], "What is 17 * 23?", "--quality", quality)
+        for quality in (0.5, 1.0)
+    )
+    assert low["tradeoff"] > high["tradeoff"]
+
+
 def test_explain_shows_a_table_to_a_person(simulated):
     _, document = simulated
     done = run("route", document["bundle"], "What is 17 * 23?", "--tradeoff", "10", "--explain")
@@ -247,7 +250,7 @@ BAD = [
     (["simulate", "--data", "nowhere.parquet"], "nowhere.parquet: no such file"),
     (
         ["simulate", "--data", "TABLE", "--router", "forest"],
-        "--router: expected kmeans, mlp, linear, kernel, query_blind, auto or all, got 'forest'",
+        "--router: expected bayes, kmeans, mlp",
     ),
     (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
     (["simulate", "--data", "TABLE", "--router", "linear", "--paper"], "--paper: linear is not in the paper"),
@@ -264,13 +267,20 @@ BAD = [
     (["simulate", "--data", "TABLE", "--rounds", "0"], "rounds: expected at least 1"),
     (["simulate", "--data", "TABLE", "--participation", "2"], "participation: expected a share"),
     (["simulate", "--data", "TABLE", "--encoder", "no-such-encoder"], "encoder 'no-such-encoder' could not be loaded"),
-    (["evaluate", "nowhere", "--data", "TABLE"], "nowhere: not a bundle"),
+    (["evaluate", "nowhere", "TABLE"], "nowhere: not a bundle"),
     (["route", "BUNDLE", "hello", "--tradeoff=-1"], "tradeoff: expected a number of at least 0"),
     (["route", "BUNDLE", "hello", "--tradeoff", "nan"], "tradeoff: expected a number of at least 0"),
     (["route", "BUNDLE", " ", "--tradeoff", "1"], "text: expected a query"),
-    (["calibrate", "BUNDLE", "--data", "TABLE"], "exactly one target: --max-cost, --min-accuracy or --share"),
-    (["calibrate", "BUNDLE", "--data", "TABLE", "--share", "half"], "--share: expected MODEL=SHARE"),
-    (["calibrate", "BUNDLE", "--data", "TABLE", "--max-cost", "1e-12"], "no λ keeps the mean cost within"),
+    (["evaluate", "BUNDLE", "TABLE", "--max-cost", "1", "--min-accuracy", "1"], "expected one target"),
+    (["evaluate", "BUNDLE", "TABLE", "--max-cost", "1e-12"], "no λ keeps the mean cost within"),
+    (["evaluate", "BUNDLE", "TABLE", "--quality", "95"], "--quality: expected a share above 0 and at most 1"),
+    (["show", "nowhere"], "nowhere: no such file or folder"),
+    (["personalize", "BUNDLE"], "personalize: removed; use fedrouter learn LOG --with BUNDLE --out DIR"),
+    (["calibrate", "BUNDLE"], "calibrate: removed; use fedrouter evaluate BUNDLE LOG"),
+    (["coverage", "--data", "TABLE"], "coverage: removed; use fedrouter show LOG"),
+    (["model", "add"], "model: removed; use fedrouter learn LOG --with BUNDLE"),
+    (["client", "join"], "client: removed; use fedrouter learn LOG --with BUNDLE"),
+    (["data", "import"], "data import: removed; use fedrouter import TOOL FILE"),
 ]
 
 
@@ -309,7 +319,7 @@ def test_the_version_and_help_are_there():
     assert run_process("--version").stdout.strip().count(".") == 2
     help_text = run_process("--help").stdout
     assert run("route", "-h").stdout == run("route", "--help").stdout
-    for command in ("demo", "simulate", "evaluate", "calibrate", "route"):
+    for command in ("demo", "learn", "evaluate", "route", "show", "import", "simulate"):
         assert command in help_text
 
 

@@ -1,4 +1,4 @@
-"""Judging a router on a gateway's log, as a user does it: a store in, a table out."""
+"""Learning from a gateway's store and judging on one, as a user does it: a store in, a new version or a verdict out."""
 
 import json
 import subprocess
@@ -10,7 +10,6 @@ import pytest
 from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
-from fedrouter.learning.from_log import learn_from_log
 from fedrouter.store.store import Store
 from learning.logs import learned, record
 
@@ -66,56 +65,93 @@ def store_of(folder):
     return f"sqlite:///{folder}/log.db"
 
 
+def arrays(path):
+    return {name: array.tobytes() for name, array in load(path).router.arrays().items()}
+
+
+@pytest.mark.parametrize("family", ["kmeans", "auto"])
+def test_learning_folds_the_scored_requests_into_a_new_version(workspace, family, world, tmp_path):
+    document = answer("learn", store_of(workspace), "--with", workspace / family, "--out", tmp_path / "new")
+    parent, child = load(workspace / family), load(tmp_path / "new")
+    assert document["parent"] == child.manifest["parent"] == parent.manifest["digest"]
+    assert (document["version"], child.version) == (2, 2)
+    assert document["rows"] + sum(document["waiting"].values()) == 1200
+    assert child.clients["gateway"]["rows"] == document["rows"]
+    truth = world.evaluations.grid()
+    miss = [
+        np.nanmean((bundle.router.estimate(world.evaluations.embeddings).accuracy - truth.accuracy) ** 2)
+        for bundle in (parent, child)
+    ]
+    assert miss[1] < miss[0]
+
+
+def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores(workspace, world, tmp_path):
+    """In three steps, with late scores and corrections, the same sums as in one step at the end."""
+    url = f"sqlite:///{tmp_path}/copy.db"
+    draw = np.random.default_rng(1)
+    records, scores = logged(
+        world.evaluations, load(workspace / "kmeans").router, world.encoder, 300, draw, start=5000.0
+    )
+    bundle = workspace / "kmeans"
+    with Store.open(url) as store:
+        store.append(records)
+        for row in range(0, 200, 2):
+            store.score(records[row].id, float(scores[row]), "key-1", 6000.0 + row)
+        answer("learn", url, "--with", bundle, "--out", tmp_path / "two")
+        for row in range(1, 300, 2):  # late ones
+            store.score(records[row].id, float(scores[row]), "key-1", 7000.0 + row)
+        for row in range(0, 20, 2):  # corrections
+            store.score(records[row].id, 0.125, "key-1", 8000.0 + row)
+        second = answer("learn", url, "--with", tmp_path / "two", "--out", tmp_path / "three")
+        assert second["corrected"] > 0
+        nothing = run("learn", url, "--with", tmp_path / "three", "--out", tmp_path / "four")
+        assert nothing.returncode == 2
+        assert "nothing to learn" in nothing.stderr
+        answer("learn", url, "--with", bundle, "--out", tmp_path / "at-once")
+        rows, _ = evaluations_of(store.rows(scored_only=True), world.evaluations.pool, world.encoder)
+    assert arrays(tmp_path / "three") == arrays(tmp_path / "at-once")
+    assert len(rows) == 250
+    stepwise, at_once = (load(tmp_path / name).clients["gateway"] for name in ("three", "at-once"))
+    assert stepwise["rows"] == at_once["rows"]
+    assert stepwise["waiting"] == at_once["waiting"]
+
+
+def test_a_name_that_a_client_has_is_refused(workspace, tmp_path):
+    done = run(
+        *("learn", f"client-01={store_of(workspace)}", "--with", workspace / "kmeans", "--out", tmp_path / "new"),
+    )
+    assert done.returncode == 2
+    assert "took part in the federation" in done.stderr
+
+
 @pytest.mark.parametrize("source", ["store", "export"])
-def test_evaluate_judges_a_router_on_the_log(workspace, source, world, tmp_path):
+def test_evaluate_judges_a_router_on_the_log_with_its_propensities(workspace, source, world, tmp_path):
     log = store_of(workspace)
     if source == "export":
         log = tmp_path / "log.parquet"
         with Store.open(store_of(workspace)) as store:
             store.export(log)
-    document = answer("evaluate", workspace / "bayes", "--log", log, "--tradeoff", 5, "--tradeoff", 500)
-    router, evaluations = load(workspace / "bayes").router, world.evaluations
+    found = answer("evaluate", workspace / "kmeans", log)["judgement"]
+    router, evaluations = load(workspace / "kmeans").router, world.evaluations
     grid, rows = evaluations.grid(), np.arange(evaluations.queries)
-    for found, tradeoff in zip(document["estimates"], (5, 500), strict=True):
-        choice = router.estimate(evaluations.embeddings).choose(tradeoff)
+    for point in found["frontier"][::10]:
+        choice = router.estimate(evaluations.embeddings).choose(point["name"])
         for what, truth in (("accuracy", grid.accuracy), ("cost", grid.cost)):
-            mean = found["doubly_robust"][what]
-            assert abs(mean["value"] - truth[rows, choice].mean()) < 4 * mean["error"]
-        assert found["requests"] == document["requests"] == 1200
-        assert found["tradeoff"] == tradeoff
-    assert document["left_out"] == ({"no score": 300} if source == "store" else {})
+            assert abs(point[what] - truth[rows, choice].mean()) < 4 * point[f"{what}_error"] + 1e-6
+    assert (found["propensities"], found["queries"] <= 1200) == ("logged", True)
 
 
-def test_requests_that_a_router_was_learnt_from_do_not_judge_it(workspace, world, tmp_path):
-    with Store.open(store_of(workspace)) as store:
-        found = learn_from_log(store, "gateway", world.encoder, load(workspace / "kmeans"))
-    save(tmp_path / "new", found.router, world.encoder, found.provenance)
-    done = run("evaluate", tmp_path / "new", "--log", store_of(workspace), "--json")
+def test_requests_that_a_router_was_learnt_from_do_not_judge_it(workspace, tmp_path):
+    answer("learn", store_of(workspace), "--with", workspace / "kmeans", "--out", tmp_path / "new")
+    done = run("evaluate", tmp_path / "new", store_of(workspace), "--json")
     assert done.returncode == 2
     assert "1,200 learned from already" in json.loads(done.stdout)["error"]
 
 
-def test_evaluate_shows_a_table_to_a_person(workspace):
-    done = run("evaluate", workspace / "kmeans", "--log", store_of(workspace))
-    assert done.returncode == 0
-    for words in ("what was logged", "doubly robust", "inverse propensity", "self-normalized", "rows of evidence"):
-        assert words in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ((), "give --data"),
-        (("--data", "x.parquet", "--log", "sqlite:///x.db"), "give --data"),
-        (("--data", "x.parquet", "--tradeoff", 1), "--tradeoff goes with --log"),
-        (("--log", "sqlite:///absent.db"), "absent.db"),
-        (("--log", "absent.parquet"), "no such file"),
-    ],
-)
-def test_evaluate_refuses_what_it_cannot_do(workspace, arguments, problem):
-    done = run("evaluate", workspace / "kmeans", *arguments, cwd=workspace)
-    assert done.returncode == 2
-    assert problem in done.stderr
+@pytest.mark.parametrize(("log", "problem"), [("sqlite:///absent.db", "absent.db"), ("absent.parquet", "no such file")])
+def test_evaluate_refuses_a_log_that_is_not_there(workspace, log, problem):
+    done = run("evaluate", workspace / "kmeans", log, cwd=workspace)
+    assert (done.returncode, problem in done.stderr) == (2, True)
 
 
 def test_importing_the_learning_package_imports_nothing_heavy():
@@ -127,3 +163,12 @@ def test_importing_the_learning_package_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_a_bundle_a_first_router_is_learned_from_the_store(workspace):
+    out, url = workspace / "first-from-log", store_of(workspace)
+    found = answer("learn", url, "--router", "kmeans", "--out", out)
+    assert (found["version"], found["rows"]) == (1, {"gateway": 1200})
+    assert "learnt_until" in load(out).clients["gateway"]
+    again = run("learn", url, "--with", out, "--out", workspace / "again")
+    assert "nothing to learn" in again.stderr  # it knows how far it has read

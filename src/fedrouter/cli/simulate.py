@@ -170,7 +170,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
 
     voice.say("")
     for name, verdict in comparison.verdicts.items():
-        voice.verdict(verdict.text, title(name))
+        voice.verdict(verdict.sentence(), title(name))
     voice.table([HEADER[index] for index in SHORT], [[row[index] for index in SHORT] for row in rows(comparison)])
     voice.say("")
     for name in comparison.routers:
@@ -183,7 +183,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
             f"\nTo read text, this router needs the encoder {escape(dataset.encoder.name)}, whose embeddings are in "
             f"the file; one learned with --encoder {STATIC} needs nothing."
         )
-    ask = f'fedrouter route {quoted(chosen)} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
-    judge = f"fedrouter evaluate {quoted(chosen)} --data FILE"
+    ask = f'fedrouter route {quoted(chosen)} "Write a SQL query that counts orders by month." --explain'
+    judge = f"fedrouter evaluate {quoted(chosen)} LOG"
     voice.next(f"open {quoted(report)}", ask if readable else judge)
     voice.result(document)

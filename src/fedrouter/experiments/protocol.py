@@ -21,7 +21,7 @@ from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Callback, NothingToLearn, Progress, ignore
 from fedrouter.federation.privacy.policy import UNPROTECTED
-from fedrouter.frontier import Frontier, Measures, Verdict, judge, sweep
+from fedrouter.frontier import Frontier, Measures, Verdict, sweep, verdict_of
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 
@@ -71,8 +71,11 @@ class Comparison:
     def verdicts(self) -> Mapping[str, Verdict]:
         """By family, whether the federated router is worth having on the global test."""
         test = _global_test(self.clients)
-        truth = test.grid()
-        return {name: judge(router.estimate(test.embeddings), truth) for name, router in self.routers.items()}
+
+        def of(router: Router) -> Verdict:
+            return verdict_of(test, lambda _: router)
+
+        return {name: of(router) for name, router in self.routers.items()}
 
     @property
     def warnings(self) -> list[str]:

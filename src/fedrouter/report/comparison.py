@@ -39,7 +39,7 @@ def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, An
             for way in WAYS
         },
         "baselines": {name: frontier.measures.to_json() for name, frontier in comparison.baselines.items()},
-        "verdict": next(iter(comparison.verdicts.values())).text,
+        "verdict": next(iter(comparison.verdicts.values())).sentence(),
         "verdicts": {name: verdict.to_json() for name, verdict in comparison.verdicts.items()},
         "settings": comparison.settings,
         "warnings": comparison.warnings,
@@ -111,7 +111,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     if dataset.simulated:
         page.text(SIMULATED, "mark")
     for name, verdict in comparison.verdicts.items():
-        page.text(f"{title(name)}: {verdict.text}.", "lead")
+        page.text(f"{title(name)}: {verdict.sentence()}", "lead")
     for name in comparison.routers:
         page.text(headline(comparison, name))
     for warning in comparison.warnings:

@@ -50,6 +50,11 @@ class Prior:
         rows = variance / self.error[:, outcome] ** 2
         return rows, rows * np.where(rows > 0, self.mean[:, outcome], 0.0)
 
+    def extended(self, models: int) -> Prior:
+        """The same with more models behind those that it has, of which it knows nothing."""
+        more = ((0, models - len(self.mean)), (0, 0))
+        return Prior(np.pad(self.mean, more), np.pad(self.error, more, constant_values=np.inf))
+
 
 @dataclass(frozen=True, eq=False)
 class BayesRouter(Router):

@@ -6,17 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cli import command
 from conftest import drawn_evaluations, write_log
-from fedrouter.bundle import Provenance, load, save
 from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
-from fedrouter.encoders import EncoderIdentity
-from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, Refused
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import MinimumGroupSizes, PrivacyPolicy
@@ -93,20 +86,6 @@ def test_a_member_sends_no_sum_in_the_clear_unless_its_owner_allows_it(directory
     assert client_of(directory.path).answer("cost_scale", question, hidden=True).count.all()
     give(directory, privacy={"secure_only": False})
     assert client_of(directory.path).answer("cost_scale", question).count.all()
-
-
-def test_who_has_the_state_directory_takes_its_client_out_of_a_router_without_further_permission(directory, tmp_path):
-    rows = drawn_evaluations(queries=200)
-    give(directory, log=log(tmp_path / "log.parquet", rows), encoder="one", privacy={"secure_only": False})
-    members = [client_of(directory.path), Client("other", drawn_evaluations(queries=200, seed=1), encoder="one")]
-    settings = KMeansSettings(k_local=4, k_global=5)
-    router = FAMILIES["kmeans"].learn(LocalFederation(members), rows.pool, settings, 0)
-    made = Provenance.of_run("federation", "", 0, {"alpha": 200, "other": 200}, settings)
-    save(tmp_path / "bundle", router, EncoderIdentity("one", rows.dimension, True), made)
-    give(directory, privacy={})
-    leave = ("client", "leave", tmp_path / "bundle", "--client", f"alpha={directory.path}", "--out", tmp_path / "left")
-    command.answer(*leave)
-    assert list(load(tmp_path / "left").clients) == ["other"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ COUNTED = {
 }
 """What the rows are that a run heard of."""
 ROUNDS = {"add_models": 20, "add_clients": 5}
-"""As in `fedrouter model add` and `fedrouter client join`; for learning, each family has its own default."""
+"""For models and clients that join; for learning, each family has its own default."""
 
 
 def run(
@@ -149,7 +149,7 @@ def _perform(
         voice.say("Running clients fetch it within a minute; `fedrouter federation pull CLIENT_DIR` does at once.")
     decide = [f"fedrouter federation accept {quoted(directory.path)} {name}"] if vote["status"] == "candidate" else []
     ask = f'fedrouter route {quoted(made)} "your query" --tradeoff 100 --explain'
-    voice.next(f"fedrouter evaluate {quoted(made)} --data FILE", ask, *decide)
+    voice.next(f"fedrouter evaluate {quoted(made)} LOG", ask, *decide)
     return {"run": name, **result, "steps": shown.steps}
 
 
