@@ -113,6 +113,10 @@ class Release:
             raise BadInput("release: expected the same models and the same feature map")
         return self.with_vector(self.vector() + other.vector(), math.hypot(self.noise, other.noise))
 
+    def __sub__(self, other: Release) -> Release:
+        """A total without what a member knows to be in it; the noise in the total stays."""
+        return replace(self + other.with_vector(-other.vector(), 0.0), noise=self.noise)
+
     @property
     def count(self) -> Floats:
         """Weighted evaluations of each model ``(M,)``, noise included."""
