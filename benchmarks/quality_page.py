@@ -40,11 +40,12 @@ encoder `static`, on the union of the clients' test sets: `aiq`, then the share 
 buys 95% of its accuracy; means over seeds ([metrics](../metrics.md)). “–”: not reached on every seed, or for local
 routers by every client. The MLP with {rounds} rounds; everything else at its defaults.
 
-Seeds {first} to {last} are reported. The form of `bayes` (64 directions, the scales of the feature map and of a release,
-the numbers of cells) was chosen on seeds 0 to 9.
+Seeds {first} to {last} are reported. The form of `bayes` (64 directions, the scales of the feature map and of a
+release, the numbers of cells) was chosen on seeds 0 to 9.
 
 - `centralized`: `fedrouter learn` of everybody's rows. `open`: a federation without protection. `exact`: what members
-  release, in a secure sum. `default`: the same with the noise of ε = 8, as a real federation. `local`: each client alone.
+  release, in a secure sum. `default`: the same with the noise of ε = 8, as a real federation. `local`: each client
+  alone.
 - `kmeans` and `mlp` are the paper's, without protection; more of them is in [core.md](core.md).
 - `mix` is the best coin toss between single models, chosen *with hindsight of the test means*: nobody can learn it.
   `oracle` knows every answer. `query_blind` and `best_single` are chosen on the training rows, and so are the rivals:
@@ -55,8 +56,8 @@ PAIRED = """\
 `aiq` of the first less that of the other, on the same split of the same seed; mean and 95% interval over seeds.
 """
 BEFORE_TEXT = """\
-`auto` was the default until November 2026: nine exchanges, a blend of K-Means and linear routers. Measured with the code
-of that time on the same splits, under its default privacy, before it was deleted:
+`auto` was the default until November 2026: nine exchanges, a blend of K-Means and linear routers. Measured with the
+code of that time on the same splits, under its default privacy, before it was deleted:
 
     {command}
 """
@@ -110,8 +111,8 @@ def readme_table(document: dict[str, Any]) -> list[str]:
         *(f"| {title} | {cells(found, row)} |" for row, title in README_ROWS.items()),
         "",
         f"Means over {seeds} seeds that nothing was tuned on; `aiq`, and the price of 95% of the best single model's",
-        "accuracy as a share of its price (–: not reached on every seed). Encoder: the default, `static`, which needs no",
-        "neural network.",
+        "accuracy as a share of its price (–: not reached on every seed). Encoder: the default, `static`, which needs",
+        "no neural network.",
     ]
 
 
@@ -137,7 +138,15 @@ def page(document: dict[str, Any], before: dict[str, Any]) -> str:
         ]
         for data, runs in found.items()
     }
-    rivals = ("mix", "bayes, local", "K-Means, validated K", "prompt length", "query_blind", "mlp, open", "kmeans, open")
+    rivals = (
+        "mix",
+        "bayes, local",
+        "K-Means, validated K",
+        "prompt length",
+        "query_blind",
+        "mlp, open",
+        "kmeans, open",
+    )
     lines = [
         "# Quality: every family on every data set",
         "",

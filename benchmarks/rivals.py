@@ -17,7 +17,6 @@ NUMBERS = (1, 2, 3, 5, 8, 12, 20)
 FOLDS = 5
 
 
-
 def by_cluster(train: Evaluations, test: Evaluations) -> Estimates:
     """Plain K-Means with the K of least held-out error."""
     queries: Embeddings = np.concatenate([train.embeddings, test.embeddings])
@@ -42,7 +41,7 @@ def by_length(train: Evaluations, test: Evaluations) -> Estimates:
 
 def _best(train: Evaluations, test: Evaluations, groups: Callable[[int, Integers], Integers]) -> Estimates:
     fold = np.random.default_rng(0).integers(FOLDS, size=train.queries)
-    errors = {number: 0.0 for number in NUMBERS}
+    errors = dict.fromkeys(NUMBERS, 0.0)
     for number in NUMBERS:
         for held in range(FOLDS):
             group = groups(number, np.flatnonzero(fold != held))[train.query]

@@ -1,7 +1,7 @@
 """RouteLLM's own benchmark: when is the strong model needed? Writes a section of docs/results/quality.md.
 
-A score for each query, ten quantile thresholds, accuracy against the share of strong calls. APGR is the trapezoid's area
-above the weak model, as a share of the strong model's lead; CPT(50%), CPT(80%) are the shares of strong calls that
+A score for each query, ten quantile thresholds, accuracy against the share of strong calls. APGR is the trapezoid's
+area above the weak model, as a share of the strong model's lead; CPT(50%), CPT(80%) are the shares of strong calls that
 recover 50% and 80% of that lead. Run with `python benchmarks/routellm.py`; it takes two minutes.
 """
 
@@ -80,7 +80,9 @@ def table() -> list[str]:
         for router in draws[0]:
             values = np.array([each[router] for each in draws])
             (area, half, most), deviation = values.mean(axis=0), values[:, 0].std(ddof=1)
-            lines.append(f"| {name}, {router} | {LABELS[name]:,} | {area:.3f} ± {deviation:.3f} | {half:.0%} | {most:.0%} |")
+            lines.append(
+                f"| {name}, {router} | {LABELS[name]:,} | {area:.3f} ± {deviation:.3f} | {half:.0%} | {most:.0%} |"
+            )
         area, *shares = PUBLISHED[name]
         shown = " | ".join("" if share is None else f"{share:.0%}" for share in shares)
         lines.append(f"| {name}, RouteLLM's published best | | {area:.3f} | {shown} |")

@@ -90,7 +90,7 @@ def test_a_router_on_embeddings_of_the_file_says_what_it_takes_to_read_text(tabl
     some = pyarrow.parquet.read_table(table)
     named = ["all_mpnet_base_v2_embedding" if name == "static_embedding" else name for name in some.column_names]
     pyarrow.parquet.write_table(some.rename_columns(named), tmp_path / "table.parquet")
-    options = ("--router", "query_blind", "--clients", 3, "--out", tmp_path / "out")
+    options = ("--clients", 3, "--out", tmp_path / "out")
     shown = run("simulate", "--data", tmp_path / "table.parquet", *options).stdout
     assert "needs the encoder all-mpnet-base-v2" in shown
     assert "--encoder static" in shown
@@ -126,7 +126,7 @@ def test_the_same_seed_writes_the_same_bundle(simulated, table, tmp_path):
         first, second = (Path(one["bundles"]["mlp"]) / name for one in (document, again))
         assert first.read_bytes() == second.read_bytes()
     for way, families in again["results"].items():
-        assert families["mlp"] == document["results"][way]["mlp"]
+        assert families.get("mlp") == document["results"][way].get("mlp")
 
 
 @pytest.mark.slow

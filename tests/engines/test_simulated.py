@@ -6,7 +6,7 @@ import pytest
 from fedrouter.encoders.feature_map import UNIT
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.simulated import simulated_federation
-from fedrouter.engines.summed import LEAST_CLIENTS, SummedFederation
+from fedrouter.engines.summed import LEAST_CLIENTS
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.bayes import learn
