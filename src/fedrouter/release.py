@@ -125,6 +125,10 @@ class Release:
                 )
         return replace(found, second=self.second, noise=self.noise)
 
+    def __sub__(self, other: Release) -> Release:
+        """A total without what a member knows to be in it; the noise in the total stays."""
+        return replace(self + other.with_vector(-other.vector(), 0.0), noise=self.noise)
+
     @property
     def count(self) -> Floats:
         """Weighted evaluations of each model ``(M,)``, noise included."""

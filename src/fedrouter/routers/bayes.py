@@ -32,6 +32,8 @@ ROWS_OF_CONSTANT: Final = 100
 """How many rows the public constants of residual variance count for, where a total has no squares."""
 REGIONS: Final = 64
 """Queries that stand for the training queries."""
+MOST_FROM_OTHERS: Final = 500
+"""Rows of a model that a federation's total counts for at most beside a member's own: what a liar can add."""
 EVIDENCE, TOTAL, PRIOR = "evidence.", "total.", "prior."
 
 
@@ -219,6 +221,16 @@ def weigh(evidence: Evidence, total: Release, most: float, weights: tuple[float,
         return values[0] - values[1]
 
     return max((cap * weight for weight in weights), key=gained)
+
+
+def personal(own: BayesRouter, total: Release, sent: Release, most: float = MOST_FROM_OTHERS) -> BayesRouter:
+    """A member's router of its own rows, and what a federation's total says beyond the release it ``sent``.
+
+    The member knows its release without noise; its noise stays in the total, as that of the others does.
+    """
+    rest = total - sent
+    weight = weigh(own.evidence, rest, most)
+    return BayesRouter.of(own.evidence, rest, weight, own.prior) if weight else own
 
 
 def _with_unscored(moments: Moments, outcome: int) -> tuple[Floats, Floats]:

@@ -106,10 +106,10 @@ class PrivacyPolicy:
                 raise BadInput(f"privacy, {name}: expected a whole number of at least {least}, got {value!r}")
 
 
-DEFAULT, PLAIN, UNPROTECTED = "default", "plain", "open"
+DEFAULT, EXACT, UNPROTECTED = "default", "exact", "open"
 PRIVACY = {
-    DEFAULT: "secure sums, and minimum group sizes behind centroids, as in a real federation",
-    PLAIN: "no secure sums; each client's own minimum group sizes and limits",
+    DEFAULT: "secure sums with noise on a release, and minimum group sizes behind centroids, as in a real federation",
+    EXACT: "the same without noise",
     UNPROTECTED: "no protection",
 }
 """What protects the clients' rows in a federation, from the most to the least."""
