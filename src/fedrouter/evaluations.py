@@ -30,6 +30,14 @@ _OPTIONAL: Final = (
 """Optional columns of evaluations, what is expected in them, and what fits."""
 
 
+class BadRow(BadInput):
+    """Bad input in a row ``row``, counted from 0, of a column; the message counts from 1."""
+
+    def __init__(self, row: int, column: str, problem: str) -> None:
+        super().__init__(f"row {row + 1}, column {column!r}: {problem}")
+        self.row, self.column, self.problem = row, column, problem
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table of answers: accuracy and cost ``(q, M)`` of every model on each query, NaN where unknown."""
@@ -339,9 +347,9 @@ def _indices(pool: ModelPool, model: Any) -> Any:
     model = np.asarray(model)
     if model.dtype.kind not in "OUT":
         return model
-    for row, name in enumerate(model.tolist(), start=1):
+    for row, name in enumerate(model.tolist()):
         if name not in pool:
-            raise BadInput(f"row {row}, column 'model': {name!r} is not in the pool ({', '.join(pool.names)})")
+            raise BadRow(row, "model", f"{name!r} is not in the pool ({', '.join(pool.names)})")
     return [pool.index(name) for name in model.tolist()]
 
 
@@ -350,7 +358,7 @@ def _refuse(bad: npt.NDArray[np.bool_], column: str, expected: str, values: npt.
         row = int(bad.argmax())
         # An embedding is private, so its values are not part of the message.
         got = "" if values is None else f", got {values[row]}"
-        raise BadInput(f"row {row + 1}, column {column!r}: expected {expected}{got}")
+        raise BadRow(row, column, f"expected {expected}{got}")
 
 
 def percent(accuracy: Floats) -> str:

@@ -1,4 +1,4 @@
-"""Evidence of files read in batches is that of their rows in memory, on one machine or on a cluster, and takes little memory."""
+"""Evidence of files read in batches is that of their rows in memory, on one machine or on a cluster."""
 
 import json
 import subprocess
@@ -101,9 +101,9 @@ def test_rows_without_a_score_count_for_costs_and_seconds_only(tmp_path):
     levels = evidence.moments().levels
     assert levels[:, ACCURACY, 0].sum() == 270
     assert levels[:, COST, 0].sum() == 300
-    known = ~np.isnan(read(path).evaluations.seconds).sum() + 271
-    unscored = read(path).unscored
-    assert levels[:, SECONDS, 0].sum() == known + (~np.isnan(unscored.seconds)).sum()
+    dataset = read(path)
+    seconds = np.concatenate([dataset.evaluations.seconds, dataset.unscored.seconds])
+    assert levels[:, SECONDS, 0].sum() == np.isfinite(seconds).sum() < 300
 
 
 def test_the_number_of_cells_is_the_most_likely(tmp_path):
@@ -144,7 +144,7 @@ def test_tables_and_given_pools_are_read_too(tmp_path):
     pool = ModelPool([*MODELS, "unused"])
     assert evidence_of(paths, pool=pool, settings=QUICK)[0].pool.names == pool.names
     with pytest.raises(BadInput, match=r"log.csv: row 1, column 'model': '\w+' is not in the pool"):
-        evidence_of(paths, pool=ModelPool(["other", "small"][:1]), settings=QUICK)
+        evidence_of(paths[:1], pool=ModelPool(["other"]), settings=QUICK)
 
 
 def test_progress_counts_the_rows_of_both_passes(tmp_path):
@@ -182,6 +182,7 @@ def test_a_cluster_of_two_workers_finds_the_same_bits(tmp_path):
     from distributed import LocalCluster
 
     paths = [write(tmp_path / f"{seed}.csv", columns(seed, embedded=False)) for seed in range(4)]
+    bad = write(tmp_path / "bad.csv", columns(embedded=False) | {"cost": ["x"] * 300})
     here, log = evidence_of(paths, settings=QUICK)
     seen = []
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
@@ -189,23 +190,20 @@ def test_a_cluster_of_two_workers_finds_the_same_bits(tmp_path):
             paths, settings=QUICK, dask=cluster.scheduler_address, watch=lambda done, total: seen.append(done)
         )
         with pytest.raises(BadInput, match=r"bad.csv: row 1, column 'cost': expected a number"):
-            evidence_of(
-                [write(tmp_path / "bad.csv", columns(embedded=False) | {"cost": ["x"] * 300})],
-                dask=cluster.scheduler_address,
-            )
+            evidence_of([bad], settings=QUICK, dask=cluster.scheduler_address)
     assert there == here
     assert there.digest == here.digest
     assert other.facts.warnings() == log.facts.warnings()
     assert np.array_equal(other.facts.means, log.facts.means)
     assert (other.digests, other.encoder) == (log.digests, log.encoder)
-    assert other.sample.digest() == log.sample.digest()
+    assert np.array_equal(np.sort(Facts.of(other.sample).cell), np.sort(Facts.of(log.sample).cell))
     assert seen[-1] == 2 * 4 * 300
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CONNECT", "1s")
     path = write(tmp_path / "log.parquet", columns())
-    with pytest.raises(FedrouterError, match="tcp://127.0.0.1:9: no Dask scheduler answers"):
+    with pytest.raises(FedrouterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
         evidence_of([path], dask="tcp://127.0.0.1:9")
 
 

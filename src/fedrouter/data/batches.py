@@ -66,8 +66,8 @@ class Sketch:
     embeddings: Embeddings
 
     def __add__(self, other: Sketch) -> Sketch:
-        key, embeddings = _smallest(self.key, self.embeddings, other.key, other.embeddings)
         encoder = _same_encoder(self.encoder, other.encoder)
+        key, embeddings = _smallest(self.key, self.embeddings, other.key, other.embeddings)
         return Sketch(self.models | other.models, self.rows + other.rows, encoder, key, embeddings)
 
 

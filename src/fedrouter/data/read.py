@@ -17,7 +17,7 @@ from fedrouter.encoders import KNOWN, STATIC, EncoderIdentity, column_stem
 from fedrouter.encoders.cache import encode_texts
 from fedrouter.encoders.encoder import Watch
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid, Integers, Unscored
+from fedrouter.evaluations import BadRow, Embeddings, Evaluations, Floats, Grid, Integers, Unscored
 from fedrouter.pool import ModelPool
 
 EMBEDDING = "_embedding"
@@ -137,8 +137,8 @@ def read_log(
     known = np.nan_to_num(accuracy, nan=0.0)
     try:
         every = Evaluations(models, nothing, nowhere, np.array(names, object), known, cost, **optional)
-    except BadInput as error:
-        raise source.error(str(error)) from None
+    except BadRow as error:
+        raise source.error(error.problem, row=error.row, column=error.column) from None
     embeddings, identity = embeddings_of(source, encoder, watch, scored)
     first, query = _queries(source, embeddings, scored)
     words: dict[str, Any] = {
