@@ -63,8 +63,6 @@ class Split:
 
 def split(router: KMeansRouter, embeddings: Embeddings, truth: Grid, tradeoff: float) -> Split:
     """The two parts; the oracle in between knows each cluster's mean utilities on the test set."""
-    if router.soft:
-        raise BadInput("a soft K-Means router uses more than a query's cluster, so its loss has no such decomposition")
     utility = _utility(truth, tradeoff)
     cluster = nearest_centre(embeddings, router.centres)
     member = np.eye(len(router.centres))[cluster]

@@ -69,7 +69,7 @@ def arrays(path):
     return {name: array.tobytes() for name, array in load(path).router.arrays().items()}
 
 
-@pytest.mark.parametrize("family", ["kmeans", "auto"])
+@pytest.mark.parametrize("family", ["bayes"])
 def test_learning_folds_the_scored_requests_into_a_new_version(workspace, family, world, tmp_path):
     document = answer("learn", store_of(workspace), "--with", workspace / family, "--out", tmp_path / "new")
     parent, child = load(workspace / family), load(tmp_path / "new")

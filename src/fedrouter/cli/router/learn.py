@@ -83,7 +83,7 @@ def learn(
         raise BadInput("learn: expected a LOG; `fedrouter learn LOG --out DIR`")
     sources = named(logs or [])
     if saved is not None and any(map(is_store, sources.values())):
-        _from_store(voice, saved, sources, out, seed)
+        _from_store(voice, saved, sources, out)
         return
     settings = _settings(saved, router or DEFAULT, paper, changes or [])
     added = read_logs(voice, sources, saved, encoder, new=True)
@@ -95,7 +95,7 @@ def learn(
 
 
 def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[str]) -> Settings:
-    from fedrouter.experiments.choice import read_changes, refuse_unused, with_changes
+    from fedrouter.experiments.choice import read_changes, refuse_unused
     from fedrouter.federation.families.registry import family
 
     if router == "auto":
@@ -108,7 +108,7 @@ def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[
         raise BadInput(f"--paper: {name} is not in the paper, which has kmeans and mlp")
     start = kind.paper if paper and kind.paper is not None else kind.settings()
     given = read_changes(changes)
-    found = with_changes(name, start, given)
+    found: Settings = start.changed(**given.get(name, {}))
     refuse_unused(given, {name: found})
     return found
 
@@ -274,7 +274,7 @@ def next_steps(encoder: str, out: Path) -> list[str]:
     return [f"fedrouter show {quoted(out)}"]
 
 
-def _from_store(voice: Voice, saved: Bundle, sources: Mapping[str, str], out: Path, seed: int) -> None:
+def _from_store(voice: Voice, saved: Bundle, sources: Mapping[str, str], out: Path) -> None:
     """Add what was scored since the router last read a gateway's store; corrected scores replace earlier ones."""
     from fedrouter.bundle import save
     from fedrouter.learning.from_log import learn_from_log
@@ -284,13 +284,10 @@ def _from_store(voice: Voice, saved: Bundle, sources: Mapping[str, str], out: Pa
         raise BadInput("a gateway's store is learned from alone; leave out the other logs")
     ((owner, source),) = sources.items()
     with Store.open(source, create=False) as store:
-        learned = learn_from_log(saved, store, owner, seed=seed)
+        learned = learn_from_log(store, owner, saved.encoder, saved)
     save(out, learned.router, saved.encoder, learned.provenance)
-    voice.say(f"Learned from {learned.rows:,} scored requests, {learned.corrected:,} of them corrected.")
-    for why, count in learned.left_out.items():
-        voice.say(f"  left out: {count:,} ({why})")
-    for model, count in learned.waiting.items():
-        voice.say(f"  {model}: {count} scored requests, too few for a new model; they are kept for the next time")
+    corrected = int(learned.provenance.change["corrected"])
+    voice.say(f"Learned from {learned.rows:,} scored requests, {corrected:,} of them corrected.")
     voice.say(f"Bundle: {out}, version {learned.provenance.version}; its parent is {saved.path}")
     voice.next(f"fedrouter bundle use {quoted(out)}", f"fedrouter evaluate {quoted(out)} {quoted(source)}")
     voice.result(
@@ -299,7 +296,8 @@ def _from_store(voice: Voice, saved: Bundle, sources: Mapping[str, str], out: Pa
             "version": learned.provenance.version,
             "parent": learned.provenance.parent,
             "change": learned.provenance.change,
-            **learned.to_json(),
+            "rows": learned.rows,
+            "corrected": corrected,
             "models": list(learned.router.pool.names),
         }
     )
