@@ -175,7 +175,7 @@ class Evidence:
         """Equal for equal sums of the same models under the same map."""
         content = hashlib.sha256(repr((self.pool.names, self.features.digest)).encode())
         for name in NAMES:
-            content.update(np.ascontiguousarray(getattr(self, name), "<i8"))
+            content.update(np.asarray(getattr(self, name), "<i8").tobytes())
         return f"sha256:{content.hexdigest()}"
 
     @classmethod

@@ -169,7 +169,7 @@ class Release:
     def digest(self) -> str:
         """Equal for equal numbers of the same models under the same map."""
         content = hashlib.sha256(repr((self.pool.names, self.features.digest, self.noise)).encode())
-        content.update(np.ascontiguousarray(self.vector(), "<i8"))
+        content.update(np.asarray(self.vector(), "<i8").tobytes())
         return f"sha256:{content.hexdigest()}"
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

@@ -276,3 +276,17 @@ def test_infinite_embeddings_are_refused_by_row(tmp_path):
     path = write(tmp_path / "t.parquet", changed(TABLE, all_mpnet_base_v2_embedding=vectors))
     with pytest.raises(BadInput, match="row 2, column 'embedding': expected finite"):
         read(path)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_rows_without_a_score_are_apart_and_optional_columns_are_read(tmp_path, form):
+    more = {"seconds": [1.0, 2.0, 3.0, None], "propensity": [0.5, 1.0, 0.25, 0.1]}
+    columns = changed(LOG, accuracy=[None, 0.0, 0.5, None], **more)
+    dataset = read(write(tmp_path / f"log.{form}", columns))
+    rows, unscored = dataset.evaluations, dataset.unscored
+    assert rows.text == ("two", "one")
+    assert (rows.seconds.tolist(), rows.propensity.tolist()) == ([2.0, 3.0], [1.0, 0.25])
+    assert [unscored.pool.names[model] for model in unscored.model] == ["small", "big"]
+    assert unscored.cost.tolist() == [0.001, 0.02]
+    assert np.array_equal(unscored.seconds, [1.0, np.nan], equal_nan=True)
+    assert read(write(tmp_path / f"all.{form}", LOG)).unscored is None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,6 @@ CONNECT: Final = "10s"
 READ: Final = (*LOG, "prompt", "question", "query", "embedding", "seconds", "propensity", "time")
 """Columns of a log that are read, beside those of an encoder's embeddings."""
 
-Job, Found = TypeVar("Job"), TypeVar("Found")
 Tick = Callable[[int], None]
 
 
@@ -149,14 +148,15 @@ def _workers(dask: str | None, tick: Tick) -> Iterator[Any]:
     except ImportError:
         raise FedrouterError("--dask needs the package distributed: pip install 'fedrouter[dask]'") from None
     try:
-        client = Client(dask, timeout=CONNECT, set_as_default=False)
+        cluster: Any = Client  # untyped
+        client = cluster(dask, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise FedrouterError(f"{dask}: no Dask scheduler answers ({str(error).splitlines()[0][:120]})") from None
 
-    def spread(work: Callable[[Path], Found], files: list[Path], rows: Callable[[Found], int]) -> Iterator[Found]:
+    def spread(work: Callable[[Path], Any], files: list[Path], rows: Callable[[Any], int]) -> Iterator[Any]:
         # Impure: the same path may have other content by the next call.
         for future in client.map(work, [file.absolute() for file in files], pure=False):
-            found: Found = future.result()
+            found = future.result()
             future.release()
             tick(rows(found))
             yield found

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -166,9 +166,9 @@ def warnings_of(rows: Evaluations, unscored: int = 0) -> list[str]:
 
 def total_facts(parts: Sequence[Facts]) -> Facts:
     """The facts of all parts, which are over one pool."""
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _BY_ROW}
-    sums = {name: reduce(add, (getattr(part, name) for part in parts)) for name in _BY_MODEL}
-    return replace(parts[0], **columns, **sums)
+    found: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _BY_ROW}
+    found |= {name: reduce(add, (getattr(part, name) for part in parts)) for name in _BY_MODEL}
+    return replace(parts[0], **found)
 
 
 _BY_ROW: Final = ("cell", "answer", "rest", "model")

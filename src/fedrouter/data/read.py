@@ -129,7 +129,9 @@ def read_log(
     names = source.words("model")
     models = pool or ModelPool(sorted(set(names)))
     accuracy, cost = source.numbers("accuracy"), source.numbers("cost")
-    optional = {name: source.numbers(name) for name in ("seconds", "propensity") if name in source.names}
+    optional: dict[str, Any] = {
+        name: source.numbers(name) for name in ("seconds", "propensity") if name in source.names
+    }
     scored = np.flatnonzero(~np.isnan(accuracy))
 
     # Encoding may take minutes, so bad rows are reported before it.
