@@ -128,7 +128,7 @@ ORDERS = {
         ("comparison", "coverage", "reproduction"),
     ),
     "routers": (
-        ("posterior", "prepared"),
+        ("posterior",),
         ("base",),
         ("bayes", "kmeans", "mlp", "registry"),
         ("personal",),
