@@ -144,7 +144,6 @@ def personal_page(documents: dict[str, dict]) -> str:
         "local": "local",
         "in-sample": "the paper's weights",
         "out-of-fold": "the paper's weights, out-of-fold",
-        "personalized": "our weights",
     }
     lines = [
         "# Personal routers at α = 0.03",

@@ -18,7 +18,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers, blocks
 from fedrouter.exact import RESOLUTION, ExactSums, RowProducts
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router, fit_shapes
+from fedrouter.routers.base import Arrays, Router, fit_shapes
 
 
 class SquaredDistances:
@@ -45,8 +45,8 @@ def nearest_centre(embeddings: Embeddings, centres: Embeddings) -> Integers:
 
 
 CELL_SUMS = ("accuracy", "cost")
-EARLIER = ("form", "accuracy_squares", "log_cost", "log_cost_squares")
-"""Arrays that saved routers had when cells could also be pooled; not read any more."""
+EARLIER = ("accuracy_squares", "log_cost", "log_cost_squares")
+"""Sums that routers of earlier versions had; not read."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,6 @@ class KMeansRouter(Router):
     def regions(self) -> Embeddings | None:
         return self.centres
 
-    def cells(self) -> Cells | None:
-        return Cells(self.centres, self.sums.count)
-
     def rows_by_model(self) -> Integers | None:
         return np.asarray(self.sums.count.sum(axis=0))
 
@@ -155,7 +152,9 @@ class KMeansRouter(Router):
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         if "centres" not in arrays or arrays["centres"].ndim != 2:
             raise BadInput(f"{cls.family} router: expected an array 'centres' of shape (clusters, dimension)")
-        arrays = {name: array for name, array in arrays.items() if name not in EARLIER}
+        if np.any(arrays.get("form", 0)):
+            raise BadInput(f"{cls.family} router: its cells are pooled, which is gone; learn it again")
+        arrays = {name: array for name, array in arrays.items() if name not in ("form", *EARLIER)}
         clusters, dimension = arrays["centres"].shape
         cells = (clusters, len(pool))
         shapes: dict[str, tuple[int, ...]] = {"centres": (clusters, dimension), "count": cells}

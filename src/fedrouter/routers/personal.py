@@ -15,7 +15,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router
+from fedrouter.routers.base import Arrays, Router
 from fedrouter.routers.registry import router_class
 
 WEIGHTS = ("accuracy_weight", "cost_weight")
@@ -71,9 +71,6 @@ class PersonalRouter(Router):
 
     def regions(self) -> Embeddings | None:
         return self.federated.regions()
-
-    def cells(self) -> Cells | None:
-        return self.federated.cells()
 
     def rows_by_model(self) -> Integers | None:
         return None

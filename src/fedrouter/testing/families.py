@@ -232,9 +232,8 @@ def check_a_bundle_holds_the_router(family: Family) -> None:
 def check_regions_and_counts_fit_the_router(family: Family) -> None:
     """What a router says about its training rows has the right shapes."""
     router = _router(family)
-    regions, cells, rows = router.regions(), router.cells(), router.rows_by_model()
+    regions, rows = router.regions(), router.rows_by_model()
     assert regions is None or (regions.ndim == 2 and regions.shape[1] == router.dimension)
-    assert cells is None or cells.count.shape == (len(cells.centres), len(router.pool))
     expected = sum(np.bincount(drawn_evaluations(seed=seed).model, minlength=3) for seed in range(3))
     assert rows is None or np.array_equal(rows, expected)
 
