@@ -21,7 +21,7 @@ REPLICATIONS = 300
 @pytest.fixture(scope="module")
 def router():
     """Learned from few rows of its own, so that its predictions are wrong in places."""
-    return learned(drawn_evaluations(60, MODELS, seed=99), k_global=5, soft=False)
+    return learned(drawn_evaluations(60, MODELS, seed=99), k_global=5)
 
 
 @pytest.fixture(scope="module")

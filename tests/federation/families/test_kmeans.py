@@ -2,6 +2,7 @@
 
 import threading
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
+from fedrouter.bundle import Provenance, load, save
+from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
@@ -31,6 +33,36 @@ def test_defaults_are_the_papers():
     assert (settings.hidden, settings.dropout, settings.learning_rate) == ((512, 512), 0.1, 1e-3)
     assert (settings.weight_decay, settings.batch_size, settings.clip_norm) == (3e-4, 128, 1.0)
     assert (settings.participation, settings.rounds, settings.local_epochs) == (0.6, 5, 1)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_fedavg_with_one_client_is_ordinary_training(epochs):
+    rows = drawn_evaluations(queries=300)
+    settings = replace(SMALL, rounds=1, local_epochs=epochs)
+    router = learn(federation(rows), POOL, settings, seed=7)
+    scale, _ = ask_cost_scale(federation(rows), POOL)
+    request = TrainRequest(
+        POOL.names,
+        initial_weights(8, (32, 32), 3, derive(7, "weights")),
+        scale,
+        epochs,
+        128,
+        1e-3,
+        3e-4,
+        1.0,
+        0.1,
+        derive(7, "train", 0),
+    )
+    weights, _ = train(
+        request,
+        rows.embeddings[rows.query],
+        rows.model,
+        rows.accuracy,
+        scale.normalised(rows.cost, rows.model),
+        derive(derive(7, "train", 0), "client-0"),
+    )
+    for name, weight in weights.items():
+        assert np.array_equal(weight, router.weights[name])
 
 
 def test_averaging_weighs_by_rows():
@@ -188,7 +220,7 @@ def test_learning_is_plain_federated_averaging_bit_for_bit():
     weights = initial_weights(8, (32, 32), 3, derive(5, "weights"))
     for turn in range(3):
         seed = derive(5, "train", turn)
-        request = TrainRequest(POOL.names, weights, scale, epochs, 128, 1e-3, 3e-4, 1.0, 0.1, seed)
+        request = TrainRequest(POOL.names, weights, scale, 1, 128, 1e-3, 3e-4, 1.0, 0.1, seed)
         updates = []
         for name in sample(sorted(parts), 0.6, derive(5, "active", turn)):
             rows = parts[name]

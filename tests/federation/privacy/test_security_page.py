@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from attacks.hostile import CRAFTED
 from fedrouter.engines.flower.access_filter import CLIENT_PATHS
 from fedrouter.federation.verbs.registry import VERBS
 

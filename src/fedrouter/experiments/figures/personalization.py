@@ -1,6 +1,8 @@
 """Personalization under extreme heterogeneity (α = 0.03): federated, local and personalized routers on own tests.
 
-Personal routers weigh both halves by their errors on the rows on which the local half was trained, as in the paper.
+There are two forms of personal routers. The paper's, ``in-sample``, weighs both halves by their errors on the rows on
+which the local half was trained. ``out-of-fold`` differs from it in one thing: errors of the local half are
+out-of-fold.
 """
 
 from __future__ import annotations
@@ -34,11 +36,15 @@ from fedrouter.frontier import sweep
 from fedrouter.personalization import personalize
 
 SECTION = "Adaptive Personalization for High Heterogeneity"
-WAYS = FEDERATED, LOCAL, PERSONAL = "federated", "local", "personalized"
+FEDERATED, LOCAL, PAPERS, HELD_OUT = "federated", "local", "in-sample", "out-of-fold"
+FORMS = {
+    PAPERS: "the paper's weights, from errors on the training rows",
+    HELD_OUT: "the paper's weights, from out-of-fold errors",
+}
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: every family, in three ways, for every client that has training rows and test queries."""
+    """One seed: every family, in four ways, for every client that has training rows and test queries."""
     clients = world.clients(alpha=world.protocol.personal_alpha)
     able = [client for client in clients if len(client.train) and client.test.queries]
     everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
@@ -53,8 +59,17 @@ def run(world: World, watch: Watch) -> Document:
             owner = single_owner(client.name, client.train)
             alone = kind.alone(settings, client.train, world.seed, single_owner)
             local = learn(owner, client.train.pool, alone, world.seed)
-            personal = personalize(federated, client.train, name, settings, world.seed, local=local)
-            ways, truth = {FEDERATED: federated, LOCAL: local, PERSONAL: personal}, client.test.grid()
+            ways, truth = {FEDERATED: federated, LOCAL: local}, client.test.grid()
+            for form, out_of_fold in ((PAPERS, False), (HELD_OUT, True)):
+                ways[form] = personalize(
+                    federated,
+                    client.train,
+                    name,
+                    alone,
+                    world.seed,
+                    out_of_fold=out_of_fold,
+                    local=local,
+                )
             curves += [
                 curve(sweep(router.estimate(client.test.embeddings), truth), way=way, family=name, test=client.name)
                 for way, router in ways.items()
@@ -75,17 +90,20 @@ def own(run: Document, family: str, way: str, area: str) -> Floats:
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
+    kinds = {LOCAL: "local", FEDERATED: "federated", PAPERS: "personalized"}
+    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "the paper's weights"}
     return [
         Sheet(
             f"personalization-{family}",
             f"{title} routers on each client's own test queries under extreme heterogeneity (α = {first['alpha']}, "
-            f"seed {first['seed']}). In the legends, areas under the curves. {len(first['left_out'])} client(s) without a log or a test are not shown.",
+            f"seed {first['seed']}); personalized with the paper's weights. In the legends, areas under "
+            f"the curves. {len(first['left_out'])} client(s) without a log or a test are not shown.",
             [
                 Panel(
                     f"{client['name']}, {client['test']:,} queries",
                     [
-                        frontier_line([entry], way, way)
-                        for way in WAYS
+                        frontier_line([entry], labels[way], kind)
+                        for way, kind in kinds.items()
                         for entry in find(first, way=way, family=family, test=client["name"])
                     ],
                 )
@@ -99,12 +117,18 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
 
 def summary(runs: Runs) -> Document:
     families = families_of(runs)
-    ways = {f"{way} {family}": mean_area(runs, family=family, way=way) for family in families for way in WAYS}
+    ways = {
+        f"{way} {family}": mean_area(runs, family=family, way=way)
+        for family in families
+        for way in (FEDERATED, LOCAL, *FORMS)
+    }
     best = {f"better of both, client by client, {name}": _better_each(having(runs, name), name) for name in families}
     return {
         **area_table(ways | best),
         "weighing clients by their test queries, auc": {
-            f"{way} {name}": over_seeds(_by_queries(having(runs, name), name, way)) for name in families for way in WAYS
+            f"{way} {name}": over_seeds(_by_queries(having(runs, name), name, way))
+            for name in families
+            for way in (FEDERATED, LOCAL, *FORMS)
         },
         "clients": {name: sum(len(run["clients"]) for run in having(runs, name)) for name in families},
         "clients left out": {str(run["seed"]): run["left_out"] for run in runs},
@@ -128,18 +152,21 @@ def worse_than_both(runs: Runs) -> Iterable[dict[str, Any]]:
     """Every client whose personal router is worse than both the federated and the local one, with the areas."""
     for run in runs:
         for family in families_of([run]):
-            areas = {way: own(run, family, way, "auc") for way in WAYS}
-            for index in np.flatnonzero(areas[PERSONAL] < np.minimum(areas[FEDERATED], areas[LOCAL])):
-                client = run["clients"][index]
-                yield {
-                    "seed": run["seed"],
-                    "family": family,
-                    "client": client["name"],
-                    "train": client["train"],
-                    "test": client["test"],
-                    **{way: float(areas[way][index]) for way in (FEDERATED, LOCAL)},
-                    "personal": float(areas[PERSONAL][index]),
-                }
+            areas = {way: own(run, family, way, "auc") for way in (FEDERATED, LOCAL, *FORMS)}
+            for form in FORMS:
+                worse = areas[form] < np.minimum(areas[FEDERATED], areas[LOCAL])
+                for index in np.flatnonzero(worse):
+                    client = run["clients"][index]
+                    yield {
+                        "seed": run["seed"],
+                        "family": family,
+                        "form": form,
+                        "client": client["name"],
+                        "train": client["train"],
+                        "test": client["test"],
+                        **{way: float(areas[way][index]) for way in (FEDERATED, LOCAL)},
+                        "personal": float(areas[form][index]),
+                    }
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
@@ -148,6 +175,7 @@ def claims(runs: Runs) -> Sequence[Claim]:
         *([_below_local(runs)] if "mlp" in titles else []),
         *([_robust(runs)] if "kmeans" in titles else []),
         *(_personal(runs, family, title) for family, title in titles.items()),
+        *(_in_sample(runs, family, title) for family, title in titles.items()),
     ]
 
 
@@ -188,22 +216,22 @@ def _robust(runs: Runs) -> Claim:
 
 def _personal(runs: Runs, family: str, title: str) -> Claim:
     runs = having(runs, family)
-    ours = mean_area(runs, family=family, way=PERSONAL)
+    ours = mean_area(runs, family=family, way=PAPERS)
     means = [mean_area(runs, family=family, way=way) for way in (FEDERATED, LOCAL)]
     # Which of the two is better is decided once, over all seeds, as one would choose between them in practice.
     way = (FEDERATED, LOCAL)[int(means[0]("auc").mean() < means[1]("auc").mean())]
     claim = judged(
         on_par,
         f"personalization-{family}",
-        f"The personalized {title} router matches the better of the federated and the local one (here: its area is at "
-        f"most {ON_PAR} lower).",
+        f"The personalized {title} router ({FORMS[PAPERS]}) matches the better of the federated and the local one "
+        f"(here: its area is at most {ON_PAR} lower).",
         SECTION,
         ours,
         mean_area(runs, family=family, way=way),
         f"mean over clients on their own tests, personalized against {way}, the better",
     )
     hindsight = ours("auc").mean() - _better_each(runs, family)("auc").mean()
-    worse = [entry for entry in worse_than_both(runs) if entry["family"] == family]
+    worse = [entry for entry in worse_than_both(runs) if (entry["family"], entry["form"]) == (family, PAPERS)]
     return replace(
         claim,
         measured=f"{claim.measured}; against the better of both client by client {hindsight:+.3f}; worse than both for "
@@ -211,11 +239,24 @@ def _personal(runs: Runs, family: str, title: str) -> Claim:
     )
 
 
+def _in_sample(runs: Runs, family: str, title: str) -> Claim:
+    return judged(
+        on_par,
+        f"personalization-in-sample-{family}",
+        f"Weighing the {title} routers on the rows on which the local one was trained does no harm.",
+        SECTION,
+        mean_area(runs, family=family, way=PAPERS),
+        mean_area(runs, family=family, way=HELD_OUT),
+        "mean over clients on their own tests, weights from errors on the training rows against weights from "
+        "out-of-fold errors, all else equal",
+    )
+
+
 EXPERIMENT = Experiment(
     "personalization",
     "Adaptive personalization under extreme heterogeneity",
     SECTION,
-    Measurement("personalization", run, effort=6.0, version=3),
+    Measurement("personalization", run, effort=4.0, version=3),
     sheets,
     curve_points,
     summary,
