@@ -59,6 +59,7 @@ def attack(epsilon: float) -> float:
 
 def main() -> None:
     logs = {name: read(DATA / f"{name}.parquet", encoder=STATIC).evaluations for name in SETS}
+    titles = [f"ε = {epsilon:g}" if epsilon else "no noise" for epsilon in EPSILONS]
     lines = [
         "# What noise costs",
         "",
@@ -66,8 +67,8 @@ def main() -> None:
         "",
         "Quality of a federated `bayes` router, as deployed: every member adds its share of discrete Gaussian noise, "
         "such that those that stay and do not collude add up to the stated ε. `aiq` on the union of the members' test "
-        f"sets, the mean of four data sets and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder `static`, δ = 1e-6. The "
-        "coin toss between single models knows the test means.",
+        f"sets, the mean of four data sets and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder `static`, δ = 1e-6. "
+        "The coin toss between single models knows the test means.",
         "",
         "| members | "
         + " | ".join(f"ε = {epsilon:g}" if epsilon else "no noise" for epsilon in EPSILONS)
@@ -95,8 +96,8 @@ def main() -> None:
         "",
         "For each query at each member, in one run: ε = 8 (δ = 1e-6), if no more than a fifth of the members collude "
         f"with the coordinator. Somebody who knows all other queries can tell whether yours was there with AUC at most "
-        f"{attack(8.0):.2f}; at ε = 4 {attack(4.0):.2f}, at ε = 2 {attack(2.0):.2f}, at ε = 16 {attack(16.0):.2f}. Of ten "
-        f"members, the noise of {honest(10)} is enough for that, so the total carries twice the variance.",
+        f"{attack(8.0):.2f}; at ε = 4 {attack(4.0):.2f}, at ε = 2 {attack(2.0):.2f}, at ε = 16 {attack(16.0):.2f}. Of "
+        f"ten members, the noise of {honest(10)} is enough for that, so the total carries twice the variance.",
         "",
         "K-Means and MLP have no noise. [Security](../security.md#what-repeated-runs-reveal) says what several runs of "
         "them reveal.",
