@@ -47,6 +47,7 @@ release, the numbers of cells) was chosen on seeds 0 to 9.
   release, in a secure sum. `default`: the same with the noise of ε = 8, as a real federation. `local`: each client
   alone.
 - `kmeans` and `mlp` are the paper's, without protection; more of them is in [core.md](core.md).
+- Two models, one weak and one strong: [RouteLLM's own benchmark](routellm.md).
 - `mix` is the best coin toss between single models, chosen *with hindsight of the test means*: nobody can learn it.
   `oracle` knows every answer. `query_blind` and `best_single` are chosen on the training rows, and so are the rivals:
   K-Means with the K of {{1, 2, 3, 5, 8, 12, 20}} that has the least held-out error, and as many groups of prompts by

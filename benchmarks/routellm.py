@@ -1,4 +1,4 @@
-"""RouteLLM's own benchmark: when is the strong model needed? Writes a section of docs/results/quality.md.
+"""RouteLLM's own benchmark: when is the strong model needed? Writes docs/results/routellm.md.
 
 A score for each query, ten quantile thresholds, accuracy against the share of strong calls. APGR is the trapezoid's
 area above the weak model, as a share of the strong model's lead; CPT(50%), CPT(80%) are the shares of strong calls that
@@ -19,7 +19,7 @@ from fedrouter.data.read import read
 from fedrouter.encoders.identity import STATIC
 from fedrouter.evaluations import Evaluations, Floats, Integers
 from fedrouter.federation.families.bayes import from_rows
-from quality_page import PROJECT, write_block
+from quality_page import PROJECT
 from rivals import by_length
 
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data")) / "routellm_evals.parquet"
@@ -90,6 +90,6 @@ def table() -> list[str]:
 
 
 if __name__ == "__main__":
-    found = ["## RouteLLM's benchmark", "", TEXT, "    python benchmarks/routellm.py", "", *table()]
-    print("\n".join(found))
-    write_block(PROJECT / "docs" / "results" / "quality.md", "routellm", found)
+    page = "\n".join(["# RouteLLM's benchmark", "", "    python benchmarks/routellm.py", "", TEXT, *table(), ""])
+    (PROJECT / "docs" / "results" / "routellm.md").write_text(page)
+    print(page)

@@ -27,7 +27,6 @@ def shares_covered(rows: Evaluations) -> list[float]:
         asked = rng.integers(len(rows.pool), size=rows.queries)
         router = from_rows([rows.take(np.flatnonzero(~held[rows.query] & (rows.model == asked[rows.query])))])
         cluster = KMeans(CELLS, n_init=1, random_state=seed).fit(rows.embeddings).labels_
-        covariance = router.accuracy.covariance()
         for cell in range(CELLS):
             some = held & (cluster == cell)
             if some.sum() < LEAST:
@@ -35,7 +34,7 @@ def shares_covered(rows: Evaluations) -> list[float]:
             features = router.evidence.features.features(rows.embeddings[some]).mean(axis=0)
             truth = grid.accuracy[some]
             predicted = router.accuracy.mean(features[None])[0] + 0.5
-            variance = np.einsum("r,mrs,s->m", features, covariance, features)
+            variance = np.einsum("r,mrs,s->m", features, router.covariance, features)
             sampling = truth.var(axis=0, ddof=1) / len(truth)
             errors.append((truth.mean(axis=0) - predicted) / np.sqrt(variance + sampling))
     found = np.abs(np.concatenate(errors))
@@ -49,5 +48,5 @@ def test_intervals_hold_on_the_simulated_world(world):
 
 @pytest.mark.slow
 def test_intervals_hold_on_real_data(real_data):
-    rows = read(real_data / "mmlu_pro.parquet", encoder=STATIC).evaluations
+    rows = read(real_data / "openllm_v2.parquet", encoder=STATIC).evaluations
     assert shares_covered(rows) == pytest.approx(LEVELS, abs=0.04)
