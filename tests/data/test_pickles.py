@@ -444,16 +444,14 @@ TWICE = b")" + b"2\x86" * 60  # a tuple of the same tuple twice, sixty times ove
 )
 def test_what_would_take_for_ever_to_hash_is_refused(tmp_path, content):
     (tmp_path / "t.pkl").write_bytes(content)
-    with pytest.raises(BadInput, match="a key that is no text|a set, which no table has"):
+    with pytest.raises(BadInput, match=r"a key that is no text|a set, which no table has"):
         read_pickled_frame(tmp_path / "t.pkl")
 
 
 def test_one_array_named_as_many_columns_is_refused(tmp_path):
     raw, columns = b"\0" * 80_000, 200
     blocks = [
-        Call(
-            pd._libs.internals._unpickle_block, array(np.dtype("f8"), raw, (1, 10_000)), slice(spot, spot + 1, 1), 2
-        )
+        Call(pd._libs.internals._unpickle_block, array(np.dtype("f8"), raw, (1, 10_000)), slice(spot, spot + 1, 1), 2)
         for spot in range(columns)
     ]
     axes = [pd.Index([f"c{spot}" for spot in range(columns)], dtype=object), pd.RangeIndex(10_000)]

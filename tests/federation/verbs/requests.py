@@ -49,7 +49,7 @@ def requests():
         "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0, True, 0.1),
         "validate": ValidateRequest(MODELS, weights, scale, 0.5),
         "cost_totals": CostTotalsRequest(MODELS, weights, scale),
-        "release": ReleaseRequest(MODELS, 4),
+        "release": ReleaseRequest(MODELS),
         "second_moment": SecondMomentRequest(),
         "moments": MomentsRequest(MODELS, features, np.array([1e-5, 1e-4, 1e-3])),
         "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),
