@@ -70,9 +70,7 @@ def main() -> None:
         f"sets, the mean of four data sets and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder `static`, δ = 1e-6. "
         "The coin toss between single models knows the test means.",
         "",
-        "| members | "
-        + " | ".join(f"ε = {epsilon:g}" if epsilon else "no noise" for epsilon in EPSILONS)
-        + " | coin toss |",
+        f"| members | {' | '.join(titles)} | coin toss |",
         "|---|" + "---|" * (len(EPSILONS) + 1),
     ]
     for members in MEMBERS:

@@ -124,3 +124,13 @@ def test_blocks_of_queries_do_not_change_the_sums(monkeypatch):
     whole = Evidence.of(rows, map_of(rows))
     monkeypatch.setattr("fedrouter.evidence.AT_ONCE", 7)
     assert Evidence.of(rows, map_of(rows)) == whole
+
+
+def test_sums_that_would_overflow_are_refused():
+    evidence = Evidence.of(drawn_evaluations(queries=60), map_of(drawn_evaluations(queries=1)))
+    for _ in range(25):
+        evidence += evidence
+    assert evidence.possible
+    assert evidence.count.max() > 2**29
+    with pytest.raises(BadInput, match="fit in one sum"):
+        evidence + evidence

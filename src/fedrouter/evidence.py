@@ -71,9 +71,7 @@ class Evidence:
     @classmethod
     def none(cls, pool: ModelPool, features: FeatureMap) -> Evidence:
         """The evidence of no evaluations."""
-        models, width = len(pool), features.width
-        shapes = ((models, width * (width + 1) // 2), (models, 3, width), (models, 3), (models, 3, 3))
-        return cls(pool, features, *(np.zeros(shape, np.int64) for shape in shapes))
+        return cls(pool, features, *(np.zeros(shape, np.int64) for shape in _shapes(pool, features)))
 
     @classmethod
     def of(cls, rows: Evaluations, features: FeatureMap) -> Evidence:
@@ -115,6 +113,9 @@ class Evidence:
 
     def __add__(self, other: Evidence) -> Evidence:
         self._require_same(other)
+        for own, more in ((self.gram[:, 0], other.gram[:, 0]), (self.levels[..., 0], other.levels[..., 0])):
+            if ((own >> 2 * BITS) + (more >> 2 * BITS) > MOST_ROWS).any():
+                raise BadInput(f"evidence: at most {MOST_ROWS:,} evaluations of a model fit in one sum")
         return self._with(getattr(self, name) + getattr(other, name) for name in NAMES)
 
     def __sub__(self, other: Evidence) -> Evidence:
@@ -182,9 +183,7 @@ class Evidence:
     def from_arrays(cls, pool: ModelPool, arrays: Mapping[str, npt.NDArray[Any]]) -> Evidence:
         """The evidence that :meth:`arrays` came from; :class:`BadInput` if the arrays do not fit together."""
         features = FeatureMap.from_arrays(arrays)
-        expected = cls.none(pool, features)
-        for name in NAMES:
-            shape = getattr(expected, name).shape
+        for name, shape in zip(NAMES, _shapes(pool, features), strict=True):
             if name not in arrays or arrays[name].shape != shape or arrays[name].dtype != np.int64:
                 raise BadInput(f"evidence, array {name!r}: expected integers of shape {shape}")
         return cls(pool, features, *(np.asarray(arrays[name]) for name in NAMES))
@@ -230,6 +229,11 @@ def total(parts: Sequence[Evidence]) -> Evidence:
     names = dict.fromkeys(model for part in parts for model in part.pool)
     pool = parts[0].pool if all(part.pool.names == parts[0].pool.names for part in parts) else ModelPool(names)
     return reduce(add, (part.over(pool) for part in parts))
+
+
+def _shapes(pool: ModelPool, features: FeatureMap) -> tuple[tuple[int, ...], ...]:
+    models, width = len(pool), features.width
+    return (models, width * (width + 1) // 2), (models, 3, width), (models, 3), (models, 3, 3)
 
 
 def symmetric(triangle: Floats) -> Floats:

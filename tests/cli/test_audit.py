@@ -65,7 +65,7 @@ def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch)
     journal = Journal(tmp_path / "journal.sqlite")
     privacy = PrivacyPolicy(noise=Noise(12.345), secure_only=False)
     client = Client("one", drawn_evaluations(), privacy, memory=journal)
-    client.answer("release", ReleaseRequest(MODELS, 3))
+    client.answer("release", ReleaseRequest(MODELS))
     client.answer("statistics", StatisticsRequest(drawn_evaluations().embeddings[:4], MODELS))
     journal.close()
     shown = run(tmp_path).stdout
@@ -132,13 +132,13 @@ def test_the_epsilon_of_each_release_is_shown_and_they_add_up(tmp_path):
     client = Client("one", drawn_evaluations(), PrivacyPolicy(noise=Noise(5.0), secure_only=False), journal)
     client.answer("hello", HelloRequest())
     for _ in range(2):
-        client.answer("release", ReleaseRequest(MODELS, 3))
+        client.answer("release", ReleaseRequest(MODELS))
     shown, found = run(tmp_path).stdout, answer(tmp_path)
     assert [one["spent"] and one["spent"]["epsilon"] for one in found["sent"]] == [None, 5.0, 5.0]
     assert found["releases"] == [{"epsilon": 5.0, "delta": 1e-6}] * 2
     assert "Releases: 2; together ε 10 at most" in shown
     bare = Client("one", drawn_evaluations(), PrivacyPolicy(noise=None, secure_only=False), journal)
-    bare.answer("release", ReleaseRequest(MODELS, 3))
+    bare.answer("release", ReleaseRequest(MODELS))
     journal.close()
     assert "no ε holds" in run(tmp_path).stdout
 

@@ -10,6 +10,7 @@ import pytest
 from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
+from fedrouter.learning.traffic import evaluations_of
 from fedrouter.store.store import Store
 from learning.logs import learned, record
 

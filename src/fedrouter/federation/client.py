@@ -124,8 +124,8 @@ class Client:
         """The rows themselves, if the policy protects nothing; else None."""
         return self._evaluations if self.privacy == OPEN else None
 
-    def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
-        """The reply to a verb; with ``hidden``, secure aggregation masks it before it leaves.
+    def answer(self, verb: str, request: Request[Reply], hidden: int = 0) -> Reply:
+        """The reply to a verb; ``hidden`` is the number of clients in the secure sum that masks it, 0 if none does.
 
         Raises BadMessage for an unknown verb or a request of another type, and Refused if the privacy policy forbids
         the answer.
@@ -133,10 +133,10 @@ class Client:
         asked = verb_named(verb)
         if not isinstance(request, asked.request):
             raise BadMessage(f"{verb}: expected {asked.request.__name__}, got {type(request).__name__}")
-        return cast(Reply, self._recorded(asked, request, hidden, lambda: hidden))
+        return cast(Reply, self._recorded(asked, request, hidden, lambda: bool(hidden)))
 
-    def reply_to_mask(self, verb: str, request: Request[Any]) -> Message:
-        """The reply to a question under masks, which must follow from what was shown of the run."""
+    def reply_to_mask(self, verb: str, request: Request[Any], clients: int = 1) -> Message:
+        """The reply to a question under masks, in a sum of so many clients; it must follow from what was shown."""
         run, asked = self._rederivation, verb_named(verb)
 
         def follows() -> bool:
@@ -147,11 +147,9 @@ class Client:
                 raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run", "question")
             return run is None or run.trusted
 
-        return self._recorded(asked, request, True, follows)
+        return self._recorded(asked, request, clients, follows)
 
-    def _recorded(
-        self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, rule: Callable[[], bool]
-    ) -> Message:
+    def _recorded(self, asked: Verb[Any, Any], request: Request[Any], hidden: int, rule: Callable[[], bool]) -> Message:
         """The reply, after every check of the question itself; the question is recorded with what became of it.
 
         ``rule`` says whether the answer is hidden so well that single queries may have any say in it, or refuses.
@@ -177,7 +175,7 @@ class Client:
                 self._memory.asked(asked.name, request, outcome, whole=reads)
         return reply
 
-    def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, relaxed: bool) -> Message:
+    def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: int, relaxed: bool) -> Message:
         """The reply; ``relaxed`` where a sum needs no more say of single queries to be limited."""
         verb = asked.name
         if isinstance(request, TrainRequest) and self.privacy.training:
@@ -205,7 +203,7 @@ class Client:
         sizes = self.privacy.minimum_sizes
         return DisclosureControl(sizes, self._memory) if sizes else None
 
-    def _reply(self, verb: Verb[Any, Any], request: Message, hidden: bool, relaxed: bool) -> tuple[Message, str]:
+    def _reply(self, verb: Verb[Any, Any], request: Message, hidden: int, relaxed: bool) -> tuple[Message, str]:
         """The answer, and the rule that applies if there is nothing in it.
 
         It must have applied the minimum group sizes that its verb states.

@@ -45,7 +45,7 @@ class ClientView:
     memory: Memory
     identity: Identity | None
     private_rows: PrivateRows | None
-    reply_to_mask: Callable[[str, Request[Any]], Message] | None
+    reply_to_mask: Callable[[str, Request[Any], int], Message] | None
     noise: Noise | None = None
     follow: Callable[[Any], int] | None = None
     admit_cohort: Callable[[Sequence[bytes], Sequence[str], bool], None] | None = None
@@ -60,8 +60,8 @@ class ClientView:
             raise Refused(f"client {self.name}: this verb states that it reads no rows, so it gets none")
         return self.private_rows
 
-    def answer_hidden(self, verb: str, request: Request[Any]) -> Message:
+    def answer_hidden(self, verb: str, request: Request[Any], clients: int = 1) -> Message:
         """The client's reply to another verb, to be masked; raises Refused if the verb does not state that it masks."""
         if self.reply_to_mask is None:
             raise Refused(f"client {self.name}: this verb does not state that it masks the reply to another one")
-        return self.reply_to_mask(verb, request)
+        return self.reply_to_mask(verb, request, clients)

@@ -23,11 +23,13 @@ from fedrouter.evidence import ACCURACY, CENTERS, COST, DECADES, Evidence, Momen
 from fedrouter.pool import ModelPool
 from fedrouter.release import RESIDUAL_VARIANCE, Release
 from fedrouter.routers.base import Arrays, Router
-from fedrouter.routers.posterior import Penalties, Posterior, likelihood, posterior
+from fedrouter.routers.posterior import HIGHEST, LOWEST, Penalties, Posterior, likelihood, posterior
 
 OUTCOMES: Final = (ACCURACY, COST)
 NATURAL: Final = math.log(10) * DECADES
 """From outcomes of cost to natural logarithms of dollars."""
+MOST_LOG_COST: Final = 300.0
+"""Natural logarithms of dollars beyond this are no costs, and their powers soon no numbers."""
 ROWS_OF_CONSTANT: Final = 100
 """How many rows the public constants of residual variance count for, where a total has no squares."""
 REGIONS: Final = 64
@@ -37,8 +39,8 @@ MOST_FROM_OTHERS: Final = 500
 LACK_OF_FIT: Final = 1.7
 """How many times the posterior's variance that of estimates is: no linear function of the features is the truth.
 
-Means of cells on held-out queries ask for 1.3 (routerbench_subset), 1.5 (mmlu_pro), 1.8 (openllm_v2, the simulated world)
-and 2.5 (llmrouter_mix), in the way of tests/routers/test_intervals.py.
+Means of cells on held-out queries ask for 1.3 (routerbench_subset), 1.5 (mmlu_pro), 1.8 (openllm_v2, the simulated
+world) and 2.5 (llmrouter_mix), in the way of tests/routers/test_intervals.py.
 """
 EVIDENCE, TOTAL, PRIOR = "evidence.", "total.", "prior."
 
@@ -207,7 +209,21 @@ class BayesRouter(Router):
             if shapes != {"mean": (len(pool), 2), "error": (len(pool), 2)} or not (levels["error"] > 0).all():
                 raise BadInput("bayes router: expected means and standard errors above 0 of every model's prior")
             prior = Prior(np.asarray(levels["mean"], np.float64), np.asarray(levels["error"], np.float64))
-        return cls(pool, evidence, total, weight, prior, _penalties(arrays, len(features.blocks)))
+        found = cls(pool, evidence, total, weight, prior, _penalties(arrays, len(features.blocks)))
+        found._require_estimates()
+        return found
+
+    def _require_estimates(self) -> None:
+        """Refuse sums that no evaluations have, from which no estimates follow, before a request needs them."""
+        try:
+            with np.errstate(all="ignore"):
+                weights, shift = self._weights
+                furthest = 2 * float(np.linalg.norm(weights, axis=0).max()) + abs(shift)  # |φ| is below 2
+                sound = furthest <= MOST_LOG_COST and bool(np.isfinite(self.covariance).all())
+        except (np.linalg.LinAlgError, OverflowError):
+            sound = False
+        if not sound:
+            raise BadInput("bayes router: expected sums over evaluations, but no estimates follow from these")
 
 
 def weigh(evidence: Evidence, total: Release, most: float, weights: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)) -> float:
@@ -270,6 +286,9 @@ def _penalties(arrays: Arrays, blocks: int) -> tuple[Penalties, Penalties]:
     found = arrays.get("penalties", np.zeros(0, np.int64))
     if found.shape != (2, 2, 1 + blocks) or found.dtype != np.int64:
         raise BadInput(f"bayes router, array 'penalties': expected exponents of shape {(2, 2, 1 + blocks)}")
+
+    if not ((found >= LOWEST) & (found <= HIGHEST)).all():
+        raise BadInput(f"bayes router, array 'penalties': expected exponents from {LOWEST} to {HIGHEST}")
 
     def each() -> Iterator[Penalties]:
         for common, deviation in found.tolist():

@@ -26,7 +26,7 @@ from fedrouter.testing.engines import SMALL, content
 from fedrouter.testing.samples import POOL, sample_clients
 
 MODELS = ("model-0", "model-1", "model-2")
-COSTS, RELEASE = CostScaleRequest(MODELS), ReleaseRequest(MODELS, 3)
+COSTS, RELEASE = CostScaleRequest(MODELS), ReleaseRequest(MODELS)
 
 
 def clients(number, **options):

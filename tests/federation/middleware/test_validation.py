@@ -50,7 +50,7 @@ def seen():
     """A request and the honest replies to it, of every verb."""
     federation = Recorder(client(seed) for seed in range(3))
     federation.ask("hello", VERBS["hello"].request())
-    federation.ask("release", ReleaseRequest(POOL.names, 3))
+    federation.ask("release", ReleaseRequest(POOL.names))
     for name in ("mlp", "kmeans"):
         family = FAMILIES[name]
         router = family.learn(federation, POOL, family.settings(**SMALL.get(name, {})))
@@ -133,7 +133,7 @@ def test_a_client_of_another_encoder_is_left_out_and_the_others_learn_on():
     told = []
     clients = [client(0), client(1), client(2), client(3, dimension=5)]
     federation = Checked(LocalFederation(clients), lambda *what: told.append(what))
-    for request in (CostScaleRequest(POOL.names), ReleaseRequest(POOL.names, 4), ClusterRequest(3, 1, 5, 0)):
+    for request in (CostScaleRequest(POOL.names), ReleaseRequest(POOL.names), ClusterRequest(3, 1, 5, 0)):
         verb = next(verb.name for verb in VERBS.values() if isinstance(request, verb.request))
         assert set(federation.ask(verb, request)) == {"client-0", "client-1", "client-2"}
     assert {(who, why) for who, _, why in told} == {("client-3", "embeddings of another width")}

@@ -41,7 +41,7 @@ def requests():
         "cost_scale": CostScaleRequest(MODELS),
         "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0),
         "cost_totals": CostTotalsRequest(MODELS, weights, scale),
-        "release": ReleaseRequest(MODELS, 4),
+        "release": ReleaseRequest(MODELS),
         "keys": KeysRequest("a session", 2),
         "excluded": ExcludedRequest("statistics", "counts that no values have"),
         "follow": FollowRequest.of("a run", "its job", 0, []),

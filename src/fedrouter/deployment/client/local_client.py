@@ -148,7 +148,7 @@ class OwnSums(LocalFederation):
     """The client alone, asked by itself for what it sends under secure sums."""
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        return {name: self._clients[name].answer(verb, payload, hidden=True) for name in self.clients()}
+        return {name: self._clients[name].answer(verb, payload, hidden=1) for name in self.clients()}
 
 
 @contextmanager

@@ -92,8 +92,7 @@ def with_cells(features: FeatureMap, queries: Any, cells: int) -> FeatureMap:
 
 def ask_release(federation: Federation, pool: ModelPool) -> Release:
     """The total of the members' releases."""
-    members = tuple(federation.clients())
-    replies = federation.ask("release", ReleaseRequest(pool.names, len(members)))
+    replies = federation.ask("release", ReleaseRequest(pool.names))
     if not replies:
         raise NothingToLearn("a release", replies)
     total: ReleaseReply = reduce(add, replies.values())

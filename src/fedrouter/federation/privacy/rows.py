@@ -23,8 +23,8 @@ class PrivateRows:
     evaluations : the rows that take part
     control : the client's disclosure control; None if it sets no minimum group sizes
     relaxed : whether the answer is hidden so well that single queries may have any say in it
-    masked : whether secure aggregation masks the answer before it leaves. Then it must have its full length, also where
-        nothing may be sent
+    masked : number of clients in the secure sum that masks the answer before it leaves, 0 if none does. Under masks it
+        must have its full length, also where nothing may be sent
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class PrivateRows:
         evaluations: Evaluations,
         control: DisclosureControl | None,
         relaxed: bool = False,
-        masked: bool = False,
+        masked: int = 0,
     ) -> None:
         self._client = client
         self._evaluations = evaluations

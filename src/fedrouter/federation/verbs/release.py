@@ -33,10 +33,6 @@ class ReleaseRequest(Request["ReleaseReply"]):
     """Asked once; every member sends a full vector, also one of zeros."""
 
     models: Annotated[tuple[str, ...], "names of the M models, in order"]
-    members: Annotated[int, "number of members that are asked, by which each divides the noise"]
-
-    def check(self) -> None:
-        self.require(whole_number(self.members, 1, 100_000), "members must be at least 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +62,9 @@ class ReleaseReply(Message):
 def answer(client: ClientView, request: ReleaseRequest) -> ReleaseReply:
     rows = client.rows.of_models(request.models)
     exact = Release.of(rows, map_of_width(client.dimension))
-    # Without masks this release is seen by itself, and needs all of the noise.
-    members = request.members if client.rows.masked else 1
-    noisy = client.noise.on(exact, members) if client.noise else exact
+    # The noise is divided among the clients whose signed lists open this very sum. In the clear nobody else's noise
+    # hides this member, so it adds all of it; a number that the coordinator states would be a way to have little.
+    noisy = client.noise.on(exact, client.rows.masked or 1) if client.noise else exact
     return ReleaseReply(noisy.vector(), round((noisy.noise * UNIT) ** 2), client.dimension)
 
 
