@@ -8,8 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from fedrouter.routers.blend import BlendRouter
-from fedrouter.routers.query_blind import QueryBlindRouter
 
 from conftest import drawn_evaluations
 from fedrouter.bundle import Provenance, load, refuse_existing, save
@@ -24,11 +22,21 @@ from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import Model, ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter, Prior
+from fedrouter.routers.kmeans import KMeansRouter
+from fedrouter.routers.personal import PersonalRouter
 from fedrouter.routers.registry import ROUTERS
 
 POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])
 ENCODER = EncoderIdentity("some-encoder", 8, True)
 PROVENANCE = Provenance("a file", "sha256:00", 3, 5, [{"name": "client-0", "rows": 60}], {"k_local": 15})
+WEIGHTS = np.array([[0.25, 0.0, 1.0], [0.5, 0.0, 1.0]])
+"""Of a personal router: for accuracy and for cost."""
+
+
+def learned(name, **settings):
+    """A router of the rows of one client."""
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    return FAMILIES[name].learn(federation, POOL, FAMILIES[name].settings(**settings))
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
@@ -108,9 +116,7 @@ def test_a_bayes_bundle_whose_features_are_others_here_is_refused(tmp_path, sums
 
 @pytest.mark.parametrize("name", ["kmeans", "mlp"])
 def test_a_bundle_of_format_1_of_the_papers_families_is_read(tmp_path, name):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    settings = FAMILIES["mlp"].settings(rounds=1, hidden=(4,)) if name == "mlp" else FAMILIES[name].settings()
-    router = FAMILIES[name].learn(federation, POOL, settings)
+    router = learned(name, **({"rounds": 1, "hidden": (4,)} if name == "mlp" else {}))
     path = save(tmp_path / "b", router, ENCODER, PROVENANCE)
     sign_again(path, "sums", format=1)
     queries = drawn_evaluations(seed=9).embeddings
@@ -190,21 +196,21 @@ def test_two_bundles_cannot_be_mixed(bundle, router, tmp_path):
 
 
 @dataclass(frozen=True, eq=False)
-class Unregistered(QueryBlindRouter):
+class Unregistered(KMeansRouter):
     """A router of a family that no registry has."""
 
     family: ClassVar[str] = "unregistered"
 
 
 @dataclass(frozen=True, eq=False)
-class Impostor(QueryBlindRouter):
+class Impostor(KMeansRouter):
     """Another class than the one that its family's name stands for."""
 
     family: ClassVar[str] = "kmeans"
 
 
 @dataclass(frozen=True, eq=False)
-class Forgetful(QueryBlindRouter):
+class Forgetful(KMeansRouter):
     """A router whose arrays change when they are read back."""
 
     def arrays(self):
@@ -212,42 +218,34 @@ class Forgetful(QueryBlindRouter):
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path, monkeypatch):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    router = learned("kmeans")
     parts = (router.pool, router.centres, router.sums)
     for made, said in (
         (Unregistered(*parts), r"'unregistered': expected one of bayes.*package is not installed"),
         (Impostor(*parts), "Impostor: not saved, because 'kmeans' is the family of KMeansRouter"),
-        (BlendRouter(POOL, (Unregistered(*parts),), (1.0,)), r"cannot be read back .*'unregistered'"),
+        (PersonalRouter(POOL, Unregistered(*parts), router, *WEIGHTS), r"cannot be read back .*'unregistered'"),
     ):
         with pytest.raises(BadInput, match=said):
             save(tmp_path / "bundle", made, ENCODER, PROVENANCE)
-    monkeypatch.setitem(ROUTERS._loaded, "query_blind", Forgetful)
+    monkeypatch.setitem(ROUTERS._loaded, "kmeans", Forgetful)
     with pytest.raises(BadInput, match="arrays change when they are read back: centres"):
         save(tmp_path / "bundle", Forgetful(*parts), ENCODER, PROVENANCE)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bundle_of_a_family_that_is_not_installed_says_so(tmp_path):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    router = learned("kmeans")
     path = save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
     sign_again(path, family="unregistered")
     with pytest.raises(BadBundle, match=r"'unregistered': expected one of bayes.*package is not installed"):
         load(path)
 
 
-def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    small = FAMILIES["mlp"].settings(rounds=1, hidden=(4,))
-    parts = tuple(
-        FAMILIES[name].learn(federation, POOL, settings)
-        for name, settings in (("mlp", small), ("kmeans", FAMILIES["kmeans"].settings()))
-    )
-    blend = BlendRouter(POOL, parts, (0.25, 0.75))
-    again = load(save(tmp_path / "blend", blend, ENCODER, PROVENANCE)).router
-    assert [part.family for part in again.parts] == ["mlp", "kmeans"]
-    assert again.weights == blend.weights
+def test_halves_of_any_family_are_kept_in_a_personal_router(tmp_path):
+    personal = PersonalRouter(POOL, learned("mlp", rounds=1, hidden=(4,)), learned("kmeans"), *WEIGHTS)
+    again = load(save(tmp_path / "personal", personal, ENCODER, PROVENANCE)).router
+    assert (again.federated.family, again.local.family) == ("mlp", "kmeans")
+    assert np.array_equal([again.accuracy_weight, again.cost_weight], WEIGHTS)
 
 
 @pytest.mark.parametrize(

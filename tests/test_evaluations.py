@@ -148,7 +148,7 @@ def test_a_block_holds_all_evaluations_of_its_queries(monkeypatch):
     assert sum(map(len, seen)) == len(set(shuffled.query.tolist()))
 
 
-@pytest.mark.parametrize("name", ["kmeans", "linear"])
+@pytest.mark.parametrize("name", ["kmeans", "bayes"])
 def test_blocks_change_no_bit_of_a_sum(name, monkeypatch):
     def learned():
         rows = drawn_evaluations(200)

@@ -59,7 +59,7 @@ ORDERS = {
         ("source",),
         ("routerbench", "sprout"),
         ("read",),
-        ("batches", "checks", "overview", "simulator", "split"),
+        ("batches", "overview", "simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),

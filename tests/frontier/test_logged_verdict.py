@@ -6,12 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from fedrouter.learning.first_router import learn_router
-
 from fedrouter.data.read import read
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Grid
+from fedrouter.federation.families.bayes import from_rows
 from fedrouter.frontier.logged import FOLDS, LEAST_QUERIES, CrossFitted, Shares, verdict_of
 from fedrouter.frontier.outcomes import Log, Share
 from frontier.logged_draws import NAMES, draw, report
@@ -250,7 +249,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 
 def test_a_real_family_is_judged():
     rows, _, _ = single_answers(600)
-    found = verdict_of(rows, lambda some: learn_router({"own": some}, "kmeans")[0], folds=3)
+    found = verdict_of(rows, lambda some: from_rows([some]), folds=3)
     assert found.shares is not None
 
 
