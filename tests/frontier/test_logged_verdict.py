@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+
 from fedrouter.data.read import read
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
