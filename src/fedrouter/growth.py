@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
+from typing import Literal
 
 import numpy as np
 
 from fedrouter.engines.local import LocalFederation, single_owner
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations
+from fedrouter.evaluations import Evaluations, Unscored
 from fedrouter.evidence import Evidence
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.bayes import from_rows
@@ -23,12 +24,10 @@ from fedrouter.federation.federation import Callback, ignore
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
-from fedrouter.routers.bayes import BayesRouter, weigh
+from fedrouter.routers.bayes import BayesRouter
 
 Logs = Mapping[str, Evaluations]
 """Evaluations by the name of their owner."""
-MOST_OF_TOTAL = 500.0
-"""Rows of a model that a federation's total counts for at most beside own rows."""
 
 
 def learn(logs: Logs, name: str, settings: Settings, seed: int = 0, callback: Callback = ignore) -> Router:
@@ -61,6 +60,16 @@ def reduced(router: Router, logs: Logs) -> Router:
     return family(router.family).removal()(router, _together(logs, router.pool))
 
 
+def with_unscored(router: Router, unscored: Iterable[Unscored | None], sign: Literal[1, -1] = 1) -> Router:
+    """A router that counts, or no longer counts, rows without a score; only `bayes` does, for costs."""
+    parts = [rows for rows in unscored if rows is not None]
+    if not parts or not isinstance(router, BayesRouter):
+        return router
+    own = router.evidence
+    more = reduce(add, (Evidence.of_unscored(rows, own.features).over(router.pool) for rows in parts))
+    return router.with_evidence(own + more if sign > 0 else own - more)
+
+
 def learner(
     router: Router, settings: Settings, seed: int, rows: Evaluations, parent: Router | None = None
 ) -> Callable[[Evaluations], Router]:
@@ -91,15 +100,12 @@ def _with_evidence(router: BayesRouter, logs: Sequence[Evaluations]) -> BayesRou
     new = [model for model in pool_of(logs) if model.name not in router.pool]
     pool = router.pool.with_models(ModelPool(new)) if new else router.pool
     rows = [own.over(pool) for own in logs]
-    total = None if router.total is None else router.total.over(pool)
-    prior = None if router.prior is None else router.prior.extended(len(pool))
-    if total is not None and not router.evidence.levels.any():
+    if router.total is not None and not router.evidence.levels.any():
         evidence = from_rows(rows).evidence  # the first own rows beside a total, with cells of their own
     else:
         before = router.evidence.over(pool)
         evidence = reduce(add, (Evidence.of(own, before.features) for own in rows), before)
-    weight = router.weight if total is None else weigh(evidence, total, MOST_OF_TOTAL)
-    return BayesRouter.of(evidence, total, weight, prior)
+    return router.with_evidence(evidence)
 
 
 def _together(logs: Logs, pool: ModelPool) -> LocalFederation:

@@ -240,7 +240,7 @@ BAD = [
     (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
     (
         ["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "kmeans.k_globl=40"],
-        "no setting 'k_globl'; kmeans has k_local, k_global, restarts, iterations, paper, soft",
+        "no setting 'k_globl'; kmeans has k_local, k_global, restarts, iterations\n",
     ),
     (
         ["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "mlp.rounds=3"],

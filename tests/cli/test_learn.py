@@ -70,14 +70,13 @@ def arrays(path):
     return {name: array.tobytes() for name, array in load(path).router.arrays().items()}
 
 
-@pytest.mark.parametrize("family", ["bayes"])
-def test_learning_folds_the_scored_requests_into_a_new_version(workspace, family, world, tmp_path):
-    document = answer("learn", store_of(workspace), "--with", workspace / family, "--out", tmp_path / "new")
-    parent, child = load(workspace / family), load(tmp_path / "new")
+def test_learning_adds_the_scored_requests_in_a_new_version(workspace, world, tmp_path):
+    document = answer("learn", store_of(workspace), "--with", workspace / "bayes", "--out", tmp_path / "new")
+    parent, child = load(workspace / "bayes"), load(tmp_path / "new")
     assert document["parent"] == child.manifest["parent"] == parent.manifest["digest"]
     assert (document["version"], child.version) == (2, 2)
-    assert document["rows"] + sum(document["waiting"].values()) == 1200
-    assert child.clients["gateway"]["rows"] == document["rows"]
+    assert (document["rows"]["gateway"], document["change"]["corrected"]) == (1200, 0)
+    assert child.clients["gateway"]["rows"] == document["change"]["rows"] == 1200
     truth = world.evaluations.grid()
     miss = [
         np.nanmean((bundle.router.estimate(world.evaluations.embeddings).accuracy - truth.accuracy) ** 2)
@@ -93,7 +92,7 @@ def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores
     records, scores = logged(
         world.evaluations, load(workspace / "kmeans").router, world.encoder, 300, draw, start=5000.0
     )
-    bundle = workspace / "kmeans"
+    bundle = workspace / "bayes"
     with Store.open(url) as store:
         store.append(records)
         for row in range(0, 200, 2):
@@ -104,7 +103,7 @@ def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores
         for row in range(0, 20, 2):  # corrections
             store.score(records[row].id, 0.125, "key-1", 8000.0 + row)
         second = answer("learn", url, "--with", tmp_path / "two", "--out", tmp_path / "three")
-        assert second["corrected"] > 0
+        assert second["change"]["corrected"] == 10
         nothing = run("learn", url, "--with", tmp_path / "three", "--out", tmp_path / "four")
         assert nothing.returncode == 2
         assert "nothing to learn" in nothing.stderr
@@ -113,16 +112,15 @@ def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores
     assert arrays(tmp_path / "three") == arrays(tmp_path / "at-once")
     assert len(rows) == 250
     stepwise, at_once = (load(tmp_path / name).clients["gateway"] for name in ("three", "at-once"))
-    assert stepwise["rows"] == at_once["rows"]
-    assert stepwise["waiting"] == at_once["waiting"]
+    assert stepwise["rows"] == at_once["rows"] == 250
 
 
 def test_a_name_that_a_client_has_is_refused(workspace, tmp_path):
     done = run(
-        *("learn", f"client-01={store_of(workspace)}", "--with", workspace / "kmeans", "--out", tmp_path / "new"),
+        *("learn", f"client-01={store_of(workspace)}", "--with", workspace / "bayes", "--out", tmp_path / "new"),
     )
     assert done.returncode == 2
-    assert "took part in the federation" in done.stderr
+    assert "has the name of the gateway's log" in done.stderr
 
 
 @pytest.mark.parametrize("source", ["store", "export"])
@@ -166,10 +164,27 @@ def test_importing_the_learning_package_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_without_a_bundle_a_first_router_is_learned_from_the_store(workspace):
+def test_without_a_bundle_a_first_router_is_learned_from_the_store(workspace, world):
     out, url = workspace / "first-from-log", store_of(workspace)
-    found = answer("learn", url, "--router", "kmeans", "--out", out)
-    assert (found["version"], found["rows"]) == (1, {"gateway": 1200})
+    found = answer("learn", url, "--out", out)
+    assert (found["version"], found["rows"], found["family"]) == (1, {"gateway": 1200}, "bayes")
+    assert load(out).router.evidence.count.sum() == 1200
+    assert load(out).encoder.matches(world.encoder)
     assert "learnt_until" in load(out).clients["gateway"]
     again = run("learn", url, "--with", out, "--out", workspace / "again")
     assert "nothing to learn" in again.stderr  # it knows how far it has read
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("STORE", "--router", "kmeans"), "learned from by bayes"),
+        (("STORE", "other=STORE"), "learned from alone"),
+        (("--with", "bayes", "--without", "STORE"), "--without: expected a file"),
+    ],
+)
+def test_what_a_store_cannot_be_asked_is_refused(workspace, arguments, said):
+    done = run(
+        "learn", *(part.replace("STORE", store_of(workspace)) for part in arguments), "--out", "x", cwd=workspace
+    )
+    assert (done.returncode, done.stderr.count("\n"), said in done.stderr) == (2, 1, True)

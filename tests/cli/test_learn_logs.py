@@ -8,6 +8,7 @@ import pytest
 
 from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
+from fedrouter.data import batches
 from fedrouter.data.read import read
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.evidence import Evidence
@@ -75,8 +76,54 @@ def test_what_is_suspicious_and_too_little_is_said(tmp_path):
     write(tmp_path / "log.csv", lines(range(20), models=("small",)))
     done = run("learn", tmp_path / "log.csv", "--out", tmp_path / "mine")
     assert done.returncode == 0
-    assert "warning one model only" in done.stdout
+    assert "only one model (small): there is nothing to choose from" in done.stdout
     assert "Too few rows: 20 different queries, 50 the least." in done.stdout
+
+
+def test_rows_without_a_score_count_for_costs_and_are_subtracted_too(folder, tmp_path):
+    more = write(tmp_path / "more.csv", [*lines(range(600, 700)), *(f"Sum {n},small,,0.0002" for n in range(40))])
+    both = answer("learn", more, "--with", folder / "first", "--out", tmp_path / "both")
+    assert "rows without a score: 40; they count for costs only" in both["warnings"]
+    levels, count = evidence(tmp_path / "both").levels[:, 1, 0] >> 32, evidence(tmp_path / "both").count
+    assert (levels - count).tolist() == [0, 40]  # large, small
+    answer("learn", "--with", tmp_path / "both", "--without", more, "--out", tmp_path / "left")
+    assert evidence(tmp_path / "left") == evidence(folder / "first")
+    alone = answer("learn", more, "--out", tmp_path / "alone")
+    assert alone["rows"] == {"more": 200}
+    assert (evidence(tmp_path / "alone").levels[:, 1, 0] >> 32).sum() == 240
+
+
+def test_few_rows_make_no_verdict_and_shares_are_never_negative(tmp_path):
+    write(tmp_path / "log.csv", lines(range(60), answers=1))
+    done = run("learn", tmp_path / "log.csv", "--out", tmp_path / "mine")
+    said = done.stdout.partition("Verdict")[2]
+    assert "oo few rows" in said
+    assert "-" not in said.partition(".")[0]
+
+
+def test_a_large_log_is_learned_in_batches_as_a_small_one_is_in_memory(folder, tmp_path, monkeypatch):
+    small = answer("learn", folder / "bank.csv", folder / "clinic.csv", "--out", tmp_path / "small")
+    monkeypatch.setattr(batches, "LARGE", 1)
+    large = answer("learn", folder / "bank.csv", folder / "clinic.csv", "--out", tmp_path / "large")
+    for what in ("rows", "models", "warnings"):
+        assert large[what] == small[what]
+    assert [each["rows"] for each in large["log"]] == [each["rows"] for each in small["log"]]
+    assert large["judgement"]["queries"] == small["judgement"]["queries"] > 300
+    assert evidence(tmp_path / "large").count.tolist() == evidence(tmp_path / "small").count.tolist()
+    answer("learn", "--with", tmp_path / "large", "--without", folder / "clinic.csv", "--out", tmp_path / "left")
+    assert evidence(tmp_path / "left").count.sum() == 600
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_learns_the_same_router(folder, tmp_path, monkeypatch):
+    from distributed import LocalCluster
+
+    logs = (folder / "bank.csv", folder / "clinic.csv")
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        answer("learn", *logs, "--dask", cluster.scheduler_address, "--out", tmp_path / "there")
+    monkeypatch.setattr(batches, "LARGE", 1)
+    answer("learn", *logs, "--out", tmp_path / "here")
+    assert evidence(tmp_path / "there") == evidence(tmp_path / "here")
 
 
 def test_the_quality_that_was_measured_is_what_route_keeps(folder):
@@ -181,6 +228,7 @@ def test_show_says_what_is_in_a_bundle_a_log_and_a_config(folder, tmp_path):
         (["bank.csv", "--router", "auto", "--out", "x"], "--router auto: replaced by bayes"),
         (["bank.csv", "--router", "bayes", "--paper", "--out", "x"], "--paper: bayes is not in the paper"),
         (["bank.csv", "--with", "first", "--router", "kmeans", "--out", "x"], "the bundle says the router"),
+        (["bank.csv", "--router", "kmeans", "--dask", "tcp://x", "--out", "x"], "--dask: only a new router bayes"),
         (["bank.csv", "--quality", "0", "--out", "x"], "--quality: expected a share"),
         (["bank.csv", "--out", "first"], "already exists"),
         (["nowhere.csv", "--out", "x"], "nowhere.csv: no such file"),

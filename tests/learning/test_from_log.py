@@ -94,13 +94,14 @@ def test_a_new_model_enters_with_its_first_row(log, rows, tmp_path):
     assert found.router.rows_by_model()[-1] == 1
 
 
-def test_beside_a_federation_s_total_only_its_models_are_learned(log, rows, tmp_path):
+def test_beside_a_federation_s_total_new_models_are_learned_too(log, rows, tmp_path):
     features = map_of_width(rows.dimension)
     base = BayesRouter.of(Evidence.none(rows.pool, features), Release.of(rows, features))
     log.append([*records_of(rows), record(500, served="brand-new")])
     found = step(log, tmp_path / "new", saved(tmp_path / "base", base))
-    assert found.router.evidence == Evidence.of(rows, features)
-    np.testing.assert_array_equal(found.router.total.count, base.total.count)
+    assert found.router.evidence.over(rows.pool) == Evidence.of(rows, features)
+    assert found.router.evidence.count[-1] == 1
+    np.testing.assert_array_equal(found.router.total.count, [*base.total.count, 0])
 
 
 def test_a_router_without_evidence_is_replaced(log, rows, tmp_path):

@@ -74,13 +74,14 @@ class Sketch:
 class LargeLog:
     """What is known of files beside their evidence.
 
-    ``sample`` has all evaluations of up to 20,000 queries, for a verdict; ``digests`` are the files'.
+    ``sample`` has all evaluations of up to 20,000 queries, for a verdict; ``digests`` and ``rows`` are the files'.
     """
 
     facts: Facts
     encoder: EncoderIdentity
     sample: Evaluations
     digests: tuple[str, ...]
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +135,8 @@ def evidence_of(
     best = max(sums, key=lambda evidence: BayesRouter.of(evidence).accuracy.likelihood) if len(sums) > 1 else sums[0]
     facts = total_facts([part.facts for part in parts])
     sample = Evaluations.concatenate([part.sample for part in parts])
-    return best, LargeLog(facts, sketch.encoder, sample, tuple(part.digest for part in parts))
+    rows = tuple(int(part.facts.rows.sum()) for part in parts)
+    return best, LargeLog(facts, sketch.encoder, sample, tuple(part.digest for part in parts), rows)
 
 
 @contextmanager

@@ -89,6 +89,11 @@ class Shares:
     saving: Share | None
     gain: Share
 
+    @property
+    def say_nothing(self) -> bool:
+        """Whether the accuracy or the cost may be none at all or all of the best model's."""
+        return any(share is not None and share.low <= 0 and share.high >= 1 for share in (self.kept, self.cost))
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -156,6 +161,8 @@ class Verdict:
         toss = f"a coin toss between single models needs {max(shares.toss_cost.value, 0):.0%}"
         if self.decision == "route":
             return f"Keeps {keeps}; {toss}"
+        if self.decision == "undecided" and shares.say_nothing:
+            return "Undecided: too few rows; what routing keeps may be anything"
         if self.decision == "undecided":
             value, low, high = (100 * each for each in (shares.gain.value, shares.gain.low, shares.gain.high))
             points = f"{-value:+.0f} ({-high:+.0f} to {-low:+.0f}) points"

@@ -87,7 +87,8 @@ class Share:
         return (self.high - self.low) / (2 * NORMAL)
 
     def __str__(self) -> str:
-        return f"{self.value:.0%} ({100 * max(self.low, 0):.0f}–{100 * self.high:.0f})"
+        value, low, high = (100 * max(each, 0.0) for each in (self.value, self.low, self.high))
+        return f"{value:.0f}% ({low:.0f}–{high:.0f})"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence, total
 from fedrouter.learning.new_feedback import new_feedback
 from fedrouter.learning.traffic import evaluations_of, pool_in, scored_at
-from fedrouter.pool import ModelPool
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.store import Store
 
@@ -37,8 +36,7 @@ class Learned:
 
 def with_rows(base: BayesRouter | None, rows: Evaluations) -> BayesRouter:
     """The router of what another one has learned and of more rows; of these rows alone if there is no other."""
-    pool = _fixed_pool(base)
-    return _router(base, _added(None if base is None else base.evidence, rows if pool is None else rows.over(pool)))
+    return _router(base, _added(None if base is None else base.evidence, rows))
 
 
 def learn_from_log(log: Store, name: str, encoder: EncoderIdentity, saved: Bundle | None) -> Learned:
@@ -54,7 +52,7 @@ def learn_from_log(log: Store, name: str, encoder: EncoderIdentity, saved: Bundl
     evidence, items = None if base is None else base.evidence, new_feedback(log, until)
     read, corrected, left_out = 0, 0, Counter[str]()
     while batch := list(islice(items, BATCH)):
-        pool = _fixed_pool(base) or pool_in(item.record for item in batch)
+        pool = pool_in(item.record for item in batch)
         rows, unused = evaluations_of((item.record for item in batch), pool, encoder)
         earlier, _ = evaluations_of((item.learned for item in batch if item.learned), pool, encoder)
         left_out.update(unused)
@@ -78,11 +76,6 @@ def learn_from_log(log: Store, name: str, encoder: EncoderIdentity, saved: Bundl
     return Learned(router, read, first if saved is None else replace(first, parent=saved.manifest["digest"]))
 
 
-def _fixed_pool(base: BayesRouter | None) -> ModelPool | None:
-    """The only models of which rows can be added, where a federation's total or a prior says which these are."""
-    return base.pool if base is not None and (base.total is not None or base.prior is not None) else None
-
-
 def _added(evidence: Evidence | None, rows: Evaluations) -> Evidence:
     """Evidence with that of more rows, of more models if there are any; of these rows alone if there is none."""
     if evidence is None:
@@ -91,4 +84,4 @@ def _added(evidence: Evidence | None, rows: Evaluations) -> Evidence:
 
 
 def _router(base: BayesRouter | None, evidence: Evidence) -> BayesRouter:
-    return BayesRouter.of(evidence) if base is None else BayesRouter.of(evidence, base.total, base.weight, base.prior)
+    return BayesRouter.of(evidence) if base is None else base.with_evidence(evidence)

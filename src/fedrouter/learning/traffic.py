@@ -149,6 +149,16 @@ def pool_in(records: Iterable[Record]) -> ModelPool:
     return ModelPool(names)
 
 
+def encoder_in(store: Store) -> EncoderIdentity:
+    """The encoder of the latest scored requests; its weights are unknown."""
+    records = [record for record in store.latest_scored(RECENT) if record.embedding]
+    if not records:
+        raise BadInput("nothing to learn: no scored request has an embedding")
+    width = len(records[0].embedding or b"") // 4
+    same = [record for record in records if len(record.embedding or b"") == 4 * width]
+    return EncoderIdentity.of(records[0].encoder, _embeddings(same, width))
+
+
 def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:
     """Embeddings ``(n, d)`` of the latest requests in a log; None if there are too few to stand for its traffic."""
     width, stem = 4 * encoder.dimension, column_stem(encoder.name)

@@ -89,6 +89,14 @@ class BayesRouter(Router):
         found = cls(evidence.pool, evidence, total, weight, prior)
         return replace(found, penalties=(found.accuracy.penalties, found.cost.penalties))
 
+    def with_evidence(self, evidence: Evidence) -> BayesRouter:
+        """The router of other evidence, which may have more models behind its own; a total is weighed beside it."""
+        pool = evidence.pool
+        total = None if self.total is None else self.total.over(pool)
+        prior = None if self.prior is None else self.prior.extended(len(pool))
+        weight = self.weight if total is None else weigh(evidence, total, MOST_FROM_OTHERS)
+        return BayesRouter.of(evidence, total, weight, prior)
+
     @property
     def dimension(self) -> int:
         return self.evidence.features.dimension

@@ -9,7 +9,17 @@ import typer
 
 from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.cli.router.saved import is_store, read_logs, read_traffic
-from fedrouter.cli.router.verdict import PER, QUALITY, Quality, checked_quality, document_of, draw, judged, say_verdict
+from fedrouter.cli.router.verdict import (
+    PER,
+    QUALITY,
+    Quality,
+    checked_quality,
+    document_of,
+    draw,
+    judged,
+    say_verdict,
+    suggested,
+)
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -68,7 +78,7 @@ def evaluate(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         figure = draw(voice, verdict, out / "frontier.png")
-    tradeoff = target["tradeoff"] if target else verdict.tradeoff
+    tradeoff = target["tradeoff"] if target else suggested(verdict)
     if tradeoff is not None:
         voice.next(f'fedrouter route {quoted(bundle)} "your query" --tradeoff {tradeoff:.6g} --explain')
     voice.result(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +28,10 @@ from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle, Provenance
+    from fedrouter.data.overview import ModelRows
+    from fedrouter.encoders import EncoderIdentity
     from fedrouter.evaluations import Evaluations
+    from fedrouter.federation.families.bayes import BayesSettings
     from fedrouter.federation.families.family import Settings
     from fedrouter.routers.base import Router
 
@@ -59,6 +64,9 @@ def learn(
     ] = None,
     quality: Quality = QUALITY,
     device: DeviceOption = "cpu",
+    dask: Annotated[
+        str | None, typer.Option("--dask", metavar="ADDRESS", help="Read the files on a Dask cluster's workers.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -69,6 +77,7 @@ def learn(
     """
     from fedrouter.bundle import load, refuse_existing
     from fedrouter.encoders.device import use_device
+    from fedrouter.federation.families.bayes import BayesSettings
 
     voice = Voice(as_json)
     checked_quality(quality)
@@ -82,16 +91,29 @@ def learn(
     if not logs and not without:
         raise BadInput("learn: expected a LOG; `fedrouter learn LOG --out DIR`")
     sources = named(logs or [])
-    if saved is not None and any(map(is_store, sources.values())):
+    settings = _settings(saved, router or DEFAULT, paper, changes or [])
+    left_out = named(without or [], "--without")
+    if any(map(is_store, left_out.values())):
+        raise BadInput("--without: expected a file; a gateway's store is read further, and corrected scores replaced")
+    if any(map(is_store, sources.values())):
+        if router not in (None, DEFAULT) or paper or changes or encoder or dask or left_out:
+            raise BadInput(
+                "a gateway's store is learned from by bayes with its own embeddings; leave the other options out, or "
+                "learn from a file: fedrouter log export"
+            )
         _from_store(voice, saved, sources, out)
         return
-    settings = _settings(saved, router or DEFAULT, paper, changes or [])
-    added = read_logs(voice, sources, saved, encoder, new=True)
-    left = read_logs(voice, named(without or [], "--without"), saved) if without else []
-    _say_logs(voice, added, left)
-    warnings = _warnings(voice, added)
-    found, provenance = _learned(saved, added, left, router or DEFAULT, settings, seed)
-    _conclude(voice, found, provenance, settings, added, warnings, out, quality, seed, saved)
+    if dask and (saved is not None or (router or DEFAULT) != DEFAULT):
+        raise BadInput("--dask: only a new router bayes is learned so; leave out --with and --router")
+    if saved is None and isinstance(settings, BayesSettings) and (dask or _are_large(sources.values())):
+        found, provenance, read = _from_large(voice, sources, settings, encoder, dask, seed)
+    else:
+        added = read_logs(voice, sources, saved, encoder, new=True)
+        left = read_logs(voice, left_out, saved) if left_out else []
+        read = _read(added)
+        _say_logs(voice, read, added, left)
+        found, provenance = _learned(saved, added, left, router or DEFAULT, settings, seed)
+    _conclude(voice, found, provenance, settings, read, out, quality, seed, saved)
 
 
 def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[str]) -> Settings:
@@ -113,29 +135,95 @@ def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[
     return found
 
 
-def _say_logs(voice: Voice, added: Sequence[Log], left: Sequence[Log]) -> None:
-    from fedrouter.data.overview import by_model
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What all logs together say: a table by model, warnings, and the rows to judge a router on, if there are any."""
 
+    models: tuple[ModelRows, ...] = ()
+    warnings: tuple[str, ...] = ()
+    rows: Evaluations | None = None
+    encoder: EncoderIdentity | None = None
+
+
+def _read(added: Sequence[Log]) -> Read:
+    from fedrouter.data.checks import warnings_of
+    from fedrouter.data.overview import by_model
+    from fedrouter.evaluations import Evaluations
+    from fedrouter.growth import pool_of
+
+    if not added:
+        return Read()
+    warnings = [
+        f"{log.owner}: {warning}" if len(added) > 1 else warning
+        for log in added
+        for warning in warnings_of(log.rows, 0 if log.unscored is None else len(log.unscored))
+    ]
+    logs = [log.rows for log in added]
+    pool = pool_of(logs)
+    rows = Evaluations.concatenate([own.over(pool) for own in logs])
+    return Read(by_model(logs), tuple(warnings), rows, added[0].encoder)
+
+
+def _say_logs(voice: Voice, read: Read, added: Sequence[Log], left: Sequence[Log]) -> None:
     for log in left:
         voice.say(f"without {log.owner}: {len(log.rows):,} evaluations of {log.source}")
     if added:
         rows = sum(len(log.rows) for log in added)
         queries = sum(log.rows.queries for log in added)
         owners = f" of {', '.join(log.owner for log in added)}" if len(added) > 1 else ""
-        voice.say(f"{rows:,} evaluations of {queries:,} queries{owners}; encoder {added[0].encoder.name}\n")
-        say_models(voice, by_model([log.rows for log in added]))
-        voice.say("")
+        _say(voice, read, f"{rows:,} evaluations of {queries:,} queries{owners}; encoder {added[0].encoder.name}")
 
 
-def _warnings(voice: Voice, added: Sequence[Log]) -> list[str]:
-    from fedrouter.data.checks import warnings_of
-
-    found = [
-        f"{log.owner}: {warning}" if len(added) > 1 else warning for log in added for warning in warnings_of(log.rows)
-    ]
-    for warning in found:
+def _say(voice: Voice, read: Read, line: str) -> None:
+    voice.say(f"{line}\n")
+    say_models(voice, read.models)
+    voice.say("")
+    for warning in read.warnings:
         voice.warn(warning)
-    return found
+
+
+def _are_large(files: Iterable[str]) -> bool:
+    """Whether some files are better not held in memory."""
+    from fedrouter.data import batches
+    from fedrouter.data.source import parts_of
+
+    parts = [part for file in files for part in parts_of(Path(file))]
+    return sum(part.stat().st_size for part in parts if part.exists()) >= batches.LARGE
+
+
+def _from_large(
+    voice: Voice, sources: Mapping[str, str], settings: BayesSettings, encoder: str | None, dask: str | None, seed: int
+) -> tuple[Router, Provenance, Read]:
+    """A router of logs that are read in batches, here or on a Dask cluster; judged on a sample of their queries."""
+    from fedrouter.bundle import Provenance
+    from fedrouter.data.batches import evidence_of
+    from fedrouter.data.overview import ModelRows
+    from fedrouter.data.source import parts_of
+    from fedrouter.routers.bayes import BayesRouter
+
+    with bars() as shown:
+        evidence, log = evidence_of(
+            list(sources.values()),
+            encoder,
+            settings=settings,
+            watch=lambda done, total: shown.move("reading", done, total),
+            dask=dask,
+        )
+    facts = log.facts
+    counts = zip(facts.pool.names, facts.rows.tolist(), facts.means.tolist(), strict=True)
+    models = tuple(ModelRows(name, rows, *means) for name, rows, means in counts if rows)
+    read = Read(models, tuple(facts.warnings()), log.sample, log.encoder)
+    total = int(facts.rows.sum())
+    _say(voice, read, f"{total:,} evaluations, {log.sample.queries:,} queries to judge on; encoder {log.encoder.name}")
+    files = iter(zip(log.digests, log.rows, strict=True))
+    entries = []
+    for owner, source in sources.items():
+        own = dict(islice(files, len(parts_of(Path(source)))))
+        entries.append({"name": owner, "rows": sum(own.values()), "files": own})
+    digest = log.digests[0] if len(log.digests) == 1 else ""
+    made = Provenance.of_run(", ".join(Path(source).name for source in sources.values()), digest, seed, {}, settings)
+    change = {"verb": "learn", "family": DEFAULT, "seed": seed}
+    return BayesRouter.of(evidence), replace(made, clients=entries, change=change), read
 
 
 def _learned(
@@ -143,7 +231,7 @@ def _learned(
 ) -> tuple[Router, Provenance]:
     """The router, and where it comes from."""
     from fedrouter.bundle import Provenance
-    from fedrouter.growth import grow, learn, reduced
+    from fedrouter.growth import grow, learn, reduced, with_unscored
 
     rows = {log.owner: log.rows for log in added}
     entries = {log.owner: _entry(log) for log in added}
@@ -153,22 +241,22 @@ def _learned(
             shown.move(progress.stage, progress.step, progress.steps)
 
         if saved is None:
-            router = learn(rows, name, settings, seed, follow)
+            router = with_unscored(learn(rows, name, settings, seed, follow), (log.unscored for log in added))
             used = settings.single_client() if len(rows) == 1 else settings
             digest = added[0].digest if len(added) == 1 else ""
             made = Provenance.of_run(", ".join(Path(log.source).name for log in added), digest, seed, {}, used)
             change = {"verb": "learn", "family": name, "seed": seed}
-            return router, _replaced(made, list(entries.values()), change)
+            return router, replace(made, clients=list(entries.values()), change=change)
         members = dict(saved.clients)
         router = saved.router
         for log in left:
             members = _without(members, log, str(saved.path))
-            router = reduced(router, {log.owner: log.rows})
+            router = with_unscored(reduced(router, {log.owner: log.rows}), [log.unscored], -1)
         for log in added:
             if any(log.digest in _digests(entry) for entry in members.values()):
                 raise BadInput(f"{log.source}: already part of {saved.path}; its evaluations would count twice")
         if added:
-            router = grow(router, rows, settings, seed, follow)
+            router = with_unscored(grow(router, rows, settings, seed, follow), (log.unscored for log in added))
     for owner, entry in entries.items():
         old = members.get(owner)
         members[owner] = {**entry, "joined": saved.version + 1} if old is None else _joined(old, entry)
@@ -179,9 +267,7 @@ def _learned(
 def _entry(log: Log) -> dict[str, Any]:
     """What a bundle keeps of a log: its owner, how many evaluations, and the digest of the file."""
     files = {log.digest: len(log.rows)} if log.digest else {}
-    return {"name": log.owner, "rows": len(log.rows), "files": files} | {
-        name: value for name, value in log.entry.items() if name != "digest"
-    }
+    return {"name": log.owner, "rows": len(log.rows), "files": files}
 
 
 def _digests(entry: Mapping[str, Any]) -> Mapping[str, int]:
@@ -203,45 +289,33 @@ def _without(members: Mapping[str, Mapping[str, Any]], log: Log, bundle: str) ->
     raise BadInput(f"--without {log.source}: {bundle} was not learned from this file, so it cannot be subtracted")
 
 
-def _replaced(made: Provenance, members: Sequence[Mapping[str, Any]], change: Mapping[str, Any]) -> Provenance:
-    from dataclasses import replace
-
-    return replace(made, clients=members, change=change)
-
-
 def _conclude(
     voice: Voice,
     router: Router,
     provenance: Provenance,
     settings: Settings,
-    added: Sequence[Log],
-    warnings: Sequence[str],
+    read: Read,
     out: Path,
     quality: float,
     seed: int,
     saved: Bundle | None,
 ) -> None:
     """Judge the router on the logs, save it, and say what is next."""
-    from dataclasses import asdict, replace
-
     from fedrouter.bundle import save
-    from fedrouter.data.overview import by_model
-    from fedrouter.evaluations import Evaluations
-    from fedrouter.growth import learner, pool_of
+    from fedrouter.growth import learner
 
     document: dict[str, Any] = {"verdict": "none: no log was added", "judgement": None, "figure": None}
-    if added:
-        pool = pool_of([log.rows for log in added])
-        rows: Evaluations = Evaluations.concatenate([log.rows.over(pool) for log in added])
+    if read.rows is not None:
         parent = None if saved is None else saved.router
-        verdict, outcomes = judged(rows, learner(router, settings, seed, rows, parent), quality)
+        verdict, outcomes = judged(read.rows, learner(router, settings, seed, read.rows, parent), quality)
         tradeoffs = measured_tradeoffs(outcomes)
         provenance = replace(provenance, change={**provenance.change, "tradeoffs": tradeoffs})
         say_verdict(voice, verdict)
         document = document_of(verdict) | {"figure": None}
-    encoder = added[0].encoder if saved is None else saved.encoder
+    encoder = read.encoder if saved is None else saved.encoder
+    assert encoder is not None
     save(out, router, encoder, provenance)
-    if added and (figure := draw(voice, verdict, out.with_name(f"{out.name}.png"))):
+    if read.rows is not None and (figure := draw(voice, verdict, out.with_name(f"{out.name}.png"))):
         document["figure"] = str(figure)
     of = f"; its parent is {saved.path}" if saved is not None else ""
     voice.say(f"Bundle: {out}, version {provenance.version}{of}")
@@ -254,11 +328,11 @@ def _conclude(
             "family": router.family,
             "encoder": encoder.name,
             "models": list(router.pool.names),
-            "log": [asdict(each) for each in by_model([log.rows for log in added])],
+            "log": [asdict(each) for each in read.models],
             "rows": {entry["name"]: entry["rows"] for entry in provenance.clients},
             "parent": provenance.parent,
             "change": dict(provenance.change),
-            "warnings": list(warnings),
+            "warnings": list(read.warnings),
             **document,
             "next": steps,
         }
@@ -274,30 +348,36 @@ def next_steps(encoder: str, out: Path) -> list[str]:
     return [f"fedrouter show {quoted(out)}"]
 
 
-def _from_store(voice: Voice, saved: Bundle, sources: Mapping[str, str], out: Path) -> None:
-    """Add what was scored since the router last read a gateway's store; corrected scores replace earlier ones."""
+def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], out: Path) -> None:
+    """Learn what was scored since the router last read a gateway's store, or all; corrections replace old scores."""
     from fedrouter.bundle import save
     from fedrouter.learning.from_log import learn_from_log
+    from fedrouter.learning.traffic import encoder_in
     from fedrouter.store.store import Store
 
     if len(sources) > 1:
         raise BadInput("a gateway's store is learned from alone; leave out the other logs")
     ((owner, source),) = sources.items()
     with Store.open(source, create=False) as store:
-        learned = learn_from_log(store, owner, saved.encoder, saved)
-    save(out, learned.router, saved.encoder, learned.provenance)
-    corrected = int(learned.provenance.change["corrected"])
-    voice.say(f"Learned from {learned.rows:,} scored requests, {corrected:,} of them corrected.")
-    voice.say(f"Bundle: {out}, version {learned.provenance.version}; its parent is {saved.path}")
-    voice.next(f"fedrouter bundle use {quoted(out)}", f"fedrouter evaluate {quoted(out)} {quoted(source)}")
+        encoder = encoder_in(store) if saved is None else saved.encoder
+        learned = learn_from_log(store, owner, encoder, saved)
+    save(out, learned.router, encoder, learned.provenance)
+    change = learned.provenance.change
+    voice.say(f"Learned from {learned.rows:,} scored requests, {change['corrected']:,} of them corrected.")
+    of = f"; its parent is {saved.path}" if saved is not None else ""
+    voice.say(f"Bundle: {out}, version {learned.provenance.version}{of}")
+    steps = [f"fedrouter bundle use {quoted(out)}", f"fedrouter show {quoted(out)}"]
+    voice.next(*steps)
     voice.result(
         {
             "bundle": str(out),
             "version": learned.provenance.version,
-            "parent": learned.provenance.parent,
-            "change": learned.provenance.change,
-            "rows": learned.rows,
-            "corrected": corrected,
+            "family": learned.router.family,
+            "encoder": encoder.name,
             "models": list(learned.router.pool.names),
+            "rows": {entry["name"]: entry["rows"] for entry in learned.provenance.clients},
+            "parent": learned.provenance.parent,
+            "change": dict(change),
+            "next": steps,
         }
     )

@@ -90,7 +90,7 @@ def route(
 def _tradeoff_of(saved: Bundle, quality: float) -> float:
     """The λ that was measured to keep a quality when the router was learned; else what its own estimates say."""
     from fedrouter.frontier.operating_point import OperatingPoints
-    from fedrouter.gateway.routing.mapped_router import typical_queries
+    from fedrouter.gateway.routing.bundles import typical_queries
 
     measured = {float(name): value for name, value in saved.manifest["change"].get("tradeoffs", {}).items()}
     enough = [name for name in measured if name >= quality - 1e-9]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedrouter.cli.output import Voice, bars
 from fedrouter.errors import BadInput
@@ -13,14 +13,14 @@ from fedrouter.errors import BadInput
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle
     from fedrouter.encoders import EncoderIdentity
-    from fedrouter.evaluations import Evaluations, Floats
+    from fedrouter.evaluations import Evaluations, Floats, Unscored
 
 
 @dataclass(frozen=True)
 class Log:
-    """One owner's log: a file, or the scored requests in a gateway's store.
+    """One owner's log: a file, or requests that a gateway routed.
 
-    ``propensity`` ``(n,)`` is what the log says of the chance of each evaluation; ``entry`` is what a bundle keeps.
+    ``propensity`` ``(n,)`` is what the log says of the chance of each evaluation; ``unscored`` rows count for costs.
     """
 
     owner: str
@@ -29,7 +29,7 @@ class Log:
     encoder: EncoderIdentity
     digest: str = ""
     propensity: Floats | None = None
-    entry: dict[str, Any] = field(default_factory=dict)
+    unscored: Unscored | None = None
 
 
 def is_store(source: str) -> bool:
@@ -54,16 +54,14 @@ def named(entries: Sequence[str], option: str = "LOG") -> dict[str, str]:
 def read_logs(
     voice: Voice, sources: dict[str, str], saved: Bundle | None = None, encoder: str | None = None, new: bool = False
 ) -> list[Log]:
-    """Every log with its own models. Names that the bundle does not know are told before anything is encoded.
+    """Every file with its own models. Names that the bundle does not know are told before anything is encoded.
 
     With ``new`` they may be new models; otherwise their rows are of no use, and a log that has no other is refused.
     """
     if saved is not None:
         for source in sources.values():
-            if not is_store(source):
-                _tell_unknown(voice, saved, source, new)
-    read = [_of_store if is_store(source) else _of_file for source in sources.values()]
-    found = [of(owner, source, saved, encoder) for of, (owner, source) in zip(read, sources.items(), strict=True)]
+            _tell_unknown(voice, saved, source, new)
+    found = [_of_file(owner, source, saved, encoder) for owner, source in sources.items()]
     for log in found:
         first = found[0].encoder if saved is None else saved.encoder
         if log.encoder.dimension != first.dimension:
@@ -106,27 +104,7 @@ def _of_file(owner: str, source: str, saved: Bundle | None, encoder: str | None)
         )
     columns = Source(source)
     chance = columns.numbers("propensity") if "propensity" in columns.names else None
-    return Log(owner, source, dataset.evaluations, dataset.encoder, dataset.digest, chance, {"digest": dataset.digest})
-
-
-def _of_store(owner: str, source: str, saved: Bundle | None, encoder: str | None) -> Log:
-    """The scored requests of a gateway's store, and when the latest of them was scored."""
-    from fedrouter.encoders.registry import open_encoder
-    from fedrouter.learning.first_router import encoder_of
-    from fedrouter.learning.traffic import evaluations_of, scored_at
-    from fedrouter.pool import ModelPool
-    from fedrouter.store.store import Store
-
-    with Store.open(source, create=False) as store:
-        records = list(store.rows(scored_only=True))
-    identity = open_encoder(encoder_of(records)).identity() if saved is None else saved.encoder
-    pool = ModelPool(sorted({record.served for record in records if record.served is not None}))
-    rows, left_out = evaluations_of(records, pool, identity)
-    if not len(rows):
-        reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
-        raise BadInput(f"{source}: nothing to learn: no scored request can be used ({reasons})")
-    entry = {"learnt_until": max(map(scored_at, records)), "waiting": []}
-    return Log(owner, source, rows, identity, entry=entry)
+    return Log(owner, source, dataset.evaluations, dataset.encoder, dataset.digest, chance, dataset.unscored)
 
 
 def read_traffic(saved: Bundle, source: str) -> Log | None:

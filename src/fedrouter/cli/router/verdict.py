@@ -23,6 +23,8 @@ Quality = Annotated[float, typer.Option("--quality", help="Share of the best mod
 QUALITIES = [round(0.8 + 0.01 * step, 2) for step in range(21)]
 """A bundle keeps the λ that was measured for each of these."""
 PER = 1000
+MOST_TRADEOFF = 1e6
+"""With a larger λ a thousandth of a cent outweighs any accuracy."""
 
 
 def checked_quality(quality: float) -> float:
@@ -70,8 +72,13 @@ def measured_tradeoffs(outcomes: Outcomes | None) -> dict[str, float]:
 def say_verdict(voice: Voice, verdict: Verdict) -> None:
     voice.verdict(verdict.sentence())
     voice.say(f"{verdict.basis()}.")
-    if verdict.tradeoff is not None:
-        voice.say(f"λ = [bold]{verdict.tradeoff:.6g}[/] was chosen to keep {verdict.quality:.0%} of that accuracy.")
+    if (tradeoff := suggested(verdict)) is not None:
+        voice.say(f"λ = [bold]{tradeoff:.6g}[/] was chosen to keep {verdict.quality:.0%} of that accuracy.")
+
+
+def suggested(verdict: Verdict) -> float | None:
+    """The verdict's λ, unless there is none, or one at which nothing but cost counts."""
+    return verdict.tradeoff if verdict.tradeoff is not None and verdict.tradeoff <= MOST_TRADEOFF else None
 
 
 def say_models(voice: Voice, models: tuple[ModelRows, ...]) -> None:

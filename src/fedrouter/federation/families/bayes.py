@@ -151,7 +151,7 @@ def remove_clients(router: BayesRouter, federation: Federation) -> BayesRouter:
             evidence = evidence - Evidence.of(own.over(router.pool), evidence.features)
         except BadInput:
             raise never_joined(router.family) from None
-    return replace(BayesRouter.of(evidence, router.total, router.weight, router.prior))
+    return BayesRouter.of(evidence, router.total, router.weight, router.prior)
 
 
 FAMILY = Family(
