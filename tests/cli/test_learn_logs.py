@@ -8,10 +8,13 @@ import pytest
 
 from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
+from fedrouter.cli.router.verdict import suggested
 from fedrouter.data import batches
 from fedrouter.data.read import read
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.evidence import Evidence
+from fedrouter.frontier.logged import Shares, Verdict
+from fedrouter.frontier.outcomes import Share
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter
 
@@ -99,6 +102,28 @@ def test_few_rows_make_no_verdict_and_shares_are_never_negative(tmp_path):
     said = done.stdout.partition("Verdict")[2]
     assert "oo few rows" in said
     assert "-" not in said.partition(".")[0]
+
+
+@pytest.mark.parametrize(("error", "said"), [(0.6, "Undecided: too few rows"), (0.2, "a coin toss between single")])
+def test_an_interval_that_spans_everything_is_called_too_few_rows(error, said):
+    kept, cost, toss, gain = (Share.of(value, error) for value in (0.6, 0.3, -0.07, 0.1))
+    found = Verdict(
+        0.95,
+        "undecided",
+        60,
+        35.0,
+        1.0,
+        "known",
+        {"a": 60, "b": 60},
+        {},
+        "a",
+        1e7,
+        {},
+        Shares(kept, cost, toss, toss, gain),
+    )
+    assert said in found.sentence()
+    assert "needs -" not in found.sentence()
+    assert suggested(found) is None
 
 
 def test_a_large_log_is_learned_in_batches_as_a_small_one_is_in_memory(folder, tmp_path, monkeypatch):

@@ -366,7 +366,7 @@ def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], 
     voice.say(f"Learned from {learned.rows:,} scored requests, {change['corrected']:,} of them corrected.")
     of = f"; its parent is {saved.path}" if saved is not None else ""
     voice.say(f"Bundle: {out}, version {learned.provenance.version}{of}")
-    steps = [f"fedrouter bundle use {quoted(out)}", f"fedrouter show {quoted(out)}"]
+    steps = [f"fedrouter bundle use {quoted(out)} --store {quoted(source)}", f"fedrouter show {quoted(out)}"]
     voice.next(*steps)
     voice.result(
         {
