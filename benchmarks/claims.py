@@ -144,13 +144,12 @@ def personal_page(documents: dict[str, dict]) -> str:
         "local": "local",
         "in-sample": "the paper's weights",
         "out-of-fold": "the paper's weights, out-of-fold",
-        "personalized": "our weights",
     }
     lines = [
         "# Personal routers at α = 0.03",
         "",
         "Mean over clients of `auc` / `aiq` on their own tests, then over seeds, of routers in the paper's form "
-        "([how](../growth.md#a-personal-router)). With out-of-fold errors, nothing else differs from the paper's "
+        "([how](../paper.md)). With out-of-fold errors, nothing else differs from the paper's "
         "weights.",
         "",
         _command(documents),

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import zlib
-from dataclasses import replace
 from importlib.metadata import requires
 from pathlib import Path
 from statistics import median
@@ -25,20 +24,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from attacks.passive import VICTIM, match, membership, observe, one_model_each, vectors_sent
-from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.encoders import OFFLINE, STATIC
 from fedrouter.encoders.static import static_encoder
 from fedrouter.engines.local import LocalFederation
-from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Embeddings, Evaluations
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import CLEAR, OPEN
-from fedrouter.federation.verbs.second_moment import SecondMoment
 from fedrouter.frontier import sweep
-from quality import reencoded
-from quality_page import MEASURED
 
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / "docs" / "results"
@@ -79,7 +73,7 @@ found["megabytes"] = int(re.findall(r"VmRSS:\\s+(\\d+)", open("/proc/self/status
 found["embeddings"] = encode(compared).tolist() if compared else []
 print(json.dumps(found))
 """
-FAMILIES_TRIED = ("kmeans", "auto")
+FAMILIES_TRIED = ("kmeans", "bayes")
 SCALED = (0.005, 0.05, 0.5)
 """λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
 NGRAMS = 1024
@@ -221,69 +215,6 @@ def attacks(path: Path) -> list[str]:
     return lines
 
 
-def products(path: Path) -> list[str]:
-    """Membership by second moments, which a narrow embedding lets a client with fewer queries send."""
-    lines = ["| encoder | queries | those in the second moment, open / protected | membership |", "|---|---|---|---|"]
-    for encoder in (None, STATIC):
-        dataset = read(path, encoder=encoder)
-        for rows in (1_000, 4_000):
-            order = np.random.default_rng(0).permutation(dataset.evaluations.queries)
-            own, rest = np.split(order, [rows])
-            logs = {VICTIM: one_model_each(dataset.evaluations, own, 0)}
-            logs |= {
-                f"other-{place}": one_model_each(dataset.evaluations, rest[300 * place :][:300], place)
-                for place in range(3)
-            }
-            strangers = one_model_each(dataset.evaluations, rest[-600:], 0)
-            cells: list[list[str]] = [[], []]
-            for privacy in (OPEN, CLEAR):
-                heard = observe("linear", logs, privacy)
-                sent = [one.reply.count for one in heard if one.name == VICTIM and isinstance(one.reply, SecondMoment)]
-                cells[0].append(f"{sum(sent):,}")
-                cells[1].append(f"{membership('second moment', heard, logs[VICTIM], strangers)[0]:.2f}")
-            lines.append(f"| {dataset.encoder.name} | {rows:,} | {' | '.join(' / '.join(cell) for cell in cells)} |")
-            print(lines[-1], file=sys.stderr, flush=True)
-    return lines
-
-
-def with_trigrams() -> list[str]:
-    """`aiq` of `linear` on the same splits, without protection: words, shape, trigrams."""
-    lines = ["| `linear`, open, seeds 0–2 | mpnet | words alone | `static` | with trigrams |", "|---|---|---|---|---|"]
-    family = FAMILIES["linear"]
-    for name in (SET, "llmrouter_mix"):
-        plain, static = (read(DATA / f"{name}.parquet", encoder=encoder).evaluations for encoder in (None, STATIC))
-        width = static_encoder()._width
-        many = np.hstack([static.embeddings, np.sqrt(0.5) * trigrams(list(static.text or ()))[0]])
-        forms = [plain.embeddings, static.embeddings[:, :width], static.embeddings, many]
-        cells = []
-        for embeddings in forms:
-            unit = embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-9)
-            other = replace(plain, embeddings=unit.astype(np.float32))
-            areas = []
-            for seed in range(3):
-                clients = reencoded(partition(plain, seed=seed), other)
-                test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
-                logs = {client.name: client.train for client in clients}
-                router = family.learn(simulated_federation(logs, "open"), plain.pool, family.settings(), seed)
-                areas.append(sweep(router.estimate(test.embeddings), test.grid()).measures.aiq)
-            cells.append(f"{np.mean(areas):.4f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-        print(lines[-1], file=sys.stderr, flush=True)
-    return lines
-
-
-def quality() -> list[str]:
-    """`aiq` of `auto` by encoder, from what `benchmarks/quality.py --encoder` has left."""
-    documents = MEASURED.glob("quality-*.json")
-    found = {path.stem.removeprefix("quality-"): json.loads(path.read_text()) for path in documents}
-    sets = list(next(iter(found.values()))["found"])
-    lines = [f"| encoder | {' | '.join(sets)} | mean |", f"|---|{'---|' * (len(sets) + 1)}"]
-    for name, document in sorted(found.items()):
-        areas = [np.mean([run["auto, default"]["aiq"] for run in document["found"][data]]) for data in sets]
-        lines.append(f"| {name} | {' | '.join(f'{area:.4f}' for area in (*areas, np.mean(areas)))} |")
-    return lines
-
-
 def trigrams(texts: list[str]) -> tuple[Embeddings, list[set[int]]]:
     """Hashed character trigrams ``(n, 1024)`` of length one, as an encoder could add them; and those of each text."""
     found, sets = np.zeros((len(texts), NGRAMS), np.float32), []
@@ -351,11 +282,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     parts = {
         "times": lambda: times(evaluations)[0],
-        "quality": quality,
         "attacks": lambda: attacks(path),
-        "products": lambda: products(DATA / "mmlu_pro.parquet"),
         "ngrams": lambda: ngrams(texts),
-        "with_trigrams": with_trigrams,
     }
     parser.add_argument("--part", choices=parts, help="print this part alone")
     part = parser.parse_args().part
@@ -374,14 +302,6 @@ def main() -> None:
         "",
         *table,
         "",
-        "## Quality",
-        "",
-        "`aiq` of `auto` under the default privacy, on the same splits, with the embeddings of each encoder "
-        "(all-mpnet-base-v2: those in the files).",
-        "How it was measured, prices and paired intervals: [quality.md](quality.md#encoders).",
-        "",
-        *quality(),
-        "",
         "## MiniLM in 8 bits",
         "",
         *both_minilms(evaluations, runs),
@@ -389,13 +309,9 @@ def main() -> None:
         "## Attacks",
         "",
         "A client's messages while K-Means is learned with five others, by encoder, without protection and under a "
-        "client's own minimum group sizes (`plain`). Area under the ROC curve for membership; 0.5 is guessing.",
+        "client's own minimum group sizes. Area under the ROC curve for membership; 0.5 is guessing.",
         "",
         *attacks(path),
-        "",
-        "By second moments, on mmlu_pro, while `linear` is learned with three others:",
-        "",
-        *products(DATA / "mmlu_pro.parquet"),
         "",
         "## Character n-grams",
         "",
@@ -403,10 +319,6 @@ def main() -> None:
         "the words in them, to an attacker who has a list of 2,000 words:",
         "",
         *ngrams(texts),
-        "",
-        "What they would add, on the same splits:",
-        "",
-        *with_trigrams(),
     ]
     (FOLDER / "encoder.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

@@ -4,7 +4,7 @@ Clients connect through a proxy in this process, which counts the bytes on the w
 exchanges, seconds, bytes and memory of a run of each router, each in a federation of its own;
 docs/results/federation.md shows them.
 
-    python benchmarks/federation.py --router kmeans --router auto
+    python benchmarks/federation.py --router kmeans --router bayes
     python benchmarks/federation.py --router kmeans --delay-ms 50     # a round trip of 100 ms
 """
 
@@ -183,14 +183,14 @@ def table(rows: list[dict], delay: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--router", action="append", help="repeatable; default: kmeans and auto")
+    parser.add_argument("--router", action="append", help="repeatable; default: kmeans and bayes")
     parser.add_argument("--data", type=Path, default=DATA / "routerbench_subset.parquet")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--delay-ms", type=float, default=0.0, help="added to every byte, in each direction")
     parser.add_argument("--option", action="append", default=[], help="passed on to `federation run`; repeatable")
     given = parser.parse_args()
     delay, rows = given.delay_ms / 1000, []
-    for router in given.router or ["kmeans", "auto"]:
+    for router in given.router or ["kmeans", "bayes"]:
         # A federation each: clients remember what they sent, and the copy in this process does not.
         with tempfile.TemporaryDirectory() as folder:
             deployment = Deployment(Path(folder), given.data, given.clients, delay)

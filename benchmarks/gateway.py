@@ -144,7 +144,7 @@ def free_port() -> int:
 def fedrouter(folder: Path, upstream: str, workers: int = 1) -> Iterator[Running]:
     """The gateway as a user starts it: keys on, every request logged, the default router over the demo's models."""
     folder.mkdir()
-    demo_bundle(folder / "bundle", kind="auto")
+    demo_bundle(folder / "bundle")
     prices = [(each.model.name, each.model.input_price, each.model.output_price) for each in CAST]
     models = [
         {"model_name": name, "input_price": prompt, "output_price": answer, "params": {"api_base": f"{upstream}/v1"}}

@@ -130,7 +130,7 @@ class Page:
             "answer had status 200.",
             "",
             "Routed, the gateway checks a key, reads the prompt, encodes it with `static` or takes its embedding from "
-            "the cache, estimates twelve models with `auto`, the default router, forwards, and commits a row to its "
+            "the cache, estimates twelve models with the default router, forwards, and commits a row to its "
             "SQLite log before the answer ends. It encodes and estimates in a second process while several requests "
             "are in progress. With a named model nothing is estimated; the rest is the same. Its log holds "
             f"{self.logged:,} answered requests, none missing, for the reasons {reasons}. LiteLLM checks its master "

@@ -1,10 +1,8 @@
-"""Every family on every set, with and without protection: federated, local and centralized.
+"""Every family and baseline on four data sets, in the paper's protocol: federated, local, personal and centralized.
 
-Writes benchmarks/results/quality-ENCODER.json and, from those of all encoders, docs/results/quality.md and the first
-table of README.md. Run with `make bench-quality`; it goes on where it was stopped, unless the code has changed.
-`--encoder` measures another encoder than the default one, `--seeds 3 --family auto --privacy default --federated-only`
-less, and `--add` keeps the other rows that the file has. `--set` and `--first-seed` choose a part, which is only
-printed. `--processes 1` leaves a core free, `--device cuda` trains networks on a GPU.
+Writes benchmarks/results/quality.json, docs/results/quality.md and the first table of README.md. Run it with
+`make bench-quality`; it goes on where it was stopped, unless the code has changed. `--set` and `--first-seed` choose
+a part, which is only printed.
 """
 
 from __future__ import annotations
@@ -30,20 +28,19 @@ import numpy as np
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
-from fedrouter.encoders import column_stem
 from fedrouter.encoders.device import DEVICES, use_device
 from fedrouter.encoders.identity import STATIC
 from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
+from fedrouter.experiments.experiment import PAPER_FAMILIES, settings_of
 from fedrouter.experiments.protocol import compare
 from fedrouter.experiments.provenance import digest
-from fedrouter.federation.families.auto import BLIND
-from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import NothingToLearn
+from fedrouter.federation.privacy.policy import DEFAULT, EXACT, UNPROTECTED
 from fedrouter.files import PUBLIC, replace_file
-from fedrouter.frontier import Frontier, sweep
-from quality_page import MEASURED, PRIVACIES, PROJECT, ROUTER, write_pages
+from fedrouter.frontier import Measures, sweep
+from quality_page import FIRST_SEED, MEASURED, OWN, PROJECT, REFERENCES, SEEDS, write_pages
+from rivals import by_cluster, by_length
 
 SOURCE, KEPT = PROJECT / "src", PROJECT / "out" / "quality"
 UNRELATED = {"cli", "gateway", "deployment", "store", "testing"}
@@ -51,51 +48,32 @@ UNRELATED = {"cli", "gateway", "deployment", "store", "testing"}
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
 ROUNDS = 10
-# Every registered family with its defaults, and those of the paper in the paper's form.
-PAPER: dict[str, Settings] = {
-    name: family.paper.changed(rounds=ROUNDS) for name, family in FAMILIES.items() if family.paper is not None
-}
-OURS: dict[str, Settings] = {
-    name: family.settings().changed(rounds=ROUNDS) for name, family in FAMILIES.items() if name != "query_blind"
-}
-ALONE = ("auto", "kmeans")
-"""The families that are learned by each client alone and on everybody's rows, too; the paper's are in core.md."""
-BASELINES = ("mix", "best_single", "query_blind", "oracle")
-
-
-REFERENCES = "references"
-"""In place of a family: the paper's families and the baselines."""
-BY_ITSELF = "by itself"
-"""In place of a privacy: learned by each client alone, and on everybody's rows."""
-BUDGETS = 20
-"""Budgets at which `auto` is compared with the coin toss, from the cheapest to the most expensive single model."""
+PARTS = ("bayes", *PAPER_FAMILIES, REFERENCES)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One data set, seed and encoder, and what to measure there: a family under a privacy, or the references.
-
-    ``device`` is where networks are trained.
-    """
+    """One data set and seed, and what to measure there: a family, or the references."""
 
     data: str
     seed: int
-    family: str
-    privacy: str
-    encoder: str
+    part: str
+    encoder: str = STATIC
     device: str = "cpu"
 
 
 def measured(job: Job) -> dict[str, Any]:
     """What this code has measured of a job before, or measures now, and the seconds that it took."""
-    sources = (path for path in sorted(SOURCE.rglob("*.py")) if not UNRELATED & set(path.relative_to(SOURCE).parts))
-    code = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    sources = [path for path in sorted(SOURCE.rglob("*.py")) if not UNRELATED & set(path.relative_to(SOURCE).parts)]
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in (*sources, Path(__file__)))).hexdigest()
     path = KEPT / f"{digest({**asdict(job), 'code': code})}.json"
     if not path.exists():
         start = time.perf_counter()
-        found = {"found": measure(job), "seconds": time.perf_counter() - start}
+        found = {row: measures.to_json() for row, measures in measure(job).items()}
+        document = {"found": found, "seconds": time.perf_counter() - start}
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps(found).encode(), PUBLIC)
+        replace_file(path, json.dumps(document).encode(), PUBLIC)
+        print(job, {row: round(measures["aiq"], 4) for row, measures in found.items()}, file=sys.stderr, flush=True)
     return cast(dict[str, Any], json.loads(path.read_text()))
 
 
@@ -110,8 +88,8 @@ def reencoded(clients: Sequence[ClientData], other: Evaluations) -> list[ClientD
     return [replace(client, train=changed(client.train), test=changed(client.test)) for client in clients]
 
 
-def measure(job: Job) -> dict[str, dict[str, Any]]:
-    """The measures of every router and baseline on the global test."""
+def measure(job: Job) -> dict[str, Measures]:
+    """The measures of every router of a family, or of every reference, on the global test; and on clients' own."""
     path = DATA / f"{job.data}.parquet"
     use_device(job.device)
     # Splits are those of the files' embeddings, whatever the encoder.
@@ -119,54 +97,42 @@ def measure(job: Job) -> dict[str, dict[str, Any]]:
     train = Evaluations.concatenate([client.train for client in clients])
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth = test.grid()
+    if job.part == REFERENCES:
+        found = {name: frontier.measures for name, frontier in baselines(ModelMeans.of(train), truth).items()}
+        return found | {
+            "K-Means, validated K": sweep(by_cluster(train, test), truth).measures,
+            "prompt length": sweep(by_length(train, test), truth).measures,
+        }
+    settings = settings_of(job.part, ROUNDS, {})
 
-    def federated(family: str, settings: Settings, privacy: str = "open") -> Frontier:
-        federation = simulated_federation({client.name: client.train for client in clients}, privacy)
-        router = FAMILIES[family].learn(federation, train.pool, settings, job.seed)
-        return sweep(router.estimate(test.embeddings), truth)
+    def federated(privacy: str) -> Measures:
+        federation = simulated_federation({client.name: client.train for client in clients}, privacy, job.seed)
+        router = FAMILIES[job.part].learn(federation, train.pool, settings, job.seed)
+        return sweep(router.estimate(test.embeddings), truth).measures
 
-    name = f"{job.family}, {job.privacy}"
-    if job.family == REFERENCES:
-        found = {f"paper {family}, open": federated(family, settings).measures for family, settings in PAPER.items()}
-        references = baselines(ModelMeans.of(train), truth)
-        found |= {name: references[name].measures for name in BASELINES}
-    elif job.privacy == BY_ITSELF:
-        run = compare(clients, {job.family: OURS[job.family]}, job.seed)
-        ways = ("local", "centralized")
-        found = {f"{job.family}, {way}": run.curves[way][job.family].measures()["global"] for way in ways}
-    else:
-        try:
-            frontier = federated(job.family, OURS[job.family], job.privacy)
-        except NothingToLearn:
-            print(f"{job.data}, seed {job.seed}: {name} cannot be learned", file=sys.stderr)
-            return {}
-        toss = federated(BLIND, FAMILIES[BLIND].settings(), job.privacy)
-        budgets = np.geomspace(*frontier.singles.budgets, BUDGETS)
-        above = frontier.envelope.at(budgets) - toss.envelope.at(budgets)
-        print(f"{job.data}, seed {job.seed}, {name}: {frontier.measures.aiq:.4f}", file=sys.stderr, flush=True)
-        return {name: frontier.measures.to_json() | {"above_toss": above.tolist()}}
-    return {row: measures.to_json() for row, measures in found.items()}
-
-
-def added(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """A document with the rows of both; where both have one, that of ``now``."""
-    found = {
-        name: [{**old, **new} for old, new in zip(before["found"][name], runs, strict=True)]
-        for name, runs in now["found"].items()
+    if job.part != "bayes":
+        return {f"{job.part}, {UNPROTECTED}": federated(UNPROTECTED)}
+    run = compare(clients, {job.part: settings}, job.seed, privacy=DEFAULT)
+    ways = {way: run.curves[way][job.part].measures() for way in ("federated", "local", "centralized")}
+    personal = Measures.mean(curve.measures for curve in run.personal[job.part].values())
+    return {
+        f"{job.part}, centralized": ways["centralized"]["global"],
+        **{f"{job.part}, {privacy}": federated(privacy) for privacy in (UNPROTECTED, EXACT)},
+        f"{job.part}, {DEFAULT}": ways["federated"]["global"],
+        f"{job.part}, local": ways["local"]["global"],
+        f"{OWN}local": ways["local"]["own"],
+        f"{OWN}federated": ways["federated"]["own"],
+        f"{OWN}personal": personal,
     }
-    commands = [*(each for each in before["commands"] if each not in now["commands"]), *now["commands"]]
-    return {**before, "commands": commands, "seconds": before["seconds"] + now["seconds"], "found": found}
 
 
 def written(document: dict[str, Any]) -> str:
     """A document with what the pages are made from, one line a split."""
-
-    def kept(row: str, measures: dict[str, Any]) -> dict[str, Any]:
-        names = ("aiq", "cost_to_match", *(["above_toss"] if row == ROUTER else []))
-        return {name: measures[name] for name in names}
-
     lines = {
-        name: ",\n".join(json.dumps({row: kept(row, measures) for row, measures in run.items()}) for run in runs)
+        name: ",\n".join(
+            json.dumps({row: {key: measures[key] for key in ("aiq", "cost_to_match")} for row, measures in run.items()})
+            for run in runs
+        )
         for name, runs in document["found"].items()
     }
     found = ",\n".join(f"{json.dumps(name)}: [\n{splits}\n]" for name, splits in lines.items())
@@ -176,43 +142,30 @@ def written(document: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--family", action="append", choices=sorted(OURS), help="repeatable; default: all")
-    parser.add_argument("--federated-only", action="store_true", help="no local and centralized routers")
-    parser.add_argument("--encoder", default=STATIC, help="what encodes the questions; default: %(default)s")
-    parser.add_argument("--privacy", action="append", choices=PRIVACIES, help="repeatable; default: all")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="only printed unless it is the default")
     parser.add_argument("--set", action="append", choices=SETS, help="repeatable, only printed; default: all")
-    parser.add_argument("--first-seed", type=int, default=0, help="only printed unless it is 0")
+    parser.add_argument("--part", action="append", choices=PARTS, help="repeatable, only printed; default: all")
+    parser.add_argument("--encoder", default=STATIC, help="only printed unless it is the default, %(default)s")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="what trains networks; default: %(default)s")
-    parser.add_argument("--add", action="store_true", help="keep the rows of the file that are not measured now")
     options = parser.parse_args()
-    sets, seeds = tuple(options.set or SETS), range(options.first_seed, options.first_seed + options.seeds)
-    ways = [(family, privacy) for privacy in options.privacy or PRIVACIES for family in options.family or OURS]
-    if not options.federated_only:
-        ways += [(family, BY_ITSELF) for family in ALONE if family in (options.family or OURS)]
-    jobs = [
-        Job(name, seed, family, privacy, options.encoder, options.device)
-        for family, privacy in (*ways, *([] if options.add else [(REFERENCES, "")]))
-        for seed in seeds
-        for name in sets
-    ]
+    sets, parts = tuple(options.set or SETS), tuple(options.part or PARTS)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    jobs = [Job(name, s, part, options.encoder, options.device) for part in parts for s in seeds for name in sets]
     with ProcessPoolExecutor(options.processes) as workers:
         results = dict(zip(jobs, workers.map(measured, jobs), strict=True))
     found: dict[str, list[dict[str, Any]]] = {name: [{} for _ in seeds] for name in sets}
     for job, result in results.items():
         found[job.data][job.seed - options.first_seed] |= result["found"]
     document = {
-        "commands": [" ".join(["python benchmarks/quality.py", *sys.argv[1:]])],
+        "command": " ".join(["python benchmarks/quality.py", *sys.argv[1:]]),
         "rounds": ROUNDS,
         "seconds": sum(result["seconds"] for result in results.values()),
         "found": found,
     }
-    if sets == SETS and not options.first_seed:
-        path = MEASURED / f"quality-{column_stem(options.encoder)}.json"
-        if options.add:
-            document = added(json.loads(path.read_text()), document)
-        path.write_text(written(document))
+    if (sets, parts, options.first_seed, options.encoder) == (SETS, PARTS, FIRST_SEED, STATIC):
+        (MEASURED / "quality.json").write_text(written(document))
         print(write_pages())
         return
     for name, runs in found.items():

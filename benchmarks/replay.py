@@ -25,16 +25,17 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.learning.exploration import Choice, Thompson
-from fedrouter.learning.incremental import Learner
+from fedrouter.learning.from_log import with_rows
 from fedrouter.learning.offpolicy import estimate
 from fedrouter.learning.traffic import Traffic
 from fedrouter.routers.base import Router
+from fedrouter.routers.bayes import BayesRouter
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "llmrouter_mix")
 SEEDS = 3
-FAMILY = "kmeans"
+FAMILY = "bayes"
 SCALED = (0.05, 0.5)
 """λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
 PAST = 0.1
@@ -82,10 +83,12 @@ def deal(evaluations: Evaluations, seed: int) -> tuple[Evaluations, Integers, In
     return only(evaluations, past, draw.choice(len(evaluations.pool), len(past), p=preference)), past, traffic
 
 
-def replay(evaluations: Evaluations, queries: Integers, start: Router, policy, tradeoff: float, online: bool) -> Run:
-    learner, parts = Learner(start), []
+def replay(
+    evaluations: Evaluations, queries: Integers, start: BayesRouter, policy, tradeoff: float, online: bool
+) -> Run:
+    router, parts = start, []
     for batch in np.array_split(queries, range(BATCH, len(queries), BATCH)):
-        estimates = learner.router.estimate(evaluations.embeddings[batch])
+        estimates = router.estimate(evaluations.embeddings[batch])
         errors, open_to = estimates.error, estimates.usable
         choices = [
             policy.choose(estimates.accuracy[row], errors[row], estimates.cost[row], open_to, tradeoff)
@@ -94,7 +97,7 @@ def replay(evaluations: Evaluations, queries: Integers, start: Router, policy, t
         chosen = np.array([choice.index for choice in choices])
         parts.append((chosen, [choice.propensity for choice in choices], [choice.explored for choice in choices]))
         if online:
-            learner = learner.fold(only(evaluations, batch, chosen))
+            router = with_rows(router, only(evaluations, batch, chosen))
     return Run(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -120,9 +123,9 @@ def policies(seed: int) -> dict[str, tuple[object, bool]]:
 def candidates(evaluations: Evaluations, log: Evaluations, past: Integers, seed: int) -> dict[str, Router]:
     """Routers to be judged on the log of another; none has seen a request of it."""
     return {
-        "linear, of the log of the past": learned(log, "linear", seed),
+        "bayes, of the log of the past": learned(log, "bayes", seed),
+        "bayes, of every answer to the past": learned(evaluations.of_queries(past), "bayes", seed),
         "kmeans, of every answer to the past": learned(evaluations.of_queries(past), "kmeans", seed),
-        "query_blind, of every answer to the past": learned(evaluations.of_queries(past), "query_blind", seed),
     }
 
 

@@ -29,7 +29,7 @@ import numpy as np
 WIDTH, MODELS = 32, 3
 TOTAL, EACH = 40_000, 12
 CLIENTS = (10, 100, 1_000, 10_000)
-FAMILIES = ("query_blind", "kmeans", "linear", "kernel", "mlp", "auto")
+FAMILIES = ("bayes", "kmeans", "mlp")
 MOST_SLOPE, MOST_MEMORY = 1.05, 1.5
 
 
@@ -60,8 +60,6 @@ def measured(family: str, clients: int, rows: int) -> dict[str, float]:
     how = record(family)
     given: dict[str, Any] = {"hidden": (32, 32), "rounds": 2} if family == "mlp" else {}
     settings = how.settings(**given)
-    if family == "auto":
-        settings = settings.with_rounds(2) if hasattr(settings, "with_rounds") else settings
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
     how.learn(federation, pool, settings, 0)

@@ -99,13 +99,13 @@ def simulated(evaluations: Evaluations, size: int, dropped: bool) -> str:
 
 
 def processes(data: Path) -> list[str]:
-    """Real processes over TLS: K-Means and `auto`, by default and with `--plain`."""
+    """Real processes over TLS: K-Means and `bayes`, by default and with `--plain`."""
     lines = []
     for option in ([], ["--plain"]):
         with tempfile.TemporaryDirectory() as folder:
             deployment = Deployment(Path(folder), data, PROCESSES, 0.0)
             try:
-                for router in ("kmeans", "auto"):
+                for router in ("kmeans", "bayes"):
                     row = deployment.run(router, ["--wait", "300", *option])
                     cells = [router, "plain" if option else "secure", str(row["exchanges"]), f"{row['seconds']:.1f}"]
                     cells += [f"{row[way] / 1000:,.0f}" for way in ("from_client", "to_client")]

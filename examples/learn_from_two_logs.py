@@ -43,7 +43,7 @@ def main() -> None:
         bank = read(write_log(Path(folder, "bank.csv"), "large", seed=2), pool=pool).evaluations
 
     clients = [Client("hospital", hospital), Client("bank", bank)]
-    family = FAMILIES["auto"]
+    family = FAMILIES["bayes"]
     router = family.learn(LocalFederation(clients), pool, family.settings())
 
     print(f"Learned from {len(hospital)} evaluations at the hospital and {len(bank)} at the bank.\n")

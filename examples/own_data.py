@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrouter import FAMILIES, Client, Evaluations, LocalFederation, calibrate, partition, read, sweep
+from fedrouter import FAMILIES, Client, Evaluations, LocalFederation, partition, read, sweep, verdict_of
 
 TOPICS = {
     "geography": "What is the capital of {}?",
@@ -57,8 +57,8 @@ def main() -> None:
     print(f"Highest accuracy on {test.queries} unseen queries: {sweep(estimates, truth).accuracy.max():.2f}")
     for index, model in enumerate(rows.pool.names):
         print(f"  always {model}: accuracy {truth.accuracy[:, index].mean():.2f} at ${truth.cost[:, index].mean():.4f}")
-    found = calibrate(estimates, truth, max_cost=0.004)
-    print(f"Routed within $0.004 a query: accuracy {found.accuracy:.2f} at ${found.cost:.4f}, λ = {found.tradeoff:.3g}")
+    verdict = verdict_of(test, lambda _: router, quality=0.9)
+    print(verdict.sentence())
 
 
 if __name__ == "__main__":

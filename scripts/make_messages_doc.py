@@ -14,8 +14,6 @@ from fedrouter.federation.middleware.validation import SCALAR_BYTES
 from fedrouter.federation.verbs.registry import GROUP, OWN, VERBS
 from fedrouter.federation.verbs.verb import (
     MinimumSizes,
-    NoisySums,
-    NoNoiseNeeded,
     OwnNoise,
     SecureSum,
     ShowsEmbeddings,
@@ -39,16 +37,14 @@ How to read an entry:
 
 - **Minimum group sizes** are on by default (5 different queries for `cluster` and `cell`). They protect against a
   coordinator that follows the protocol. [Security](security.md) says what they do not protect against.
-- **Differential privacy** is off by default. *Sensitivity* is how far one evaluation can move each part of the answer;
-  noise is calibrated to it, and each answer is charged to the client's privacy budget.
+- **Noise** is in a `release` instead, by default of ε = 8 and δ = 1e-6. Other verbs have none.
 - **Secure sums** hide a client's reply in the total of at least three clients. By default a client refuses to send such
   a reply in any other way.
 - **Withheld** is what a reply with nothing in it travels as: some 50 bytes, among them the rule by which that is so
-  (`cell`, `say`, `step`; `rows` from a client without minimum group sizes; `noise`). It does not tell few rows from
-  none. Under secure sums, zeros travel under masks, so that nobody sees that a client sends nothing.
+  (`cell`, `say`, `step`; `rows` from a client without minimum group sizes). It does not tell few rows from none. Under
+  secure sums, zeros travel under masks, so that nobody sees that a client sends nothing.
 - **Largest reply** is the most that a server accepts, in bytes of arrays, besides up to {SCALAR_BYTES:,} bytes of
-  scalars. K is the number of centres, M of models, d the width of embeddings, r the number of features, J the number of
-  routers, n the number of clients.
+  scalars. K is the number of centres, M of models, d the width of embeddings, n the number of clients.
 - A shape such as `(M,)` stands before each array. An *exact sum* is a sum of numbers in fixed point, two 64-bit
   integers each; it holds the sum and nothing of its terms.
 """
@@ -65,7 +61,10 @@ def overview(verbs: Iterable[Verb[Any, Any]]) -> list[str]:
     lines = ["## Overview", "", "| verb | what leaves | minimum group sizes | secure sum |", "|---|---|---|---|"]
     for verb in verbs:
         rule = verb.disclosure
-        sizes = ", ".join(f"`{size}`" for size in rule.sizes) if isinstance(rule, MinimumSizes) else "reads no rows"
+        if isinstance(rule, MinimumSizes):
+            sizes = ", ".join(f"`{size}`" for size in rule.sizes)
+        else:
+            sizes = "noise instead" if isinstance(rule, OwnNoise) else "reads no rows"
         secure = "yes" if isinstance(verb.secure_sum, SecureSum) else "no"
         lines.append(f"| [`{verb.name}`](#{verb.name}) | {verb.leaves} | {sizes} | {secure} |")
     return [*lines, ""]
@@ -83,7 +82,6 @@ def entry(verb: Verb[Any, Any]) -> list[str]:
         *table("Reply", verb.reply),
         *table("Request", verb.request),
         f"- **Minimum group sizes**: {disclosure(verb)}",
-        f"- **Differential privacy**: {noise(verb)}",
         f"- **Secure sums**: {secure_sum(verb)}",
         f"- **Withheld**: {withheld(verb)}",
         f"- **Largest reply**: {largest(verb)}",
@@ -121,15 +119,6 @@ def disclosure(verb: Verb[Any, Any]) -> str:
     if isinstance(rule, OwnNoise):
         return f"none; noise instead: {rule.statement}."
     return f"none apply, because it reads no rows: {rule.reason}."
-
-
-def noise(verb: Verb[Any, Any]) -> str:
-    how = verb.differential_privacy
-    if isinstance(how, NoisySums):
-        return f"noise on sums. Sensitivity: {how.sensitivity}."
-    if isinstance(how, NoNoiseNeeded):
-        return f"no noise needed: {how.reason}."
-    return f"refused: {how.reason}."
 
 
 def secure_sum(verb: Verb[Any, Any]) -> str:

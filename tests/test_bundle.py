@@ -14,17 +14,29 @@ from fedrouter.bundle import Provenance, load, refuse_existing, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle, BadInput
+from fedrouter.evidence import Evidence
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.bayes import from_rows
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import Model, ModelPool
-from fedrouter.routers.blend import BlendRouter
-from fedrouter.routers.query_blind import QueryBlindRouter
+from fedrouter.release import Release
+from fedrouter.routers.bayes import BayesRouter, Prior
+from fedrouter.routers.kmeans import KMeansRouter
+from fedrouter.routers.personal import PersonalRouter
 from fedrouter.routers.registry import ROUTERS
 
 POOL = ModelPool([Model("model-0", 1.0, 2.0, 8000), "model-1", "model-2"])
 ENCODER = EncoderIdentity("some-encoder", 8, True)
 PROVENANCE = Provenance("a file", "sha256:00", 3, 5, [{"name": "client-0", "rows": 60}], {"k_local": 15})
+WEIGHTS = np.array([[0.25, 0.0, 1.0], [0.5, 0.0, 1.0]])
+"""Of a personal router: for accuracy and for cost."""
+
+
+def learned(name, **settings):
+    """A router of the rows of one client."""
+    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    return FAMILIES[name].learn(federation, POOL, FAMILIES[name].settings(**settings))
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
@@ -64,6 +76,69 @@ def test_the_same_router_makes_the_same_bytes(bundle, router, tmp_path):
         assert (bundle / name).read_bytes() == (again / name).read_bytes()
 
 
+FLOATS = {"evidence.scales", "evidence.cells", "evidence.shares", "prior.mean", "prior.error", "total.noise", "weight"}
+"""Arrays of a bayes bundle that are constants or were given to the router; all others are integers."""
+
+
+def test_a_bayes_bundle_holds_integers_and_what_was_given_and_no_weights(tmp_path):
+    rows = [drawn_evaluations(seed=seed) for seed in range(2)]
+    evidence = from_rows(rows).evidence
+    prior = Prior(np.zeros((3, 2)), np.ones((3, 2)))
+    total = Release.of(rows[1], evidence.features.without_cells())
+    router = BayesRouter.of(evidence, total, 0.5, prior)
+    assert {name for name, array in router.arrays().items() if array.dtype.kind != "i"} == FLOATS
+    manifest = json.loads((save(tmp_path / "b", router, ENCODER, PROVENANCE) / "bundle.json").read_text())
+    assert manifest["format"] == 2
+    assert manifest["sums"] == {
+        "features": evidence.features.digest,
+        "evidence": evidence.digest,
+        "total": total.digest,
+    }
+    again = load(tmp_path / "b").router
+    assert again.penalties == router.penalties
+    assert np.array_equal(again.accuracy.weights, router.accuracy.weights)
+
+
+def test_the_digest_of_evidence_does_not_depend_on_the_order_in_which_it_was_added_up():
+    one, two = drawn_evaluations(seed=1), drawn_evaluations(seed=2)
+    features = from_rows([one]).evidence.features
+    parts = [Evidence.of(rows, features) for rows in (one, two)]
+    assert (parts[0] + parts[1]).digest == (parts[1] + parts[0]).digest != parts[0].digest
+
+
+@pytest.mark.parametrize("sums", [{"features": "sha256:00"}, {}, None, ["x"]])
+def test_a_bayes_bundle_whose_features_are_others_here_is_refused(tmp_path, sums):
+    path = save(tmp_path / "b", from_rows([drawn_evaluations()]), ENCODER, PROVENANCE)
+    sign_again(path, sums=sums)
+    with pytest.raises(BadBundle, match=r"features are not those .* fedrouter learn LOG --out DIR|do not fit together"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["kmeans", "mlp"])
+def test_a_bundle_of_format_1_of_the_papers_families_is_read(tmp_path, name):
+    router = learned(name, **({"rounds": 1, "hidden": (4,)} if name == "mlp" else {}))
+    path = save(tmp_path / "b", router, ENCODER, PROVENANCE)
+    sign_again(path, "sums", format=1)
+    queries = drawn_evaluations(seed=9).embeddings
+    assert np.array_equal(load(path).router.estimate(queries).accuracy, router.estimate(queries).accuracy)
+
+
+@pytest.mark.parametrize("name", ["auto", "bayes", "kernel", "linear", "mf", "query_blind"])
+def test_a_bundle_of_format_1_of_another_family_is_refused_with_the_command_that_learns_anew(tmp_path, name):
+    path = save(tmp_path / "b", from_rows([drawn_evaluations()]), ENCODER, PROVENANCE)
+    sign_again(path, "sums", format=1, family=name)
+    with pytest.raises(BadBundle, match=f"'{name}' in format 1 is not read; learn anew: fedrouter learn LOG --out DIR"):
+        load(path)
+
+
+def sign_again(path, *without, **changes):
+    """Edit a manifest as somebody can who knows how digests are made."""
+    manifest = json.loads((path / "bundle.json").read_text()) | changes
+    content = {name: value for name, value in manifest.items() if name not in ("digest", *without)}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (path / "bundle.json").write_text(json.dumps({**content, "digest": f"sha256:{digest}"}))
+
+
 def test_a_bundle_is_never_overwritten_and_leaves_nothing_half_written(bundle, router):
     before = sorted(path.name for path in bundle.parent.iterdir())
     with pytest.raises(BadInput, match="already exists"):
@@ -92,7 +167,7 @@ def edit(bundle, **changes):
         (lambda b: (b / "bundle.json").write_text("[]"), "not a bundle's"),
         (lambda b: edit(b, seed=4), "edited after it was saved"),
         (lambda b: edit(b, pool=[{"name": "swapped"}]), "edited after it was saved"),
-        (lambda b: edit(b, format=2), "format 2, this version reads 1"),
+        (lambda b: edit(b, format=3), "format 3, this version reads 1 and 2"),
         (lambda b: shutil.rmtree(b), "not a bundle"),
     ],
 )
@@ -121,21 +196,21 @@ def test_two_bundles_cannot_be_mixed(bundle, router, tmp_path):
 
 
 @dataclass(frozen=True, eq=False)
-class Unregistered(QueryBlindRouter):
+class Unregistered(KMeansRouter):
     """A router of a family that no registry has."""
 
     family: ClassVar[str] = "unregistered"
 
 
 @dataclass(frozen=True, eq=False)
-class Impostor(QueryBlindRouter):
+class Impostor(KMeansRouter):
     """Another class than the one that its family's name stands for."""
 
     family: ClassVar[str] = "kmeans"
 
 
 @dataclass(frozen=True, eq=False)
-class Forgetful(QueryBlindRouter):
+class Forgetful(KMeansRouter):
     """A router whose arrays change when they are read back."""
 
     def arrays(self):
@@ -143,58 +218,42 @@ class Forgetful(QueryBlindRouter):
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path, monkeypatch):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    router = learned("kmeans")
     parts = (router.pool, router.centres, router.sums)
     for made, said in (
-        (Unregistered(*parts), r"'unregistered': expected one of kmeans.*package is not installed"),
+        (Unregistered(*parts), r"'unregistered': expected one of bayes.*package is not installed"),
         (Impostor(*parts), "Impostor: not saved, because 'kmeans' is the family of KMeansRouter"),
-        (BlendRouter(POOL, (Unregistered(*parts),), (1.0,)), r"cannot be read back .*'unregistered'"),
+        (PersonalRouter(POOL, Unregistered(*parts), router, *WEIGHTS), r"cannot be read back .*'unregistered'"),
     ):
         with pytest.raises(BadInput, match=said):
             save(tmp_path / "bundle", made, ENCODER, PROVENANCE)
-    monkeypatch.setitem(ROUTERS._loaded, "query_blind", Forgetful)
+    monkeypatch.setitem(ROUTERS._loaded, "kmeans", Forgetful)
     with pytest.raises(BadInput, match="arrays change when they are read back: centres"):
         save(tmp_path / "bundle", Forgetful(*parts), ENCODER, PROVENANCE)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bundle_of_a_family_that_is_not_installed_says_so(tmp_path):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
+    router = learned("kmeans")
     path = save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
-    manifest = json.loads((path / "bundle.json").read_text()) | {"family": "unregistered"}
-    content = {name: value for name, value in manifest.items() if name != "digest"}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (path / "bundle.json").write_text(json.dumps({**content, "digest": f"sha256:{digest}"}))
-    with pytest.raises(BadBundle, match=r"'unregistered': expected one of kmeans.*package is not installed"):
+    sign_again(path, family="unregistered")
+    with pytest.raises(BadBundle, match=r"'unregistered': expected one of bayes.*package is not installed"):
         load(path)
 
 
-def test_parts_of_any_family_are_kept_in_a_blend(tmp_path):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    small = FAMILIES["mlp"].settings(rounds=1, hidden=(4,))
-    parts = tuple(
-        FAMILIES[name].learn(federation, POOL, settings)
-        for name, settings in (("mlp", small), ("kmeans", FAMILIES["kmeans"].settings()))
-    )
-    blend = BlendRouter(POOL, parts, (0.25, 0.75))
-    again = load(save(tmp_path / "blend", blend, ENCODER, PROVENANCE)).router
-    assert [part.family for part in again.parts] == ["mlp", "kmeans"]
-    assert again.weights == blend.weights
+def test_halves_of_any_family_are_kept_in_a_personal_router(tmp_path):
+    personal = PersonalRouter(POOL, learned("mlp", rounds=1, hidden=(4,)), learned("kmeans"), *WEIGHTS)
+    again = load(save(tmp_path / "personal", personal, ENCODER, PROVENANCE)).router
+    assert (again.federated.family, again.local.family) == ("mlp", "kmeans")
+    assert np.array_equal([again.accuracy_weight, again.cost_weight], WEIGHTS)
 
 
 @pytest.mark.parametrize(
     "edit", [{"family": ["x"]}, {"version": "x"}, {"encoder": {"name": "e", "dimension": 1e999, "normalised": True}}]
 )
 def test_a_manifest_with_values_of_other_types_is_refused_even_with_a_right_digest(tmp_path, edit):
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
-    router = FAMILIES["query_blind"].learn(federation, POOL, FAMILIES["query_blind"].settings())
-    bundle = save(tmp_path / "bundle", router, ENCODER, PROVENANCE)
-    path = bundle / "bundle.json"
-    manifest = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"} | edit
-    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps(manifest | {"digest": f"sha256:{digest}"}))
+    bundle = save(tmp_path / "bundle", from_rows([drawn_evaluations()]), ENCODER, PROVENANCE)
+    sign_again(bundle, **edit)
     with pytest.raises(BadBundle, match="do not fit together"):
         load(bundle)
 

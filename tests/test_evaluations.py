@@ -148,7 +148,7 @@ def test_a_block_holds_all_evaluations_of_its_queries(monkeypatch):
     assert sum(map(len, seen)) == len(set(shuffled.query.tolist()))
 
 
-@pytest.mark.parametrize("name", ["kmeans", "linear"])
+@pytest.mark.parametrize("name", ["kmeans", "bayes"])
 def test_blocks_change_no_bit_of_a_sum(name, monkeypatch):
     def learned():
         rows = drawn_evaluations(200)
@@ -159,3 +159,27 @@ def test_blocks_change_no_bit_of_a_sum(name, monkeypatch):
     assert {part: array.tobytes() for part, array in learned().items()} == {
         part: array.tobytes() for part, array in whole.items()
     }
+
+
+def test_optional_columns_follow_their_rows():
+    rows = make(seconds=[1.0, np.nan, 3.0], propensity=[0.1, 0.2, 1.0], time=[10, 20, 30])
+    assert rows.take([2, 0]).seconds.tolist() == [3.0, 1.0]
+    assert rows.of_queries([2, 0]).propensity.tolist() == [0.1, 1.0]
+    assert rows.over(ModelPool(["b"])).time.tolist() == [20, 30]
+    both = Evaluations.concatenate([rows, make()])
+    assert np.array_equal(both.propensity, [0.1, 0.2, 1.0, np.nan, np.nan, np.nan], equal_nan=True)
+    assert Evaluations.concatenate([make(), make()]).seconds is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seconds": [1.0, -0.1, 2.0]}, r"row 2, column 'seconds': expected at least 0 seconds, got -0.1"),
+        ({"propensity": [1.0, 0.0, np.nan]}, r"row 2, column 'propensity': expected a probability above 0, got 0.0"),
+        ({"propensity": [1.0, 0.5]}, r"column 'propensity' has 2 rows, expected 3"),
+        ({"accuracy": [90.0, 50.0, 1.0]}, r"row 1, .*it looks like percent: divide by 100, got 90"),
+    ],
+)
+def test_optional_columns_out_of_range_are_refused(changes, said):
+    with pytest.raises(BadInput, match=said):
+        make(**changes)

@@ -1,5 +1,7 @@
 """Evidence adds, subtracts and scales; it is the same to the bit however it was added up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,8 +10,8 @@ from hypothesis import strategies as st
 from conftest import drawn_evaluations
 from fedrouter.encoders.feature_map import UNIT, FeatureMap
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations
-from fedrouter.evidence import ACCURACY, COST, Evidence, logarithm, outcome_of, total
+from fedrouter.evaluations import Evaluations, Unscored
+from fedrouter.evidence import ACCURACY, COST, SECONDS, Evidence, logarithm, outcome_of, total
 from fedrouter.pool import ModelPool
 
 
@@ -94,8 +96,41 @@ def test_evidence_is_read_back_to_the_bit():
         Evidence.from_arrays(rows.pool, {**found.arrays(), "gram": found.gram[:, 1:]})
 
 
+def test_rows_without_a_score_count_for_levels_of_cost_and_seconds_only():
+    rows = drawn_evaluations(queries=30)
+    found = Evidence.of_unscored(Unscored(rows.pool, rows.model, rows.cost, rows.cost * 10), map_of(rows))
+    assert not any(getattr(found, name).any() for name in ("gram", "products", "squares"))
+    assert np.array_equal(found.levels[:, COST], Evidence.of(rows, map_of(rows)).levels[:, COST])
+    levels = found.moments().levels
+    assert levels[:, ACCURACY].tolist() == [[0, 0, 0]] * len(rows.pool)
+    for model in range(len(rows.pool)):
+        y = logarithm(rows.cost[rows.model == model] * 10, 0.5)
+        assert levels[model, SECONDS] == pytest.approx([len(y), y.sum(), (y**2).sum()], abs=1e-3)
+
+
+def test_seconds_are_an_outcome_where_a_log_has_them():
+    rows = drawn_evaluations(queries=30)
+    seconds = np.where(np.arange(len(rows)) % 3 == 0, np.nan, 2.0)
+    timed = replace(rows, seconds=seconds)
+    found = Evidence.of(timed, map_of(rows)).moments()
+    y = logarithm(2.0, 0.5)
+    count = np.bincount(rows.model[np.isfinite(seconds)], minlength=len(rows.pool))
+    assert found.levels[:, SECONDS, 0] == pytest.approx(count)
+    assert found.products[:, SECONDS, 0] == pytest.approx(count * y, abs=1e-3)
+
+
 def test_blocks_of_queries_do_not_change_the_sums(monkeypatch):
     rows = drawn_evaluations(queries=90)
     whole = Evidence.of(rows, map_of(rows))
     monkeypatch.setattr("fedrouter.evidence.AT_ONCE", 7)
     assert Evidence.of(rows, map_of(rows)) == whole
+
+
+def test_sums_that_would_overflow_are_refused():
+    evidence = Evidence.of(drawn_evaluations(queries=60), map_of(drawn_evaluations(queries=1)))
+    for _ in range(25):
+        evidence += evidence
+    assert evidence.possible
+    assert evidence.count.max() > 2**29
+    with pytest.raises(BadInput, match="fit in one sum"):
+        evidence + evidence

@@ -59,27 +59,6 @@ def test_a_value_that_could_overflow_is_refused(value):
         total([value])
 
 
-@given(st.integers(0, 300), st.integers(1, 4), st.integers(0, 100))
-def test_sums_of_products_do_not_depend_on_grouping(rows, width, seed):
-    draw = np.random.default_rng(seed)
-    left, right = draw.normal(size=(rows, width)), draw.normal(size=(rows, 2))
-    cut = rows // 3
-    whole = ExactSums.products(left, right)
-    assert whole == ExactSums.products(left[:cut], right[:cut]) + ExactSums.products(left[cut:], right[cut:])
-    assert whole.totals() == pytest.approx(left.T @ right, abs=1e-5 * (rows + 1))
-
-
-def test_products_of_many_large_factors_are_exact():
-    left = np.full((3000, 1), 60.0)
-    assert ExactSums.products(left, left).totals()[0, 0] == 3000 * 60.0**2
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e9])
-def test_factors_that_could_overflow_are_refused(value):
-    with pytest.raises(OverflowError):
-        ExactSums.products(np.array([[value]]), np.array([[value]]))
-
-
 SIZES = (
     1,
     2,

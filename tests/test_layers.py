@@ -22,7 +22,7 @@ LAYERS = (
     ("evaluations",),
     ("estimates",),
     ("frontier",),
-    ("baselines", "calibration", "pooling"),
+    ("baselines",),
     ("encoders",),
     ("evidence",),
     ("release",),
@@ -30,8 +30,7 @@ LAYERS = (
     ("regret",),
     ("federation",),
     ("engines",),
-    ("personalization",),
-    ("coverage",),
+    ("growth", "personalization"),
     ("bundle",),
     ("data",),
     ("store",),
@@ -49,18 +48,18 @@ LAYERS = (
 ORDERS = {
     "cli": (
         ("output", "protocol_options"),
-        ("data", "reproduce", "router", "simulate"),
+        ("data", "import_log", "reproduce", "router", "simulate"),
         ("gateway",),
         ("federation",),
         ("main",),
     ),
     "data": (
         ("partition", "pickles", "prices", "published"),
-        ("download", "forms", "importers"),
+        ("checks", "download", "forms", "importers"),
         ("source",),
         ("routerbench", "sprout"),
         ("read",),
-        ("simulator", "split"),
+        ("batches", "overview", "simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
@@ -92,7 +91,7 @@ ORDERS = {
     "federation": (
         ("clustering", "gain", "local_training", "message", "noise", "plausibility", "seeds"),
         ("federation", "privacy"),
-        ("client_view", "dp", "secagg"),
+        ("client_view", "secagg"),
         ("verbs",),
         ("secagg.client",),
         ("client", "middleware", "secagg.server_session", "vote"),
@@ -100,7 +99,7 @@ ORDERS = {
         ("families",),
         ("rederivation",),
     ),
-    "frontier": (("envelope", "operating_point"), ("curve",), ("verdict",)),
+    "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged",)),
     "gateway": (
         ("config", "http"),
         ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
@@ -117,21 +116,19 @@ ORDERS = {
         ("server",),
     ),
     "learning": (
-        ("exploration", "incremental", "schema", "traffic"),
+        ("exploration", "schema", "traffic"),
         ("judges", "new_feedback", "offpolicy"),
         ("from_log", "panel", "trial"),
-        ("first_router",),
     ),
     "report": (
         ("page", "style"),
-        ("coverage_map", "plots", "sheets", "tables"),
-        ("comparison", "coverage", "reproduction"),
+        ("plots", "sheets", "tables"),
+        ("comparison", "reproduction"),
     ),
     "routers": (
-        ("features", "posterior", "prepared"),
+        ("posterior",),
         ("base",),
-        ("bayes", "kmeans", "linear", "mlp", "registry"),
-        ("blend", "query_blind"),
+        ("bayes", "kmeans", "mlp", "registry"),
         ("personal",),
     ),
     "store": (
@@ -155,7 +152,7 @@ DEFERRED = {
 }
 NO_ROOM = {"attacks", "docs", "examples", "fixtures", "real"}
 """Folders of tests/ that belong to no folder of the package."""
-MOST_FILES = 19
+MOST_FILES = 18
 PRINTING = ("print", "sys.stdout.write", "typer.echo", "Console")
 HEAVY = (
     "torch",
@@ -316,7 +313,6 @@ def test_only_verbs_and_the_client_see_private_rows():
         "fedrouter.federation.client",
         "fedrouter.federation.client_view",
         "fedrouter.federation.privacy.rows",
-        "fedrouter.federation.dp.rows",
     }
     view = "fedrouter.federation.client_view"
     reading = {module.rpartition(".")[0] for module in modules() if view in imports(module)}

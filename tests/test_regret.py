@@ -36,8 +36,8 @@ def everyone_answers(queries=120, models=4, seed=0) -> Evaluations:
     return drawn_evaluations(queries, models, seed=seed, per_query=models)
 
 
-def router_for(train: Evaluations, k=6, paper=True, soft=False) -> KMeansRouter:
-    settings = KMeansSettings(k_local=k, k_global=k, paper=paper, soft=soft)
+def router_for(train: Evaluations, k=6) -> KMeansRouter:
+    settings = KMeansSettings(k_local=k, k_global=k)
     return learn(LocalFederation([Client("one", train, OPEN)]), train.pool, settings)
 
 
@@ -80,11 +80,10 @@ def test_an_unknown_answer_is_refused():
         tradeoffs(Grid(truth.pool, truth.accuracy, np.zeros_like(truth.cost)))
 
 
-@pytest.mark.parametrize("paper", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_two_terms_add_up_to_suboptimality_and_neither_is_below_zero(paper, seed):
+def test_the_two_terms_add_up_to_suboptimality_and_neither_is_below_zero(seed):
     test = everyone_answers(seed=seed)
-    router = router_for(drawn_evaluations(80, 4, seed=100 + seed), paper=paper)
+    router = router_for(drawn_evaluations(80, 4, seed=100 + seed))
     for tradeoff in tradeoffs(test.grid()):
         parts = split(router, test.embeddings, test.grid(), tradeoff)
         whole = suboptimality(router.estimate(test.embeddings), test.grid(), tradeoff)
@@ -97,7 +96,7 @@ def test_knowing_every_clusters_test_means_leaves_quantisation_alone():
     test = everyone_answers()
     centres = test.embeddings[:8]
     sums = ask_statistics(LocalFederation([Client("test", test, OPEN)]), centres, test.pool)
-    router = KMeansRouter(test.pool, centres, sums, shrunk=False)
+    router = KMeansRouter(test.pool, centres, sums)
     for tradeoff in tradeoffs(test.grid()):
         parts = split(router, test.embeddings, test.grid(), tradeoff)
         assert parts.estimation == pytest.approx(0, abs=1e-12)
@@ -108,16 +107,10 @@ def test_a_centre_for_every_query_leaves_estimation_alone():
     test = everyone_answers(40)
     few = drawn_evaluations(40, 4, seed=9)
     sums = ask_statistics(LocalFederation([Client("train", few, OPEN)]), test.embeddings, test.pool)
-    router = KMeansRouter(test.pool, test.embeddings, sums, shrunk=False)
+    router = KMeansRouter(test.pool, test.embeddings, sums)
     parts = split(router, test.embeddings, test.grid(), 0.0)
     assert parts.quantization == 0
     assert parts.estimation > 0
-
-
-def test_a_soft_router_has_no_split():
-    test = everyone_answers(40)
-    with pytest.raises(BadInput, match="no such decomposition"):
-        split(router_for(test, paper=False, soft=True), test.embeddings, test.grid(), 0.0)
 
 
 def test_optimal_transport_is_exact():

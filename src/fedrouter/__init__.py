@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle, load, save
-    from fedrouter.calibration import calibrate
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
     from fedrouter.engines.local import LocalFederation
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from fedrouter.evaluations import Evaluations
     from fedrouter.federation.client import Client
     from fedrouter.federation.families.registry import FAMILIES
-    from fedrouter.frontier import Frontier, sweep
-    from fedrouter.personalization import personalize
+    from fedrouter.frontier import Frontier, sweep, verdict_of
     from fedrouter.pool import Model, ModelPool
 
 __version__ = version("fedrouter")
@@ -35,13 +33,12 @@ _MODULES = {
     "LocalFederation": "engines.local",
     "Model": "pool",
     "ModelPool": "pool",
-    "calibrate": "calibration",
     "load": "bundle",
     "partition": "data.partition",
-    "personalize": "personalization",
     "read": "data.read",
     "save": "bundle",
     "sweep": "frontier",
+    "verdict_of": "frontier",
 }
 
 __all__ = [
@@ -54,13 +51,12 @@ __all__ = [
     "LocalFederation",
     "Model",
     "ModelPool",
-    "calibrate",
     "load",
     "partition",
-    "personalize",
     "read",
     "save",
     "sweep",
+    "verdict_of",
 ]
 
 

@@ -2,6 +2,9 @@
 
 ``router.safetensors`` holds the arrays. ``bundle.json``, the manifest, says what they are and where they come from,
 with a digest of the arrays and one of itself, so that a truncated, edited or mixed bundle is refused.
+
+A router of sums is saved as these sums: its weights are computed when it is loaded, and what identifies it are digests
+of integers, because linear algebra differs in the last bit between machines.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +28,10 @@ from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.routers.registry import router_class
 
-FORMAT = 1
+FORMAT = 2
+REPLACED: Final = ("auto", "bayes", "kernel", "linear", "mf", "query_blind")
+"""Families whose bundles of format 1 are not read."""
+LEARN: Final = "fedrouter learn LOG --out DIR"
 ARRAYS, MANIFEST = "router.safetensors", "bundle.json"
 
 
@@ -114,11 +120,6 @@ class Bundle:
         left = [entry for name, entry in self.clients.items() if name not in names]
         return self.child(left, {"verb": "client leave", "clients": sorted(names)})
 
-    def personalized(self, family: str, paper: bool, rows: int, seed: int) -> Provenance:
-        """The provenance of a personal router made from this one and these numbers of a client's own rows."""
-        change = {"verb": "personalize", "family": family, "paper": paper, "rows": rows, "seed": seed}
-        return self.child(self.manifest["clients"], change)
-
     def child(self, clients: Sequence[Mapping[str, Any]], change: Mapping[str, Any]) -> Provenance:
         """The provenance of a router made from this one by a change; data, seed and settings stay."""
         kept = {name: self.manifest[name] for name in ("data", "data_digest", "seed", "rounds", "simulated")}
@@ -166,6 +167,7 @@ def save(path: str | Path, router: Router, encoder: EncoderIdentity, provenance:
         "version": provenance.version,
         "parent": provenance.parent,
         "change": dict(provenance.change),
+        "sums": dict(router.digests()),
         "arrays": f"sha256:{hashlib.sha256(packed).hexdigest()}",
     }
     manifest["digest"] = _digest(manifest)
@@ -224,8 +226,12 @@ def load(path: str | Path) -> Bundle:
         pool = ModelPool.from_json(manifest["pool"])
         encoder = EncoderIdentity.from_json(manifest["encoder"])
         router = router_class(manifest["family"]).from_arrays(pool, unpack(packed))
+        sums = dict(manifest.get("sums", {}))
     except (BadInput, KeyError, OverflowError, SafetensorError, TypeError, ValueError) as error:
         raise BadBundle(f"{path}: its parts do not fit together ({error})") from None
+    for name, digest in router.digests().items():
+        if sums.get(name) != digest:
+            raise BadBundle(f"{path}: its {name} are not those that it was saved with; learn anew: {LEARN}")
     if router.dimension != encoder.dimension:
         raise BadBundle(f"{path}: the router expects width {router.dimension}, its encoder makes {encoder.dimension}")
     return Bundle(path, router, encoder, manifest)
@@ -243,8 +249,11 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise BadBundle(f"{path}: {MANIFEST} is not complete JSON (truncated or edited)") from None
     if not isinstance(manifest, dict) or "digest" not in manifest:
         raise BadBundle(f"{path}: {MANIFEST} is not a bundle's")
-    if manifest.get("format") != FORMAT:
-        raise BadBundle(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}; learn it again")
+    form, family = manifest.get("format"), manifest.get("family")
+    if form not in (1, FORMAT):
+        raise BadBundle(f"{path}: format {form!r}, this version reads 1 and {FORMAT}; learn anew: {LEARN}")
+    if form == 1 and family in REPLACED:
+        raise BadBundle(f"{path}: a router of the family {family!r} in format 1 is not read; learn anew: {LEARN}")
     if manifest["digest"] != _digest(manifest):
         raise BadBundle(f"{path}: {MANIFEST} was edited after it was saved (its digest does not match)")
     return manifest

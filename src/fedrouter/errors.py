@@ -26,7 +26,6 @@ class BadMessage(FedrouterError):
 
 REFUSALS = {
     "policy": "its privacy settings forbid it",
-    "budget": "its privacy budget is spent",
     "secure_only": "it answers under secure sums only, unless its owner allows others with --no-secure-only",
     "secure_sum": "it does not take part in this secure sum",
     "question": "the question does not follow from the run",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,20 @@ MOST_COST = 1_000_000.0
 """The most that one evaluation may cost, in dollars; more is assumed to be a wrong unit."""
 BLOCK_BYTES = 2**22
 """Of embeddings in a block."""
+_OPTIONAL: Final = (
+    ("time", "seconds since the epoch", np.isfinite),
+    ("seconds", "at least 0 seconds", lambda column: (column >= 0) & np.isfinite(column)),
+    ("propensity", "a probability above 0", lambda column: (column > 0) & (column <= 1)),
+)
+"""Optional columns of evaluations, what is expected in them, and what fits."""
+
+
+class BadRow(BadInput):
+    """Bad input in a row ``row``, counted from 0, of a column; the message counts from 1."""
+
+    def __init__(self, row: int, column: str, problem: str) -> None:
+        super().__init__(f"row {row + 1}, column {column!r}: {problem}")
+        self.row, self.column, self.problem = row, column, problem
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,11 @@ class Evaluations:
     accuracy : (n,) in [0, 1]
     cost : (n,) US dollars, at least 0
     task, text : optional, one string per query
-    time : optional, (n,) when each was made, in seconds since the epoch; NaN where that is not known
+    time : optional, (n,) when each was made, in seconds since the epoch
+    seconds : optional, (n,) how long the answer took, at least 0
+    propensity : optional, (n,) with which probability this model was asked, above 0
+
+    In the last three, NaN says that it is not known.
 
     Examples
     --------
@@ -76,6 +94,8 @@ class Evaluations:
     task: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = field(default=None, repr=False)
     time: Floats | None = field(default=None, repr=False)
+    seconds: Floats | None = field(default=None, repr=False)
+    propensity: Floats | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         embeddings = _column("embedding", self.embeddings, np.float32, dimensions=2)
@@ -89,7 +109,7 @@ class Evaluations:
         _refuse(np.asarray(~np.isfinite(embeddings).all(axis=1)), "embedding", "a vector of finite numbers", None)
         _refuse((query < 0) | (query >= len(embeddings)), "query", f"a row below {len(embeddings)}", query)
         _refuse((model < 0) | (model >= len(self.pool)), "model", f"an index below {len(self.pool)}", model)
-        _refuse(~((accuracy >= 0) & (accuracy <= 1)), "accuracy", "a number in [0, 1]", accuracy)
+        _refuse(~((accuracy >= 0) & (accuracy <= 1)), "accuracy", f"a number in [0, 1]{percent(accuracy)}", accuracy)
         _refuse(~((cost >= 0) & (cost <= MOST_COST)), "cost", f"US dollars from 0 to {MOST_COST:,.0f}", cost)
         for name, column in (
             ("embeddings", embeddings),
@@ -100,12 +120,14 @@ class Evaluations:
         ):
             column.flags.writeable = False
             object.__setattr__(self, name, column)
-        if self.time is not None:
-            time = _column("time", self.time, np.float64)
-            if len(time) != len(query):
-                raise BadInput(f"column 'time' has {len(time)} rows, expected {len(query)}")
-            time.flags.writeable = False
-            object.__setattr__(self, "time", time)
+        for name, expected, fits in _OPTIONAL:
+            if (known := getattr(self, name)) is not None:
+                column = _column(name, known, np.float64)
+                if len(column) != len(query):
+                    raise BadInput(f"column {name!r} has {len(column)} rows, expected {len(query)}")
+                _refuse(~(np.isnan(column) | fits(column)), name, expected, column)
+                column.flags.writeable = False
+                object.__setattr__(self, name, column)
         for name in ("task", "text"):
             words = getattr(self, name)
             if words is not None:
@@ -196,15 +218,20 @@ class Evaluations:
             self.cost[rows],
             self.task,
             self.text,
-            None if self.time is None else self.time[rows],
+            **self._optional(rows),
         )
 
     def digest(self) -> str:
-        """A SHA-256 digest of everything except text and time."""
+        """A SHA-256 digest of everything except text, time, seconds and propensity."""
         content = hashlib.sha256(repr((self.pool.names, self.embeddings.shape, self.task)).encode())
         for column in (self.embeddings, self.query, self.model, self.accuracy, self.cost):
             content.update(np.ascontiguousarray(column).tobytes())
         return f"sha256:{content.hexdigest()}"
+
+    def _optional(self, rows: Integers) -> dict[str, Any]:
+        """The optional columns of some evaluations."""
+        columns = {name: getattr(self, name) for name, _, _ in _OPTIONAL}
+        return {name: None if column is None else column[rows] for name, column in columns.items()}
 
     def _with(self, queries: Integers, index: Integers, rows: Integers) -> Evaluations:
         return Evaluations(
@@ -216,7 +243,7 @@ class Evaluations:
             self.cost[rows],
             None if self.task is None else tuple(self.task[row] for row in queries),
             None if self.text is None else tuple(self.text[row] for row in queries),
-            None if self.time is None else self.time[rows],
+            **self._optional(rows),
         )
 
     @classmethod
@@ -239,10 +266,24 @@ class Evaluations:
             np.concatenate([part.cost for part in parts]),
             _joined([part.task for part in parts]),
             _joined([part.text for part in parts]),
-            np.concatenate([np.full(len(part), np.nan) if part.time is None else part.time for part in parts])
-            if any(part.time is not None for part in parts)
-            else None,
+            **{name: _known(parts, name) for name, _, _ in _OPTIONAL},
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Unscored:
+    """Evaluations whose accuracy nobody knows: ``model`` ``(n,)``, what each cost, and perhaps how long it took.
+
+    They say what models cost, and nothing about queries.
+    """
+
+    pool: ModelPool
+    model: Integers
+    cost: Floats
+    seconds: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.model)
 
 
 def blocks(embeddings: Embeddings) -> Iterator[tuple[slice, Embeddings]]:
@@ -254,6 +295,34 @@ def blocks(embeddings: Embeddings) -> Iterator[tuple[slice, Embeddings]]:
     for start in range(0, max(1, len(embeddings)), size):
         part = slice(start, min(start + size, len(embeddings)))
         yield part, embeddings[part]
+
+
+def first_alike(*versions: Evaluations) -> Integers:
+    """For each query the first one that it cannot be told from, ``(q,)``: by its text or by its embedding.
+
+    Long texts with the same beginning have one embedding, since encoders read only so much. Given several versions of
+    the same queries, with the embeddings of different encoders, queries are alike if they are so in any version.
+    """
+    first = np.arange(versions[0].queries)
+
+    def root(query: int) -> int:
+        while first[query] != query:
+            query = int(first[query])
+        return query
+
+    for column in (column for version in versions for column in _identities(version)):
+        seen: dict[object, int] = {}
+        for query, value in enumerate(column):
+            one, other = sorted((root(query), root(seen.setdefault(value, query))))
+            first[other] = one
+    return np.array([root(query) for query in range(len(first))], np.int64)
+
+
+def _identities(evaluations: Evaluations) -> Iterator[Iterable[object]]:
+    """What queries are told apart by: embeddings, and texts if there are any."""
+    yield (row.tobytes() for _, part in blocks(evaluations.embeddings) for row in part)
+    if evaluations.text is not None:
+        yield evaluations.text
 
 
 def _column(name: str, values: Any, kind: type[np.generic], dimensions: int = 1) -> npt.NDArray[Any]:
@@ -278,9 +347,9 @@ def _indices(pool: ModelPool, model: Any) -> Any:
     model = np.asarray(model)
     if model.dtype.kind not in "OUT":
         return model
-    for row, name in enumerate(model.tolist(), start=1):
+    for row, name in enumerate(model.tolist()):
         if name not in pool:
-            raise BadInput(f"row {row}, column 'model': {name!r} is not in the pool ({', '.join(pool.names)})")
+            raise BadRow(row, "model", f"{name!r} is not in the pool ({', '.join(pool.names)})")
     return [pool.index(name) for name in model.tolist()]
 
 
@@ -289,7 +358,22 @@ def _refuse(bad: npt.NDArray[np.bool_], column: str, expected: str, values: npt.
         row = int(bad.argmax())
         # An embedding is private, so its values are not part of the message.
         got = "" if values is None else f", got {values[row]}"
-        raise BadInput(f"row {row + 1}, column {column!r}: expected {expected}{got}")
+        raise BadRow(row, column, f"expected {expected}{got}")
+
+
+def percent(accuracy: Floats) -> str:
+    """What to add to an error about accuracies out of range: the usual reason, if it looks like it."""
+    most = np.nanmax(accuracy, initial=0.0)
+    return "; it looks like percent: divide by 100" if 10 < most <= 100 else ""
+
+
+def _known(parts: Sequence[Evaluations], name: str) -> Floats | None:
+    """An optional column of several parts, NaN where a part lacks it; None if all do."""
+    columns = [getattr(part, name) for part in parts]
+    if all(column is None for column in columns):
+        return None
+    filled = [np.full(len(p), np.nan) if c is None else c for p, c in zip(parts, columns, strict=True)]
+    return np.concatenate(filled)
 
 
 def _joined(columns: list[tuple[str, ...] | None]) -> tuple[str, ...] | None:

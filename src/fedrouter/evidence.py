@@ -7,6 +7,7 @@ machines adds up to the same bits in any order, and what was added can be subtra
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from fedrouter.encoders.feature_map import BITS, UNIT, FeatureMap
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations, Floats, Integers
+from fedrouter.evaluations import Evaluations, Floats, Integers, Unscored
 from fedrouter.pool import ModelPool
 
 ACCURACY, COST, SECONDS = 0, 1, 2
@@ -70,9 +71,7 @@ class Evidence:
     @classmethod
     def none(cls, pool: ModelPool, features: FeatureMap) -> Evidence:
         """The evidence of no evaluations."""
-        models, width = len(pool), features.width
-        shapes = ((models, width * (width + 1) // 2), (models, 3, width), (models, 3), (models, 3, 3))
-        return cls(pool, features, *(np.zeros(shape, np.int64) for shape in shapes))
+        return cls(pool, features, *(np.zeros(shape, np.int64) for shape in _shapes(pool, features)))
 
     @classmethod
     def of(cls, rows: Evaluations, features: FeatureMap) -> Evidence:
@@ -89,7 +88,7 @@ class Evidence:
             stop = min(start + AT_ONCE, rows.queries)
             part = order[slice(*np.searchsorted(query, (start, stop)))]
             phi = features(rows.embeddings[start:stop]).astype(np.float64)
-            outcome = _units(rows, part)
+            outcome = _units(part, rows.cost, rows.seconds, rows.accuracy)
             for model in np.unique(rows.model[part]):
                 some = np.flatnonzero(rows.model[part] == model)
                 x, y = phi[rows.query[part[some]] - start], outcome[some]
@@ -100,13 +99,23 @@ class Evidence:
                 found.gram[model] += (x[scored].T @ x[scored])[upper].astype(np.int64)
                 found.products[model] += (y[scored].T @ x[scored]).astype(np.int64)
                 found.squares[model] += (y[scored] ** 2).sum(axis=0).astype(np.int64)
-                found.levels[model] += np.stack(
-                    [known.sum(axis=0) * UNIT * UNIT, y.sum(axis=0) * UNIT, (y**2).sum(axis=0)], axis=1
-                ).astype(np.int64)
+                found.levels[model] += _levels(outcome[some])
+        return found
+
+    @classmethod
+    def of_unscored(cls, rows: Unscored, features: FeatureMap) -> Evidence:
+        """What evaluations without a score say: levels of cost and seconds."""
+        found = cls.none(rows.pool, features)
+        for model in np.unique(rows.model):
+            some = np.flatnonzero(rows.model == model)
+            found.levels[model] += _levels(_units(some, rows.cost, rows.seconds))
         return found
 
     def __add__(self, other: Evidence) -> Evidence:
         self._require_same(other)
+        for own, more in ((self.gram[:, 0], other.gram[:, 0]), (self.levels[..., 0], other.levels[..., 0])):
+            if ((own >> 2 * BITS) + (more >> 2 * BITS) > MOST_ROWS).any():
+                raise BadInput(f"evidence: at most {MOST_ROWS:,} evaluations of a model fit in one sum")
         return self._with(getattr(self, name) + getattr(other, name) for name in NAMES)
 
     def __sub__(self, other: Evidence) -> Evidence:
@@ -162,13 +171,19 @@ class Evidence:
         """The sums and the feature map, ready to be saved."""
         return {name: getattr(self, name) for name in NAMES} | self.features.arrays()
 
+    @property
+    def digest(self) -> str:
+        """Equal for equal sums of the same models under the same map."""
+        content = hashlib.sha256(repr((self.pool.names, self.features.digest)).encode())
+        for name in NAMES:
+            content.update(np.asarray(getattr(self, name), "<i8").tobytes())
+        return f"sha256:{content.hexdigest()}"
+
     @classmethod
     def from_arrays(cls, pool: ModelPool, arrays: Mapping[str, npt.NDArray[Any]]) -> Evidence:
         """The evidence that :meth:`arrays` came from; :class:`BadInput` if the arrays do not fit together."""
         features = FeatureMap.from_arrays(arrays)
-        expected = cls.none(pool, features)
-        for name in NAMES:
-            shape = getattr(expected, name).shape
+        for name, shape in zip(NAMES, _shapes(pool, features), strict=True):
             if name not in arrays or arrays[name].shape != shape or arrays[name].dtype != np.int64:
                 raise BadInput(f"evidence, array {name!r}: expected integers of shape {shape}")
         return cls(pool, features, *(np.asarray(arrays[name]) for name in NAMES))
@@ -216,6 +231,11 @@ def total(parts: Sequence[Evidence]) -> Evidence:
     return reduce(add, (part.over(pool) for part in parts))
 
 
+def _shapes(pool: ModelPool, features: FeatureMap) -> tuple[tuple[int, ...], ...]:
+    models, width = len(pool), features.width
+    return (models, width * (width + 1) // 2), (models, 3, width), (models, 3), (models, 3, 3)
+
+
 def symmetric(triangle: Floats) -> Floats:
     """Symmetric matrices ``(..., r, r)`` from their upper triangles ``(..., r(r+1)/2)``."""
     size = int((np.sqrt(8 * triangle.shape[-1] + 1) - 1) / 2)
@@ -226,11 +246,19 @@ def symmetric(triangle: Floats) -> Floats:
     return full
 
 
-def _units(rows: Evaluations, part: Integers) -> Floats:
+def _units(part: Integers, cost: Floats, seconds: Floats | None, accuracy: Floats | None = None) -> Floats:
     """Outcomes ``(n, 3)`` of some evaluations in units of 2^-16, whole numbers; NaN where not known."""
-    seconds = np.full(len(part), np.nan)
-    found = np.stack(
-        [outcome_of(rows.accuracy[part]), logarithm(rows.cost[part], CENTERS[0]), logarithm(seconds, CENTERS[1])],
-        axis=1,
+    unknown = np.full(len(part), np.nan)
+    found = (
+        unknown if accuracy is None else outcome_of(accuracy[part]),
+        logarithm(cost[part], CENTERS[0]),
+        unknown if seconds is None else logarithm(seconds[part], CENTERS[1]),
     )
-    return np.trunc(found * UNIT)
+    return np.trunc(np.stack(found, axis=1) * UNIT)
+
+
+def _levels(outcome: Floats) -> Sums:
+    """Count, Σy and Σy² ``(3, 3)`` of each outcome where it is known."""
+    known, y = np.isfinite(outcome), np.nan_to_num(outcome)
+    sums = (known.sum(axis=0) * UNIT * UNIT, y.sum(axis=0) * UNIT, (y**2).sum(axis=0))
+    return np.stack(sums, axis=1).astype(np.int64)

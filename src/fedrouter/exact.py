@@ -55,34 +55,6 @@ class ExactSums:
             np.add.at(sums.limbs, groups[part], np.stack([units >> LIMB_BITS, units & LOW], axis=-1))
         return sums.carried()
 
-    @classmethod
-    def from_totals(cls, totals: npt.NDArray[np.float64]) -> ExactSums:
-        """Floats of any shape as exact sums, each rounded once."""
-        scaled = np.ldexp(np.asarray(totals, np.float64), FRACTION_BITS - LIMB_BITS)
-        high = np.floor(scaled)
-        low = np.rint(np.ldexp(scaled - high, LIMB_BITS))
-        return cls(np.stack([high, low], axis=-1).astype(np.int64)).carried()
-
-    @classmethod
-    def products(cls, left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> ExactSums:
-        """``left' right`` over rows ``(n, a)`` and ``(n, b)``, each factor rounded once to a multiple of 2^-20.
-
-        Integers below 2^53 are exact in float64, so ordinary matrix products of few enough rows at a time are too.
-        The product of the largest factors of both sides must be below 2^13.
-        """
-        units = [np.rint(np.ldexp(part, FRACTION_BITS // 2)) for part in (left, right)]
-        largest = [float(np.abs(part).max(initial=1.0)) for part in units]
-        if not max(largest) < np.ldexp(LARGEST, FRACTION_BITS // 2) or not largest[0] * largest[1] < 2.0**53:
-            raise OverflowError("factors to be multiplied are too large, or not finite")
-        sums = cls.zeros((left.shape[1], right.shape[1]))
-        rows = max(1, int(2.0**53 / (largest[0] * largest[1])))
-        for start in range(0, len(left), rows):
-            part = units[0][start : start + rows].T @ units[1][start : start + rows]
-            whole = part.astype(np.int64)
-            sums.limbs[..., 0] += whole >> LIMB_BITS
-            sums.limbs[..., 1] += whole & LOW
-        return sums.carried()
-
     def carried(self) -> ExactSums:
         """The same sums in normal form: every low limb in its range."""
         high, low = self.limbs[..., 0], self.limbs[..., 1]

@@ -1,10 +1,8 @@
 """Personalization: a client weighs the federated router against its own, on its own data, without the federation.
 
-Paper, section "Adaptive Personalization for High Heterogeneity": per model, the estimator with the smaller error gets
-the larger weight, for accuracy and for cost separately. The paper measures both errors on the rows on which the local
-router was trained. A router that memorizes its rows looks better there than it is, and with three rows of a model it
-may have been lucky. So here the local errors are out-of-fold, and the local weight shrinks with few rows; ``paper``
-gives the paper's own weights.
+Paper, section "Adaptive Personalization for High Heterogeneity": per model, the estimator with the smaller error on the
+client's training rows gets the larger weight, for accuracy and for cost separately. A router that memorizes its rows
+looks better there than it is; how much that matters is measured with out-of-fold errors of the local one.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import numpy as np
 
 from fedrouter.engines.local import single_owner
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations, Floats, Integers
+from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import NothingToLearn
@@ -22,8 +20,6 @@ from fedrouter.routers.base import Router
 from fedrouter.routers.personal import PersonalRouter
 
 FOLDS = 3
-FEW_ROWS = 50
-"""With this many rows of a model, the local weight is half of what the errors alone would give."""
 
 
 def personalize(
@@ -33,8 +29,7 @@ def personalize(
     settings: Settings,
     seed: int = 0,
     *,
-    paper: bool = False,
-    out_of_fold: bool | None = None,
+    out_of_fold: bool = False,
     local: Router | None = None,
 ) -> PersonalRouter:
     """A client's personal router: the federated one and one of the family ``name``, learned from its own rows.
@@ -42,39 +37,30 @@ def personalize(
     Parameters
     ----------
     settings : the family's, as for a federation
-    paper : use the paper's weights, from errors on the training rows
-    out_of_fold : whether the local errors are out-of-fold ones; by default only without ``paper``. With both, this is
-        the only difference from the paper
+    out_of_fold : weigh by the errors of local routers on rows that they were not trained on
     local : the local router, if it has been learned already
     """
     rows = evaluations.over(federated.pool)
     if not len(rows):
         raise BadInput("nothing to personalize with: no evaluation of any of the router's models")
-    used = settings.client_local().single_client() if paper else settings.local_half()
-    local = local or _learn(rows, name, used, seed)
-    held_out = not paper if out_of_fold is None else out_of_fold
-    ours = out_of_fold_errors(rows, name, used, seed) if held_out else absolute_errors(local, rows)
-    counts = None if paper else np.bincount(rows.model, minlength=len(rows.pool))
+    alone = settings.client_local().single_client()
+    local = local or _learn(rows, name, alone, seed)
+    ours = _out_of_fold_errors(rows, name, alone, seed) if out_of_fold else absolute_errors(local, rows)
     weights = [
-        local_weight(_mean_by_model(theirs, rows), _mean_by_model(own, rows), counts)
+        local_weight(_mean_by_model(theirs, rows), _mean_by_model(own, rows))
         for theirs, own in zip(absolute_errors(federated, rows), ours, strict=True)
     ]
     return PersonalRouter(federated.pool, federated, local, *weights)
 
 
-def local_weight(federated: Floats, local: Floats, rows: Integers | None = None) -> Floats:
+def local_weight(federated: Floats, local: Floats) -> Floats:
     """The weight of the local estimate of each model, ``(M,)``, from the mean absolute errors of both routers.
 
-    The paper's is ``e_fed / (e_fed + e_local)``. With ``rows``, the number of rows behind each error, it is the same
-    formula of the squared errors, times ``rows / (rows + FEW_ROWS)``. NaN means that a router has no estimate: without
-    the local one the weight is 0, without the federated one it is 1.
+    It is ``e_fed / (e_fed + e_local)``. NaN means that a router has no estimate: without the local one the weight is
+    0, without the federated one it is 1.
     """
-    if rows is not None:
-        federated, local = federated**2, local**2
     total = federated + local
     weight = np.where(total > 0, federated / np.where(total > 0, total, 1.0), 0.5)
-    if rows is not None:
-        weight = weight * rows / (rows + FEW_ROWS)
     return np.where(np.isnan(local), 0.0, np.where(np.isnan(federated), 1.0, weight))
 
 
@@ -87,11 +73,8 @@ def absolute_errors(router: Router, rows: Evaluations) -> tuple[Floats, Floats]:
     )
 
 
-def out_of_fold_errors(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
-    """Absolute errors of routers with these settings, each on the fold of queries that it was not trained on.
-
-    NaN for a row whose model occurs in no other fold.
-    """
+def _out_of_fold_errors(rows: Evaluations, name: str, settings: Settings, seed: int) -> tuple[Floats, Floats]:
+    """Absolute errors of routers, each on the fold that it was not trained on; NaN for a model only there."""
     part = np.random.default_rng(derive(seed, "personal")).permutation(rows.queries)[rows.query] % FOLDS
     found = np.full((2, len(rows)), np.nan)
     for fold in range(FOLDS):
@@ -111,8 +94,7 @@ def _learn(rows: Evaluations, name: str, settings: Settings, seed: int) -> Route
 
 def _mean_by_model(errors: Floats, rows: Evaluations) -> Floats:
     """Mean error ``(M,)`` over the rows that have one; NaN for a model without any."""
-    known = ~np.isnan(errors)
-    size = len(rows.pool)
+    known, size = ~np.isnan(errors), len(rows.pool)
     count = np.bincount(rows.model[known], minlength=size)
     total = np.bincount(rows.model[known], weights=errors[known], minlength=size)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -16,8 +16,7 @@ import numpy as np
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates, checked_tradeoff
 from fedrouter.evaluations import Embeddings, Floats, Grid
-from fedrouter.routers.features import squared_distances
-from fedrouter.routers.kmeans import KMeansRouter, nearest_centre
+from fedrouter.routers.kmeans import KMeansRouter, SquaredDistances, nearest_centre
 
 SCALED = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Values of λ times the most expensive model's mean cost: the weight of its price against a correct answer.
@@ -63,8 +62,6 @@ class Split:
 
 def split(router: KMeansRouter, embeddings: Embeddings, truth: Grid, tradeoff: float) -> Split:
     """The two parts; the oracle in between knows each cluster's mean utilities on the test set."""
-    if router.soft:
-        raise BadInput("a soft K-Means router uses more than a query's cluster, so its loss has no such decomposition")
     utility = _utility(truth, tradeoff)
     cluster = nearest_centre(embeddings, router.centres)
     member = np.eye(len(router.centres))[cluster]
@@ -257,3 +254,9 @@ def _known(truth: Grid) -> Grid:
     if not len(truth) or not truth.known.all():
         raise BadInput("suboptimality needs queries for which every model's answer is known")
     return truth
+
+
+def squared_distances(points: Embeddings, others: Embeddings) -> Floats:
+    """Squared Euclidean distances ``(n, k)`` between points ``(n, d)`` and others ``(k, d)``."""
+    lengths = (points.astype(np.float64) ** 2).sum(axis=1)
+    return np.asarray(np.maximum(lengths[:, None] + SquaredDistances(others)(points), 0.0))

@@ -8,6 +8,7 @@ rounded toward zero query by query.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -113,6 +114,21 @@ class Release:
             raise BadInput("release: expected the same models and the same feature map")
         return self.with_vector(self.vector() + other.vector(), math.hypot(self.noise, other.noise))
 
+    def over(self, pool: ModelPool) -> Release:
+        """The same release with the models of another pool; new ones have no evaluations."""
+        found = Release.none(pool, self.features)
+        for model, name in enumerate(self.pool.names):
+            if name in pool:
+                found.first[pool.index(name)], found.products[pool.index(name)] = (
+                    self.first[model],
+                    self.products[model],
+                )
+        return replace(found, second=self.second, noise=self.noise)
+
+    def __sub__(self, other: Release) -> Release:
+        """A total without what a member knows to be in it; the noise in the total stays."""
+        return replace(self + other.with_vector(-other.vector(), 0.0), noise=self.noise)
+
     @property
     def count(self) -> Floats:
         """Weighted evaluations of each model ``(M,)``, noise included."""
@@ -148,6 +164,13 @@ class Release:
         ratio = max(self.noise**2, APPROXIMATION[outcome] * usual) / (variance or usual)
         keep = np.linalg.solve(gram + ratio * np.eye(gram.shape[1]), gram)
         return np.swapaxes(keep, 1, 2) @ gram, np.einsum("mrs,mr->ms", keep, products)
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal numbers of the same models under the same map."""
+        content = hashlib.sha256(repr((self.pool.names, self.features.digest, self.noise)).encode())
+        content.update(np.asarray(self.vector(), "<i8").tobytes())
+        return f"sha256:{content.hexdigest()}"
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         return {

@@ -15,27 +15,19 @@ import numpy as np
 
 from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations, Floats
-from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.message import Request
 from fedrouter.federation.middleware.transcript import Transcript
 from fedrouter.federation.privacy.memory import Memory, ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, PrivacyPolicy
-from fedrouter.federation.privacy.rows import FOLDS
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.score import ScoreRequest
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
-from fedrouter.routers.blend import pack_routers
-from fedrouter.routers.features import Landmarks, Projection
-from fedrouter.routers.kmeans import CELL_SUMS, CellSums, KMeansRouter
-from fedrouter.routers.linear import symmetric
+from fedrouter.routers.kmeans import CellSums
 from fedrouter.routers.mlp import CostScale, Weights, weight_shapes
 
 if TYPE_CHECKING:
@@ -99,9 +91,9 @@ class Victim:
             return self._nobody.answer(verb, request)
 
 
-def table(client: Victim, rows: Evaluations, centres: Any, fold: int = -1) -> CellSums:
+def table(client: Victim, rows: Evaluations, centres: Any) -> CellSums:
     """The client's counts and sums by centre and model."""
-    request = StatisticsRequest(np.asarray(centres, np.float32), rows.pool.names, fold=fold)
+    request = StatisticsRequest(np.asarray(centres, np.float32), rows.pool.names)
     found: CellSums = client.answer("statistics", request).table(len(centres), len(rows.pool))
     return found
 
@@ -135,23 +127,6 @@ def moved_centres(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
     return trials, won
 
 
-def with_and_without_fold(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """All rows, and all but a fold, where a fold has one row of a model."""
-    tried = won = 0
-    for seed in range(trials):
-        # Seven rows of each model, so that some folds have one.
-        rows = evaluations(seed, queries=21).take(np.arange(21) * 3 + np.arange(21) % 3)
-        client, origin = Victim(rows, privacy), np.zeros((1, rows.dimension))
-        whole = table(client, rows, origin)
-        open_client = Victim(rows, OPEN)
-        for fold in range(FOLDS):
-            single = table(open_client, rows, origin).count - table(open_client, rows, origin, fold).count == 1
-            cells = [((0, m), (0, m)) for m in np.flatnonzero(single[0])]
-            tried += len(cells)
-            won += reads_one(whole, table(client, rows, origin, fold), cells, rows)
-    return tried, won
-
-
 def _two_days(privacy: PrivacyPolicy, today: Evaluations, tomorrow: Evaluations) -> int:
     memory, origin = ShortMemory(), np.zeros((1, today.dimension))
     first = table(Victim(today, privacy, memory), today, origin)
@@ -175,42 +150,6 @@ def asked_again(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
         cost[-1] *= 1.5
         again = Evaluations(again.pool, again.embeddings, again.query, again.model, again.accuracy, cost)
         won += _two_days(privacy, rows, again)
-    return trials, won
-
-
-def new_models_first_query(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Products of all queries today and tomorrow, after the first query of a model not asked before."""
-    won = 0
-    for seed in range(trials):
-        rows = evaluations(seed, queries=101, models=2)
-        today = rows.take(np.flatnonzero((rows.query < 100) & (rows.model == 0)))
-        tomorrow = rows.take(
-            np.flatnonzero((rows.query < 100) & (rows.model == 0) | (rows.query == 100) & (rows.model == 1))
-        )
-        memory = ShortMemory()
-        sent = [
-            Victim(own, privacy, memory).answer("second_moment", SecondMomentRequest()) for own in (today, tomorrow)
-        ]
-        if any(reply.withheld for reply in sent):  # one of the two alone is a sum of many queries
-            continue
-        gap = (sent[1].total - sent[0].total).totals()
-        found = np.linalg.eigh(symmetric(gap))[1][:, -1]
-        won += bool(gap.any() and abs(found @ tomorrow.embeddings[-1]) > 1 - 1e-4)
-    return trials, won
-
-
-def only_right_answer(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Features times accuracy, summed over rows of which only one is correct: the features of that query."""
-    won = 0
-    for seed in range(trials):
-        drawn = evaluations(seed, models=1)
-        accuracy = np.zeros(len(drawn))
-        accuracy[5] = 1
-        rows = Evaluations(drawn.pool, drawn.embeddings, drawn.query, drawn.model, accuracy, drawn.cost)
-        features = Projection(np.eye(rows.dimension, dtype=np.float32))
-        reply = Victim(rows, privacy).answer("moments", MomentsRequest(rows.pool.names, features.arrays(), np.ones(1)))
-        found = reply.accuracy[0].totals()[1:]
-        won += bool(np.linalg.norm(found - rows.embeddings[5]) < 1e-5)
     return trials, won
 
 
@@ -253,47 +192,6 @@ def three_questions(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
             guess = (np.array(first) + second - np.array(third)) / 2
             won += bool(np.abs(guess - [rows.accuracy[0], rows.cost[0]]).max() < NEAR)
     return trials, won
-
-
-def sharp_features(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """A feature that is 1 at one query and 0 at all others, so that products with it are the row of that query."""
-    won = 0
-    for seed in range(trials):
-        rows = evaluations(seed)
-        sharp = Landmarks(rows.embeddings[:1], np.ones((1, 1), np.float32), np.array([1e6], np.float32))
-        reply = Victim(rows, privacy).answer("moments", MomentsRequest(rows.pool.names, sharp.arrays(), np.ones(3)))
-        found = np.stack([reply.accuracy.totals()[:, 1], reply.cost.totals()[:, 1]], axis=1)
-        own = rows.query == 0
-        truth = np.stack([rows.accuracy[own], rows.cost[own]], axis=1)
-        won += bool(reply.count.all() and np.abs(found - truth).max() < 1e-5)
-    return trials, won
-
-
-def crafted_routers(privacy: PrivacyPolicy, trials: int = 10) -> Rate:
-    """Two routers to score that differ at only one query: their errors differ by what that query reveals."""
-    won = 0
-    for seed in range(trials):
-        rows = evaluations(seed, models=1)
-        # The client chooses the fold; the attacker tries all queries, and one in five is in it.
-        revealed = set()
-        for index in range(20):
-            centres = np.stack([rows.embeddings[index], rows.embeddings[index] * (1 - 1e-3) - 1e-6])
-            routers = [_router(rows.pool, centres, value) for value in (0.0, 1.0)]
-            request = ScoreRequest(rows.pool.names, ("kmeans", "kmeans"), pack_routers(routers), fold=0)
-            reply = Victim(rows, privacy).answer("score", request)
-            gram = reply.gram.totals()
-            if abs(gram[1, 1] - gram[0, 0]) > 0.5:
-                revealed.add((1 - gram[1, 1] + gram[0, 0]) / 2 == rows.accuracy[index])
-        won += revealed == {True}
-    return trials, won
-
-
-def _router(pool: ModelPool, centres: Any, value: float) -> KMeansRouter:
-    """A router with accuracy ``value`` at the first centre and 0 at the second."""
-    ones = np.ones((len(centres), 1), np.int64)
-    values = {"accuracy": np.array([value, 0.0]), "accuracy_squares": np.array([value, 0.0])}
-    sums = [ExactSums.of(values.get(name, np.zeros(2)), np.arange(2), 2).limbs.reshape(2, 1, 2) for name in CELL_SUMS]
-    return KMeansRouter(pool, centres, CellSums(ones, *map(ExactSums, sums)), False)
 
 
 def linear_network(along: Floats, bias: Floats) -> Weights:
@@ -345,18 +243,13 @@ def _trapped(privacy: PrivacyPolicy, seed: int, height: int, steepness: float) -
 Attack = Callable[..., Rate]
 STOPPED: Mapping[str, Attack] = {
     "centres moved past one query": moved_centres,
-    "with and without a fold": with_and_without_fold,
     "today and tomorrow, one new query": one_new_row,
     "today and tomorrow, a query asked again": asked_again,
-    "today and tomorrow, a new model's first query": new_models_first_query,
-    "features times accuracy, one right answer": only_right_answer,
     "centroid of one query asked many times": one_query_many_times,
 }
 """Attacks that minimum group sizes must stop."""
 CRAFTED: Mapping[str, Attack] = {
     "three questions combined": three_questions,
-    "feature map that is 1 at one query": sharp_features,
-    "routers that differ at one query": crafted_routers,
     "weights under which one query trains": crafted_weights,
 }
 """Attacks with crafted requests."""

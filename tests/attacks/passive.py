@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrouter.encoders.feature_map import UNIT
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
@@ -23,15 +24,13 @@ from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.verbs.cluster import Centroids
-from fedrouter.federation.verbs.moments import ModelMoments
-from fedrouter.federation.verbs.second_moment import SecondMoment
+from fedrouter.federation.verbs.release import ReleaseReply
 from fedrouter.federation.verbs.statistics import CellStatistics
 from fedrouter.federation.verbs.train import Update
 from fedrouter.pool import ModelPool
-from fedrouter.routers.features import feature_map
+from fedrouter.release import SECOND_SHARE, symmetric
 from fedrouter.routers.kmeans import nearest_centre
-from fedrouter.routers.linear import symmetric
-from fedrouter.routers.mlp import forward, log_cost
+from fedrouter.routers.mlp import forward
 
 VICTIM = "victim"
 SIZES = (30, 100, 300, 1000, 3000)
@@ -114,29 +113,7 @@ def vectors_sent(observed: Sequence[Observed], name: str, width: int) -> list[An
             case Update():
                 weights, before = one.reply.weights, getattr(one.request, "weights", {})
                 found += [w - before[key] for key, w in weights.items() if w.ndim == 2 and w.shape[1] == width]
-            case SecondMoment() if one.reply.count:
-                found.append(_leading(one.reply.total.totals(), one.reply.count))
-            case ModelMoments() if "directions" in getattr(one.request, "features", {}):
-                back = one.request.features["directions"].astype(np.float64).T
-                found += [part @ back for part in _of_moments(one.reply)]
     return [part[np.linalg.norm(part, axis=1) > 0] for part in found if len(part)]
-
-
-def _leading(triangle: Any, most: int) -> Any:
-    values, vectors = np.linalg.eigh(symmetric(triangle))
-    return vectors[:, values > 1e-6 * values[-1]].T[::-1][:most]
-
-
-def _of_moments(reply: ModelMoments) -> list[Any]:
-    """Mean features of all rows, of correct and of incorrect ones; and leading directions."""
-    found = []
-    for index in np.flatnonzero(reply.count):
-        gram = symmetric(reply.gram[index].totals())
-        right = reply.accuracy[index].totals()
-        sums = np.stack([gram[0], right, gram[0] - right, reply.cost[index].totals()])
-        found.append(sums[:, 1:])
-        found.append(_leading(reply.gram[index].totals(), int(reply.count[index]))[:, 1:])
-    return found
 
 
 def match(sent: Sequence[Any], own: Any) -> Match:
@@ -181,7 +158,7 @@ def by_centroids(observed: Sequence[Observed], candidates: Evaluations) -> Any:
 
 
 def by_statistics(observed: Sequence[Observed], candidates: Evaluations) -> Any:
-    """A member's cell was sent, and its accuracy and cost are possible there given the cell's mean and squares."""
+    """A member's cell was sent, and its accuracy and cost are near the cell's means."""
     one = next(one for one in observed if isinstance(one.reply, CellStatistics))
     reply, request = one.reply, one.request
     rows = candidates.over(ModelPool(request.models))
@@ -191,59 +168,21 @@ def by_statistics(observed: Sequence[Observed], candidates: Evaluations) -> Any:
     if not len(reply.cell):
         return np.full(len(rows), UNKNOWN)
     count, worst = reply.count[index], np.zeros(len(rows))
-    for total, squares, value in (
-        (reply.accuracy, reply.accuracy_squares, rows.accuracy),
-        (reply.log_cost, reply.log_cost_squares, log_cost(rows.cost)),
-    ):
+    for total, value in ((reply.accuracy, rows.accuracy), (reply.cost, rows.cost)):
         mean = total.totals()[index] / count
-        spread = np.maximum(squares.totals()[index] - count * mean**2, 0)
-        away = (value - mean) ** 2
-        worst = np.maximum(worst, np.where(away < 1e-9, 0, away / np.maximum(spread, 1e-9)))
+        worst = np.maximum(worst, np.abs(value - mean) / np.maximum(mean, 1e-9))
     return np.where(reply.cell[index] == cell, -worst, UNKNOWN)
 
 
-def by_second_moment(observed: Sequence[Observed], candidates: Evaluations) -> Any:
-    """Members lie in the span of the products (leverage at most 1)."""
-    one = next(one for one in observed if isinstance(one.reply, SecondMoment))
-    return within(one.reply.total.totals(), candidates.embeddings[candidates.query])
-
-
-def by_moments(observed: Sequence[Observed], candidates: Evaluations) -> Any:
-    """Leverage in features, model by model."""
-    one = next((one for one in observed if isinstance(one.reply, ModelMoments)), None)
-    if one is None:  # withheld products of embeddings leave no features to ask about
-        return np.full(len(candidates), UNKNOWN)
-    rows = candidates.over(ModelPool(one.request.models))
-    features = feature_map(one.request.features)(rows.embeddings)[rows.query]
-    scores = np.full(len(rows), UNKNOWN)
-    for index in np.flatnonzero(one.reply.count):
-        mine = rows.model == index
-        scores[mine] = within(one.reply.gram[index].totals(), features[mine])
-    return scores
-
-
-def by_fold(observed: Sequence[Observed], candidates: Evaluations) -> Any:
-    """Products over all queries minus those without a fold are products over the fold, whose span is small."""
-    whole = [one for one in observed if isinstance(one.reply, SecondMoment) and one.request.fold < 0]
-    folds = [
-        one for one in observed if isinstance(one.reply, SecondMoment) and one.request.fold >= 0 and one.reply.count
-    ]
-    if not folds or not whole or not whole[0].reply.count:
-        return np.full(len(candidates), UNKNOWN)
-    vectors = candidates.embeddings[candidates.query]
-    gaps = [(whole[0].reply.total - one.reply.total).totals() for one in folds]
-    return np.max([within(gap, vectors) for gap in gaps if gap.any()], axis=0, initial=UNKNOWN)
-
-
-def within(triangle: Any, vectors: Any) -> Any:
-    """Minus ``v' G⁺ v``, which is at most 1 for a vector that is among those of the Gram matrix G."""
-    gram = symmetric(triangle)
-    if not gram.any():
-        return np.full(len(vectors), UNKNOWN)
-    # The rounding of the sums is what keeps directions outside the span from being infinitely far.
-    gram += 1e-6 * np.eye(len(gram))
-    vectors = vectors.astype(np.float64)
-    return -(vectors * np.linalg.solve(gram, vectors.T).T).sum(axis=1)
+def by_release(observed: Sequence[Observed], candidates: Evaluations) -> Any:
+    """Members lie in the span of the products of features: minus ``ψ' (Σψψᵀ)⁺ ψ`` is at least -1 for them."""
+    one = next(one for one in observed if isinstance(one.reply, ReleaseReply))
+    release = one.reply.release(ModelPool(one.request.models))
+    gram = symmetric(release.second / (UNIT * SECOND_SHARE))
+    values, vectors = np.linalg.eigh(gram)
+    # Directions in which noise has made the sum negative say nothing.
+    inside = (release.features(candidates.embeddings)[candidates.query, 1:] @ vectors) ** 2
+    return -(inside / np.maximum(values, 1e-3)).sum(axis=1)
 
 
 def by_update(observed: Sequence[Observed], candidates: Evaluations) -> Any:
@@ -265,9 +204,7 @@ Membership = Callable[[Sequence[Observed], Evaluations], Any]
 MEMBERSHIP: Mapping[str, tuple[str, Membership]] = {
     "centroids": ("kmeans", by_centroids),
     "statistics": ("kmeans", by_statistics),
-    "second moment": ("linear", by_second_moment),
-    "moments": ("linear", by_moments),
-    "moments less a fold's": ("auto", by_fold),
+    "release": ("bayes", by_release),
     "updates": ("mlp", by_update),
 }
 """By what is observed: the family whose learning sends it, and the attack."""

@@ -16,12 +16,13 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
+from fedrouter.federation.verbs.release import ReleaseRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -54,7 +55,7 @@ def test_lists_every_message_with_totals_and_the_last_fingerprint(home):
     shapes = {"centres": list(replied.centres.shape), "sizes": [len(replied.sizes)], "signature": [0]}
     assert found["sent"][1]["shapes"] == shapes
     assert found["sent"][1]["bytes"] == replied.size == found["totals"]["cluster"]["bytes"]
-    assert (found["verified"], found["messages"], found["epsilon"]) == (True, 3, None)
+    assert (found["verified"], found["messages"], found["releases"]) == (True, 3, [])
     assert found["last_fingerprint"] == found["sent"][-1]["fingerprint"]
     assert answer(path / "journal.sqlite")["sent"] == found["sent"]
 
@@ -62,11 +63,9 @@ def test_lists_every_message_with_totals_and_the_last_fingerprint(home):
 def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     journal = Journal(tmp_path / "journal.sqlite")
-    noise = DifferentialPrivacy(12345.0, multiplier=0.5)
-    client = Client(
-        "one", drawn_evaluations(), PrivacyPolicy(differential_privacy=noise, secure_only=False), memory=journal
-    )
-    client.answer("cost_scale", CostScaleRequest(MODELS))
+    privacy = PrivacyPolicy(noise=Noise(12.345), secure_only=False)
+    client = Client("one", drawn_evaluations(), privacy, memory=journal)
+    client.answer("release", ReleaseRequest(MODELS))
     client.answer("statistics", StatisticsRequest(drawn_evaluations().embeddings[:4], MODELS))
     journal.close()
     shown = run(tmp_path).stdout
@@ -74,7 +73,12 @@ def test_every_column_that_matters_is_there_at_80_columns(tmp_path, monkeypatch)
     assert "…" not in table
     for entry in answer(tmp_path)["sent"]:
         (line,) = [each for each in table.splitlines() if each.startswith(f"{entry['number']} ")]
-        for part in (entry["verb"], f"{entry['bytes']:,}", f"{entry['spent']['epsilon']:.3g}", entry["time"][:10]):
+        for part in (
+            entry["verb"],
+            f"{entry['bytes']:,}",
+            f"{(entry['spent'] or {}).get('epsilon', 0):.3g}",
+            entry["time"][:10],
+        ):
             assert part in line
 
 
@@ -122,24 +126,21 @@ def test_a_journal_that_was_edited_is_refused(home):
     assert "message 2 is missing or is not as it was written" in done.stderr
 
 
-def test_epsilon_is_shown_where_a_ledger_keeps_it(tmp_path):
+def test_the_epsilon_of_each_release_is_shown_and_they_add_up(tmp_path):
     pytest.importorskip("opendp")
-    pytest.importorskip("dp_accounting")
     journal = Journal(tmp_path / "journal.sqlite")
-    client = Client(
-        "one",
-        drawn_evaluations(),
-        PrivacyPolicy(differential_privacy=DifferentialPrivacy(epsilon=10.0), secure_only=False),
-        journal,
-    )
+    client = Client("one", drawn_evaluations(), PrivacyPolicy(noise=Noise(5.0), secure_only=False), journal)
     client.answer("hello", HelloRequest())
-    for models in (MODELS, MODELS[:1]):
-        client.answer("cost_scale", CostScaleRequest(models))
+    for _ in range(2):
+        client.answer("release", ReleaseRequest(MODELS))
+    shown, found = run(tmp_path).stdout, answer(tmp_path)
+    assert [one["spent"] and one["spent"]["epsilon"] for one in found["sent"]] == [None, 5.0, 5.0]
+    assert found["releases"] == [{"epsilon": 5.0, "delta": 1e-6}] * 2
+    assert "Releases: 2; together ε 10 at most" in shown
+    bare = Client("one", drawn_evaluations(), PrivacyPolicy(noise=None, secure_only=False), journal)
+    bare.answer("release", ReleaseRequest(MODELS))
     journal.close()
-    found = answer(tmp_path)
-    spent = [one["spent"] and one["spent"]["epsilon"] for one in found["sent"]]
-    assert spent[0] is None
-    assert 0 < spent[1] < spent[2] == found["epsilon"] <= 10
+    assert "no ε holds" in run(tmp_path).stdout
 
 
 @pytest.mark.parametrize(

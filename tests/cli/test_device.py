@@ -11,8 +11,7 @@ COMMANDS = {
     "simulate": ("simulate", "--data", "table.csv", "--out", "out"),
     "reproduce": ("reproduce", "global", "--data", "table.csv", "--out", "out"),
     "data split": ("data", "split", "--data", "table.csv", "--out", "out"),
-    "personalize": ("personalize", "bundle", "--data", "log.csv", "--out", "out"),
-    "learn": ("learn", "--client", "mine=log.csv", "--out", "out"),
+    "learn": ("learn", "mine=log.csv", "--out", "out"),
     "federation client": ("federation", "client", "state", "--log", "log.csv"),
 }
 

@@ -1,7 +1,6 @@
 """`fedrouter federation` as a user types it, as far as no process has to stay; the rest is in tests/deployment."""
 
 import json
-import re
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,7 @@ from fedrouter.deployment.state.config import ClientConfig
 from fedrouter.deployment.state.directories import open_client
 from fedrouter.deployment.state.process_lock import process_lock
 from fedrouter.errors import FedrouterError
-from fedrouter.federation.dp.accountant import PrivacyAccountant
-from fedrouter.federation.privacy.memory import ShortMemory
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 
 
@@ -85,7 +83,6 @@ def test_what_does_not_fit_together_is_said_in_a_line(directories, tmp_path):
     assert "state directory of the coordinator" in refused("client", made["home"], "--log", "log.parquet")
     assert "--log FILE or --store URL" in refused("client", client["home"])
     assert "expected one of them" in refused("client", client["home"], "--log", "a", "--store", "sqlite:///b")
-    assert "goes with --epsilon" in refused("client", client["home"], "--log", "a", "--multiplier", 2)
     assert "epsilon" in refused("client", client["home"], "--log", "a", "--epsilon", -1)
     assert "not a state directory" in refused("status", tmp_path)
     assert "--bundle goes with" in refused("run", made["home"], "--add-model", "m")
@@ -117,29 +114,22 @@ def test_too_few_clients_for_secure_sums_are_refused_before_the_run_starts(direc
     assert "fedrouter federation coordinator" in refused("run", made["home"], "--clients", "north,south", "--plain")
 
 
-def test_a_client_says_what_protects_it_and_how_many_answers_are_left(directories, tmp_path):
-    directory = open_client(Path(directories[1]["home"]))
-    config = directory.config()
-    assert protection(directory, config) == (
-        "Protection: at least 5 queries behind anything sent, under secure sums only; --epsilon adds noise"
+def test_a_client_says_what_protects_it(directories):
+    config = open_client(Path(directories[1]["home"])).config()
+    assert protection(config) == (
+        "Protection: noise of ε 8 on each release, and ε adds up, at least 5 queries behind anything else, "
+        "under secure sums only"
     )
-    noisy = replace(config, privacy={"noise": {"epsilon": 1.0, "multiplier": 8.0}, "secure_only": True})
-    found = re.fullmatch(
-        r"Protection: noise multiplier 8, under secure sums only; epsilon 0\.00 of 1 is spent, (\d+) answers are left",
-        protection(directory, noisy),
-    )
-    assert (
-        int(found[1])
-        == PrivacyAccountant("north", privacy_of(noisy).differential_privacy, ShortMemory()).answers_left()
-    )
+    bare = replace(config, privacy={"noise": None, "secure_only": False})
+    assert protection(bare).startswith("Protection: no noise, ")
+    assert protection(bare).endswith("sums in the clear are allowed")
 
 
-def test_noise_that_was_chosen_can_be_turned_off_again():
-    chosen = with_privacy({}, None, None, 2.0, None)
+def test_noise_can_be_chosen_and_turned_off():
+    chosen = with_privacy({}, None, None, 2.0)
     assert chosen["noise"] == {"epsilon": 2.0}
-    assert privacy_of(ClientConfig("north", "localhost:1", privacy=with_privacy(chosen, None, None, 0.0, None))) == (
-        PrivacyPolicy()
-    )
+    for given, meant in ((chosen, Noise(2.0)), (with_privacy(chosen, None, None, 0.0), None)):
+        assert privacy_of(ClientConfig("north", "localhost:1", privacy=given)) == PrivacyPolicy(noise=meant)
 
 
 def test_scheduled_runs_go_on_after_one_that_fails(directories, monkeypatch):

@@ -15,8 +15,7 @@ WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from fedrouter.cli.m
     ("module", "extra", "command"),
     [
         ("matplotlib", "plots", ("demo",)),
-        ("matplotlib", "plots", ("coverage", "--data", "log.csv")),
-        ("matplotlib", "plots", ("evaluate", "bundle", "--data", "log.csv", "--out", "out")),
+        ("matplotlib", "plots", ("evaluate", "bundle", "log.csv", "--out", "out")),
         ("sqlalchemy", "serve", ("usage",)),
         ("sqlalchemy", "serve", ("key", "list")),
         ("sqlalchemy", "serve", ("bundle", "show")),

@@ -43,7 +43,7 @@ def test_a_folder_with_brackets_gets_its_router(tmp_path):
     log, out = tmp_path / "log[bold].csv", tmp_path / "out[/]v1"
     rows = [f"What is {number} plus 1?,{model},1,0.01" for number in range(9) for model in ("small", "large")]
     log.write_text("\n".join(["prompt,model,accuracy,cost", *rows]))
-    done = run("learn", "--client", f"bank={log}", "--router", "linear", "--out", out)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"it is in {out}" in done.stdout
+    done = run("learn", f"bank={log}", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert f"Bundle: {out}, version 1" in done.stdout
     assert load(out).version == 1

@@ -115,20 +115,20 @@ def test_everything_runs_with_the_protocol_of_the_papers_appendix(table, tmp_pat
 @pytest.mark.slow
 def test_any_registered_family_can_be_compared(table, tmp_path):
     out = tmp_path / "out"
-    document = answer("global", "--router", "auto,linear", "--data", table, "--seeds", 2, "--out", out)
-    assert set(document["settings"]["families"]) == {"auto", "linear"}
-    assert {"global-auto", "global-linear"} <= {claim["name"] for claim in document["claims"]}
+    document = answer("global", "--router", "bayes,kmeans", "--data", table, "--seeds", 2, "--out", out)
+    assert set(document["settings"]["families"]) == {"bayes", "kmeans"}
+    assert {"global-bayes", "global-kmeans"} <= {claim["name"] for claim in document["claims"]}
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (("--set", "kmeans.k_globl=40"), "no setting 'k_globl'; kmeans has k_local, k_global, restarts"),
-        (("--set", "kmean.k_global=40"), "expected a family of kmeans, mlp"),
+        (("--set", "kmean.k_global=40"), "expected a family of bayes, kmeans, mlp"),
         (("--set", "kmeans.k_global=many"), "expected a whole number, got 'many'"),
         (("--set", "k_global=40"), "expected FAMILY.SETTING=VALUE"),
-        (("--set", "linear.folds=2"), "linear has "),
-        (("--router", "nobody"), "--router: expected kmeans, mlp"),
+        (("--set", "bayes.folds=2"), "bayes has "),
+        (("--router", "nobody"), "--router: expected bayes, kmeans, mlp"),
         (("--protocol", "sprout"), "--protocol: expected routerbench or proxrouter, got 'sprout'"),
         (("--model-alpha", "even"), "--model-alpha: expected a number or 'uniform', got 'even'"),
         (("--clients", "1"), "--clients: expected at least 2, got 1"),

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
-from fedrouter.data.partition import first_alike, partition
+from fedrouter.data.partition import partition
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations, Grid
+from fedrouter.evaluations import Evaluations, Grid, first_alike
 from fedrouter.pool import ModelPool
 
 

@@ -425,3 +425,38 @@ def test_a_refusal_does_not_spell_out_what_is_nested(tmp_path):
         nested = [nested, nested]
     forged = table(array(Call(np.dtype, "f8", False, True, state=(3, nested)), b"\0" * 8))
     assert peak(read_pickled_frame, write(tmp_path / "t.pkl", forged)) < 200_000
+
+
+TWICE = b")" + b"2\x86" * 60  # a tuple of the same tuple twice, sixty times over
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x04}" + TWICE + b"Ns.",
+        b"\x80\x04}(" + TWICE + b"Nu.",
+        b"\x80\x04(" + TWICE + b"Nd.",
+        b"\x80\x04}X\x01\x00\x00\x00k\x940" + TWICE + b"q\x000h\x00Ns.",  # the index of a text, then of a tuple
+        b"\x80\x04}(K\x01Nu.",
+        b"\x80\x04\x8f(" + TWICE + b"\x90.",
+        b"\x80\x04(" + TWICE + b"\x91.",
+    ],
+)
+def test_what_would_take_for_ever_to_hash_is_refused(tmp_path, content):
+    (tmp_path / "t.pkl").write_bytes(content)
+    with pytest.raises(BadInput, match=r"a key that is no text|a set, which no table has"):
+        read_pickled_frame(tmp_path / "t.pkl")
+
+
+def test_one_array_named_as_many_columns_is_refused(tmp_path):
+    raw, columns = b"\0" * 80_000, 200
+    blocks = [
+        Call(pd._libs.internals._unpickle_block, array(np.dtype("f8"), raw, (1, 10_000)), slice(spot, spot + 1, 1), 2)
+        for spot in range(columns)
+    ]
+    axes = [pd.Index([f"c{spot}" for spot in range(columns)], dtype=object), pd.RangeIndex(10_000)]
+    manager = Call(pd.core.internals.managers.BlockManager, tuple(blocks), axes)
+    path = write(tmp_path / "t.pkl", Call(pd.DataFrame, state={"_mgr": manager}))
+    assert path.stat().st_size < 150_000  # sixteen megabytes, if they were all made
+    with pytest.raises(BadInput, match="more cells than bytes"):
+        read_pickled_frame(path)

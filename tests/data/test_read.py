@@ -183,7 +183,11 @@ def changed(columns, **changes):
         (changed(TABLE, eval_name=None), r"no column 'eval_name'; the file has prompt"),
         ({"a": [1], "b": [2]}, r"wrong columns \(a, b\): expected a table with .* or a log with"),
         (changed(LOG, cost=None), r"a log without the column 'cost': expected .* the file has .*model"),
-        (changed(LOG, accuracy=[1.0, 0.0, None, 1.0]), r"row 3, column 'accuracy': .* got nan"),
+        (changed(LOG, accuracy=[None] * 4), r"column 'accuracy': no row has a score"),
+        (changed(LOG, accuracy=[85.0, 0.0, 60.0, 100.0]), r"row 1, column 'accuracy': .* looks like percent.* got 85"),
+        (changed(TABLE, small=[85.0, 0.0, 5.0, None]), r"row 1, column 'small': .* looks like percent.* got 85"),
+        (changed(LOG, seconds=[1.0, 2.0, -1.0, None]), r"row 3, column 'seconds': expected at least 0 .* got -1"),
+        (changed(LOG, propensity=[1.0, 0.5, 0.0, None]), r"row 3, column 'propensity': expected a probab.* got 0"),
         (changed(LOG, accuracy=[1.0, 0.0, 1.2, 1.0]), r"row 3, column 'accuracy': .* got 1.2"),
         (changed(LOG, cost=[0.1, 0.1, 0.1, -1.0]), r"row 4, column 'cost': .* got -1.0"),
         (changed(LOG, cost=["0.1", "free", "0.1", "1.0"]), r"row 2, column 'cost': expected a number"),
@@ -272,3 +276,17 @@ def test_infinite_embeddings_are_refused_by_row(tmp_path):
     path = write(tmp_path / "t.parquet", changed(TABLE, all_mpnet_base_v2_embedding=vectors))
     with pytest.raises(BadInput, match="row 2, column 'embedding': expected finite"):
         read(path)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_rows_without_a_score_are_apart_and_optional_columns_are_read(tmp_path, form):
+    more = {"seconds": [1.0, 2.0, 3.0, None], "propensity": [0.5, 1.0, 0.25, 0.1]}
+    columns = changed(LOG, accuracy=[None, 0.0, 0.5, None], **more)
+    dataset = read(write(tmp_path / f"log.{form}", columns))
+    rows, unscored = dataset.evaluations, dataset.unscored
+    assert rows.text == ("two", "one")
+    assert (rows.seconds.tolist(), rows.propensity.tolist()) == ([2.0, 3.0], [1.0, 0.25])
+    assert [unscored.pool.names[model] for model in unscored.model] == ["small", "big"]
+    assert unscored.cost.tolist() == [0.001, 0.02]
+    assert np.array_equal(unscored.seconds, [1.0, np.nan], equal_nan=True)
+    assert read(write(tmp_path / f"all.{form}", LOG)).unscored is None

@@ -64,7 +64,7 @@ def serve(folder: Path) -> Path:
     thread.start()
     asyncio.run_coroutine_threadsafe(upstreams.start(), loop).result()
     clients = {client.name: client.train for client in partition(world)}
-    demo_bundle(folder / "v1", clients, kind="kmeans")
+    demo_bundle(folder / "v1", clients)
     config = demo_config(folder, upstreams.url, ServerConfig(port=0, auth=False))
     explore = config.routing.explore.replace(share=0.5, extra_cost=0.5)
 

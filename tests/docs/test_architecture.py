@@ -13,7 +13,8 @@ import make_tree
 
 PACKAGE = PROJECT / "src" / "fedrouter"
 TEXT = make_tree.PAGE.read_text()
-HOP = re.compile(r"^\| (\d+) \| `([\w/]+\.py)` \| `([\w.]+)` \|", re.MULTILINE)
+HOP = re.compile(r"^\| (\d*) ?\| `([\w/]+\.py)` \| `([\w.]+)` \|", re.MULTILINE)
+"""What stands in the place of a hop has no number."""
 
 
 def walk(heading: str) -> list[tuple[str, str, str]]:
@@ -37,13 +38,13 @@ def test_the_tree_is_current():
     assert make_tree.page() == TEXT, "run `python scripts/make_tree.py`"
 
 
-@pytest.mark.parametrize(("heading", "hops"), [("The path of an evaluation", 12), ("The path of a request", 15)])
+@pytest.mark.parametrize(("heading", "hops"), [("The path of an evaluation", 10), ("The path of a request", 15)])
 def test_each_hop_of_a_walk_is_a_function_that_exists_and_none_is_visited_twice(heading, hops):
     found = walk(heading)
-    assert len(found) >= hops
-    assert [int(number) for number, _, _ in found] == list(range(1, len(found) + 1))
-    files = [file for _, file, _ in found]
-    assert len(set(files)) == len(files)
+    files = {int(number): file for number, file, _ in found if number}
+    assert len(files) >= hops
+    assert list(files) == list(range(1, len(files) + 1))
+    assert len(set(files.values())) == len(files)
     for _, file, name in found:
         assert name in defined((PACKAGE / file).read_text()), f"{file}: no {name}"
 

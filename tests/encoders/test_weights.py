@@ -173,15 +173,11 @@ def test_a_router_refuses_other_weights(tmp_path, world, encoder, width, weights
     from typer.testing import CliRunner
 
     from fedrouter.bundle import Provenance, save
-    from fedrouter.engines.local import LocalFederation
-    from fedrouter.federation.client import Client
-    from fedrouter.federation.families.registry import FAMILIES
-    from fedrouter.federation.privacy.policy import OPEN
+    from fedrouter.federation.families.bayes import from_rows
 
-    family = FAMILIES["query_blind"]
     some = world.evaluations.of_queries(range(50))
     rows = Evaluations.from_grid(some.grid(), np.eye(50, width, dtype=np.float32))
-    router = family.learn(LocalFederation([Client("a", rows, OPEN)]), rows.pool, family.settings(), 0)
+    router = from_rows([rows])
     provenance = Provenance("d", "sha256:0", 0, 1, [{"name": "a", "rows": 1}], {})
     for name, said in (("right", f"sha256:{weights}"), ("wrong", ZEROS), ("unknown", None)):
         save(tmp_path / name, router, EncoderIdentity(encoder, width, True, said), provenance)

@@ -1,17 +1,21 @@
 """A simulated federation has the privacy of a real one: totals equal to the bit to those of secure aggregation."""
 
+import numpy as np
 import pytest
 
+from fedrouter.encoders.feature_map import UNIT
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.simulated import simulated_federation
-from fedrouter.engines.summed import LEAST_CLIENTS, SummedFederation
+from fedrouter.engines.summed import LEAST_CLIENTS
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.bayes import learn
 from fedrouter.federation.families.mlp import LEAST_ACTIVE
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import PRIVACY
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.secagg import client as secagg_client
 from fedrouter.federation.secagg.server import EVERYONE, Secure
+from fedrouter.release import Release
 from fedrouter.testing.engines import REQUESTS, SMALL
 from fedrouter.testing.samples import POOL, sample_evaluations
 
@@ -22,7 +26,7 @@ def arrays(router):
     return {name: array.tobytes() for name, array in router.arrays().items()}
 
 
-@pytest.mark.parametrize("name", ["kmeans", "linear", "mlp", "auto"])
+@pytest.mark.parametrize("name", ["kmeans", "mlp"])
 def test_default_privacy_learns_the_router_that_secure_aggregation_learns(name):
     """Here the masks are made; the two routers are equal to the bit."""
     family = FAMILIES[name]
@@ -44,20 +48,36 @@ def test_of_fewer_than_three_clients_there_is_no_secure_sum():
     assert list(few.ask("cost_scale", REQUESTS["cost_scale"])) == ["a", "b"]
 
 
-def test_open_and_plain_see_each_clients_sums():
-    assert not isinstance(simulated_federation(ROWS, "open"), SummedFederation)
-    assert not isinstance(simulated_federation(ROWS, "plain"), SummedFederation)
+def total(privacy, seed=0, rows=ROWS):
+    return learn(simulated_federation(rows, privacy, seed), POOL).total
 
 
-def test_small_clients_contribute_to_every_family_by_default_but_not_in_plain_sums():
-    family, notes = FAMILIES["auto"], {privacy: [] for privacy in PRIVACY}
-    for privacy, said in notes.items():
-        federation = simulated_federation(ROWS, privacy)
-        family.learn(federation, POOL, family.settings(), 0, lambda progress, said=said: said.extend(progress.notes))
-    assert notes["default"] == notes["open"] == []
-    assert any(note.startswith("linear: left out") for note in notes["plain"])
+def test_rows_are_seen_only_without_protection():
+    assert simulated_federation(ROWS, "open").open_rows() is not None
+    assert total("open") is None
+    for privacy in ("default", "exact"):
+        assert simulated_federation(ROWS, privacy).open_rows() is None
+
+
+def test_noise_follows_from_the_seed_and_the_clients_name():
+    once, again, other = (total("default", seed).vector() for seed in (1, 1, 2))
+    assert np.array_equal(once, again)
+    assert not np.array_equal(once, other)
+    exact = total("exact").vector()
+    renamed = {name.upper(): rows for name, rows in ROWS.items()}
+    assert not np.array_equal(once - exact, total("default", 1, renamed).vector() - exact)
+    expected = Noise().total(len(ROWS)) * UNIT
+    assert (once - exact).std() == pytest.approx(expected, rel=0.1)
+
+
+def test_what_is_left_of_an_exact_total_is_what_the_others_sent():
+    whole = total("exact")
+    rest = whole - Release.of(ROWS["a"], whole.features)
+    assert np.array_equal(rest.vector(), sum(Release.of(ROWS[name], whole.features).vector() for name in "bcd"))
+    noisy = total("default")
+    assert (noisy - Release.of(ROWS["a"], whole.features)).noise == noisy.noise > 0
 
 
 def test_another_word_is_refused():
-    with pytest.raises(BadInput, match="expected default, plain, open, got 'secret'"):
+    with pytest.raises(BadInput, match="expected default, exact, open, got 'secret'"):
         simulated_federation(ROWS, "secret")

@@ -11,7 +11,7 @@ PRINTED = {
     "day_zero.py": ["Autopilot swapped: accuracy - λ · cost changes by +", "100 requests with version 1"],
     "federation_in_one_process.py": ["Identical to the earlier router, to the bit: True"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
-    "own_data.py": ["Routed within $0.004 a query: accuracy"],
+    "own_data.py": ["of the accuracy of"],
     "own_family.py": ["of 200 queries"],
     "own_judge.py": ["0.0 by judge:python_parses", "1.0 by judge:exact_match"],
 }

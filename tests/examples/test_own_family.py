@@ -60,5 +60,5 @@ def test_every_command_knows_it_and_its_bundle(environment, world, tmp_path):
     assert 0 < simulated["results"]["federated"]["random_regions"]["global"]["auc"] < 1
     routed = json.loads(command(environment, "route", simulated["bundle"], "Count orders.", "--tradeoff", 9, "--json"))
     assert routed["family"] == "random_regions"
-    with pytest.raises(BadBundle, match=r"'random_regions': expected one of kmeans.*package is not installed"):
+    with pytest.raises(BadBundle, match=r"'random_regions': expected one of bayes, kmeans.*package is not installed"):
         load(simulated["bundle"])  # without the package

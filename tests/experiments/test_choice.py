@@ -7,19 +7,24 @@ from fedrouter.experiments.choice import chosen_settings, read_changes
 from fedrouter.federation.families.registry import FAMILIES
 
 
-def test_a_change_reaches_the_family_and_the_parts_of_auto():
+def test_a_change_reaches_its_family():
     changes = read_changes(["kmeans.k_global=40"])
     assert changes == {"kmeans": {"k_global": 40}}
-    found = chosen_settings("kmeans,auto", changes=changes)
+    found = chosen_settings("kmeans,bayes", changes=changes)
     assert found["kmeans"].k_global == 40
-    assert found["auto"].of("kmeans").k_global == 40
-    assert found["auto"].of("kmeans").k_local == found["kmeans"].k_local == 15
+    assert found["kmeans"].k_local == 15
+
+
+@pytest.mark.parametrize("name", ["auto", "linear", "kernel"])
+def test_a_family_that_is_gone_says_what_replaced_it(name):
+    with pytest.raises(BadInput, match=f"--router {name}: bayes replaced it"):
+        chosen_settings(name)
 
 
 def test_values_have_the_type_of_the_default():
-    assert read_changes(["mlp.hidden=16,8", "mlp.learning_rate=0.01", "kmeans.soft=yes"]) == {
+    assert read_changes(["mlp.hidden=16,8", "mlp.learning_rate=0.01", "bayes.cells=0,12"]) == {
         "mlp": {"hidden": (16, 8), "learning_rate": 0.01},
-        "kmeans": {"soft": True},
+        "bayes": {"cells": (0, 12)},
     }
 
 
@@ -33,5 +38,5 @@ def test_a_wrong_setting_names_the_valid_ones(name):
 
 
 def test_a_change_of_a_family_that_is_not_used_is_refused():
-    with pytest.raises(BadInput, match="linear is not used here; --router chose kmeans"):
-        chosen_settings("kmeans", changes=read_changes(["linear.directions=2"]))
+    with pytest.raises(BadInput, match="mlp is not used here; --router chose kmeans"):
+        chosen_settings("kmeans", changes=read_changes(["mlp.rounds=2"]))

@@ -16,6 +16,7 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.bayes import BayesSettings
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.pool import ModelPool
 
@@ -34,11 +35,11 @@ SPLIT = [client("a", (0, 1, 2, 3)), client("b", (0, 1, 2)), client("c", (0, 1))]
 SETTINGS = {"kmeans": KMeansSettings(4, 5)}
 
 
-@pytest.mark.parametrize("privacy", ["default", "plain"])
+@pytest.mark.parametrize("privacy", ["default", "exact"])
 def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp_path, privacy):
     found = compare(SPLIT, SETTINGS, privacy=privacy)
     clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in SPLIT])
-    job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3 if privacy == "default" else None)
+    job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3)
     deployed = perform(job, clients, tmp_path, ProgressLog(tmp_path))
     assert list(found.pool.names) == deployed["models"] == ["model-0", "model-1", "model-2"]
     assert found.routers["kmeans"].pool.names == found.pool.names
@@ -62,6 +63,12 @@ def test_without_protection_every_model_is_learned():
     found = compare(SPLIT, SETTINGS, privacy="open")
     assert len(found.pool) == 4
     assert not found.notes
+
+
+def test_a_personal_router_is_compared_on_each_clients_own_test():
+    found = compare(SPLIT, {"bayes": BayesSettings((0,))}, privacy="exact")
+    assert set(found.personal["bayes"]) == {"a", "b", "c"}
+    assert not compare(SPLIT, {"bayes": BayesSettings((0,))}, privacy="open").personal
 
 
 def test_clients_without_a_model_in_common_are_refused():

@@ -168,11 +168,11 @@ def test_seeds_are_fixed_beforehand_twenty_and_ten_for_networks():
 
 
 def test_only_families_that_are_compared_are_measured_also_by_the_theory(tmp_path, table):
-    units = units_of(chosen(["all"]), 1, ("kmeans", "linear"))
-    assert {unit.family for unit in units} == {"kmeans", "linear", ""}
+    units = units_of(chosen(["all"]), 1, ("kmeans", "bayes"))
+    assert {unit.family for unit in units} == {"kmeans", "bayes", ""}
     assert {unit.family for unit in units if unit.measurement == "theory"} == {"kmeans"}
-    with pytest.raises(BadInput, match="rounds: is about mlp, but --router chose linear"):
-        reproduce(["rounds"], table, None, 1, 1, tmp_path / "out", 1, families=("linear",))
+    with pytest.raises(BadInput, match="rounds: is about mlp, but --router chose bayes"):
+        reproduce(["rounds"], table, None, 1, 1, tmp_path / "out", 1, families=("bayes",))
     assert not (tmp_path / "out").exists()
 
 

@@ -47,6 +47,12 @@ class Running:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, max_retries=0, timeout=20, **more)
 
 
+def models_named(*names: str) -> tuple[Upstream, ...]:
+    """Models of a config, all at one price, that nobody calls."""
+    params = UpstreamParams(api_base="http://127.0.0.1:9/v1")
+    return tuple(Upstream(name=name, params=params, input_price=1.0, output_price=1.0) for name in names)
+
+
 def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
     """The simulated cast at the controlled upstream; a model behaves as ``behaviors`` says, or answers at once."""
     behaviors = behaviors or {}

@@ -110,8 +110,6 @@ def test_learning_is_on_without_a_bundle_and_off_with_one_word(tmp_path, bundle)
     served = GOOD.replace("routing:\n", f"routing:\n  bundle: {bundle}\n")
     assert not read_config(written(tmp_path, served)).learns
     assert read_config(written(tmp_path, served + "learning: on\n")).learns
-    with pytest.raises(BadConfig, match=r"learning\.router: expected one of"):
-        read_config(written(tmp_path, GOOD + "learning: {router: nearest}\n"))
 
 
 def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch, bundle):

@@ -87,7 +87,7 @@ def test_only_models_that_are_offered_are_chosen_in_a_trial():
     rows = drawn(pool, truth, (0.5, 0.5, 0, 0))
     present = Policy(Claims(pool, (0.5, 0.6, 0.9, 0.8), (0.5, 0.6, 0.9, 0.8)).estimate, 1.0)
     candidate, offered = Claims(pool, truth, truth), ModelPool(["good", "other"])
-    found = run_trial(rows, pool, ENCODER, present, lambda _: candidate, lambda _: 1.0, offered=offered)
+    found = run_trial(rows, offered, ENCODER, present, lambda _: candidate, lambda _: 1.0)
     assert found.better
     assert abs(found.candidate.accuracy.value - 0.8) < 0.1
     assert abs(found.present.accuracy.value - 0.5) < 0.1

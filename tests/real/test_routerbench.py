@@ -11,7 +11,7 @@ from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 
 pytestmark = pytest.mark.slow
-SETTINGS = {"kmeans": KMeansSettings(paper=True), "mlp": MLPSettings.paper(rounds=20)}
+SETTINGS = {"kmeans": KMeansSettings(), "mlp": MLPSettings(rounds=20)}
 
 
 @pytest.fixture(scope="module")

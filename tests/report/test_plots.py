@@ -8,8 +8,8 @@ from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import Comparison, Curves
-from fedrouter.frontier import mix, sweep
-from fedrouter.report.plots import PER, draw_frontier, draw_frontiers
+from fedrouter.frontier import mix, sweep, verdict_of
+from fedrouter.report.plots import PER, draw_frontiers, draw_verdict
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +28,24 @@ def line(panel, words):
     return next(one for one in panel.get_lines() if str(one.get_label()).startswith(words))
 
 
-def test_one_router_is_drawn_with_the_coin_toss_and_their_aiq(grid, router):
-    (panel,) = draw_frontier(router, grid, "Auto").axes
-    toss = mix(grid)
-    drawn = line(panel, "coin toss between single models")
-    # Flat to the most expensive model, even if that is not the best.
-    assert drawn.get_xdata() == pytest.approx([*(toss.cost * PER), toss.singles.budgets[1] * PER])
-    assert drawn.get_ydata() == pytest.approx([*toss.accuracy, toss.accuracy[-1]])
-    assert drawn.get_label().endswith(f"{toss.measures.aiq:.3f}")
-    assert line(panel, "Auto").get_label() == f"Auto, {router.measures.aiq:.3f}"
-    assert line(panel, "Auto").get_marker() == "o"
+def test_a_verdict_is_drawn_with_its_interval_its_tradeoff_and_the_single_models(grid):
+    rows = Evaluations.from_grid(grid, np.eye(len(grid)))
+    noise = np.random.default_rng(1).normal(0, 0.5, grid.accuracy.shape)
+    answers = Estimates(grid.pool, grid.accuracy + noise, grid.cost)
 
+    class Fixed:
+        """Estimates of the queries whose embeddings are unit vectors."""
 
-def test_the_axes_are_cut_to_the_router_and_not_to_the_oracle(grid, router):
-    (panel,) = draw_frontier(router, grid, "Auto").axes
-    low, high = panel.get_ylim()
-    assert low < router.accuracy.min() < router.accuracy.max() < high
-    assert high < line(panel, "oracle").get_ydata().max()
+        def estimate(self, embeddings):
+            some = np.argmax(embeddings, axis=1)
+            return Estimates(grid.pool, answers.accuracy[some], answers.cost[some])
+
+    verdict = verdict_of(rows, lambda _: Fixed())
+    (panel,) = draw_verdict(verdict).axes
+    curve = line(panel, "router")
+    assert sorted(curve.get_xdata()) == pytest.approx(sorted(point.cost * PER for point in verdict.frontier))
+    assert f"λ = {verdict.tradeoff:.3g}" in line(panel, "quality 0.95").get_label()
+    assert {text.get_text() for text in panel.texts} == set(grid.pool.names)
 
 
 def test_every_family_has_a_panel_with_every_client(grid, router):

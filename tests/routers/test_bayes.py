@@ -98,3 +98,57 @@ def test_a_total_counts_as_at_most_so_many_rows_a_model():
     features = FeatureMap(8)
     own, total = Evidence.of(two_kinds(200)[0], features), Release.of(two_kinds(30_000, seed=2)[0], features)
     assert weigh(own, total, most=500) <= 500 / 9_000
+
+
+def changed(name, value, place=...):
+    def of(arrays):
+        arrays[name][place] = value
+
+    return of
+
+
+LARGEST, SMALLEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("evidence.gram", SMALLEST),
+        changed("evidence.gram", 2**61, (0, 2)),
+        changed("evidence.products", LARGEST),
+        changed("total.products", LARGEST),
+        changed("total.noise", 1e300),
+        changed("prior.mean", np.nan),
+        changed("prior.mean", 1e6),
+        changed("prior.error", 1e-320),
+        changed("penalties", 9_999),
+        changed("penalties", SMALLEST),
+        changed("evidence.scales", 1e-320),
+        changed("evidence.scales", np.inf),
+        changed("evidence.widths", 60_000, 0),
+        changed("evidence.widths", 2**40, 0),
+    ],
+)
+def test_arrays_from_which_no_estimates_follow_are_refused(change):
+    rows, features = two_kinds(60)[0], FeatureMap(8)
+    prior = Prior(np.zeros((3, 2)), np.ones((3, 2)))
+    router = BayesRouter.of(Evidence.of(rows, features), Release.of(rows, features), 1.0, prior)
+    arrays = {name: array.copy() for name, array in router.arrays().items()}
+    assert BayesRouter.from_arrays(router.pool, arrays).estimate(rows.embeddings[:2]).cost.max() < 1
+    change(arrays)
+    with pytest.raises(BadInput):
+        BayesRouter.from_arrays(router.pool, arrays)
+
+
+@pytest.mark.parametrize(("cell", "share"), [(np.nan, 0.5), (1e300, 0.5), (0.5, np.nan), (0.5, 1e300)])
+def test_cells_that_no_queries_have_are_refused(cell, share):
+    with pytest.raises(BadInput, match="cells of finite numbers"):
+        FeatureMap(8).with_cells(np.full((2, 8), cell), np.full(2, share))
+
+
+def test_cells_and_models_beyond_memory_are_not_allocated():
+    features = FeatureMap(8)
+    arrays = BayesRouter.of(Evidence.none(ModelPool(["a"]), features)).arrays()
+    arrays |= {"evidence.cells": np.zeros((20_000, 8)), "evidence.shares": np.zeros(20_000)}
+    with pytest.raises(BadInput, match="expected integers of shape"):
+        BayesRouter.from_arrays(ModelPool(f"m{number}" for number in range(1_000)), arrays)

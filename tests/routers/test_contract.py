@@ -28,12 +28,12 @@ def test_the_registries_of_families_and_of_routers_agree():
 
 def test_an_unknown_family_is_refused_with_those_there_are():
     for registry in (FAMILIES, ROUTERS):
-        with pytest.raises(BadInput, match=r"'oracle': expected one of bayes, kmeans, mlp, .*package is not installed"):
+        with pytest.raises(BadInput, match=r"'oracle': expected one of bayes, kmeans, mlp.*package is not installed"):
             registry.find("oracle")
 
 
 def test_every_field_of_a_record_is_required():
-    with pytest.raises(TypeError, match="missing 15 required positional arguments"):
+    with pytest.raises(TypeError, match="missing 12 required positional arguments"):
         type(FAMILIES["kmeans"])("kmeans")
 
 

@@ -5,30 +5,54 @@ from __future__ import annotations
 import json
 import sys
 
+import click
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from fedrouter.cli.data import app as data
 from fedrouter.cli.federation.audit import audit
 from fedrouter.cli.federation.manage import app as federation
 from fedrouter.cli.gateway.init import init
 from fedrouter.cli.gateway.key import app as key
-from fedrouter.cli.gateway.learn import learn
 from fedrouter.cli.gateway.log import app as log
 from fedrouter.cli.gateway.serve import bundle, serve
 from fedrouter.cli.gateway.usage import usage
+from fedrouter.cli.import_log import import_
 from fedrouter.cli.reproduce import reproduce
-from fedrouter.cli.router.calibrate import calibrate
-from fedrouter.cli.router.coverage import coverage
 from fedrouter.cli.router.evaluate import evaluate
-from fedrouter.cli.router.grow import client, model
-from fedrouter.cli.router.personalize import personalize
+from fedrouter.cli.router.learn import learn
 from fedrouter.cli.router.route import route
+from fedrouter.cli.router.show import show
 from fedrouter.cli.simulate import demo, simulate
-from fedrouter.errors import FedrouterError, MissingExtra
+from fedrouter.errors import BadInput, FedrouterError, MissingExtra
+
+GONE = {
+    "personalize": "fedrouter learn LOG --with BUNDLE --out DIR",
+    "calibrate": "fedrouter evaluate BUNDLE LOG --max-cost or --min-accuracy",
+    "coverage": "fedrouter show LOG, and the verdict of fedrouter learn",
+    "model": "fedrouter learn LOG --with BUNDLE --out DIR",
+    "client": "fedrouter learn LOG --with BUNDLE --out DIR, or --without LOG",
+    "data import": "fedrouter import TOOL FILE --out LOG",
+}
+"""Commands that were removed, and what replaced them."""
+
+
+class Commands(TyperGroup):
+    """Commands; one that was removed says what replaced it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        for words in (args[:1], args[:2]):
+            if " ".join(words) in GONE:
+                raise BadInput(f"{' '.join(words)}: removed; use {GONE[' '.join(words)]}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
+    cls=Commands,
     name="fedrouter",
     help="Learn one LLM router together from many private evaluation logs, without sharing a query.",
     no_args_is_help=True,
@@ -39,23 +63,20 @@ app = typer.Typer(
 )
 for command in (
     demo,
-    simulate,
+    learn,
     evaluate,
-    calibrate,
     route,
-    personalize,
-    coverage,
+    show,
+    import_,
+    simulate,
     reproduce,
     init,
     serve,
-    learn,
     usage,
     audit,
 ):
-    app.command()(command)
+    app.command(command.__name__.rstrip("_"))(command)
 for name, group in (
-    ("model", model),
-    ("client", client),
     ("data", data),
     ("log", log),
     ("key", key),

@@ -41,8 +41,8 @@ class Voice:
         self.console.print(marked(text), soft_wrap=True)
 
     def verdict(self, text: str, name: str = "Verdict") -> None:
-        """The first line of a result: whether a router is worth having. Models are named in files, so it is escaped."""
-        self.say(f"[bold]{name}:[/] {escape(text)}.\n")
+        """Sentences on whether a router is worth having. Models are named in files, so they are escaped."""
+        self.say(f"[bold]{name}:[/] {escape(text)}\n")
 
     def warn(self, text: str) -> None:
         self.console.print(marked(f"[bold yellow]warning[/] {text}"), soft_wrap=True)
@@ -54,19 +54,20 @@ class Voice:
         title: str | None = None,
         wrapped: Sequence[str] = (),
     ) -> None:
-        """Print a table; on a narrow terminal the ``wrapped`` columns take several lines, so that none is cut off."""
+        """Print a table; on a narrow terminal the ``wrapped`` columns take several lines, so that nothing is cut off.
+
+        Unless told otherwise that is the first column, which has the names.
+        """
         table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
         for number, name in enumerate(header):
-            folds = name in wrapped
+            folds = name in (wrapped or header[:1])
             # A column that does not wrap keeps its width: rich would otherwise shorten it together with the others.
-            width = (
-                None if folds or not wrapped else max([cell_len(name), *(marked(row[number]).cell_len for row in rows)])
-            )
+            width = None if folds else max([cell_len(name), *(marked(row[number]).cell_len for row in rows)])
             table.add_column(
                 name,
                 justify="right" if number and not folds else "left",
                 no_wrap=not folds,
-                overflow="fold" if folds else "ellipsis",
+                overflow="fold",
                 min_width=width,
             )
         for row in rows:

@@ -36,7 +36,7 @@ def simulate(
     data: Annotated[Path, typer.Option("--data", help="Table in RouterBench's layout, or an evaluation log.")],
     router: Annotated[
         str, typer.Option("--router", help=f"Family of routers: {', '.join(FAMILIES)}; several with commas, or all.")
-    ] = "auto",
+    ] = "bayes",
     clients: Annotated[int, typer.Option("--clients", help="Number of clients that share the data.")] = 10,
     alpha: Annotated[float, typer.Option("--alpha", help="Dirichlet over tasks; small: specialized clients.")] = 0.6,
     model_alpha: Annotated[
@@ -50,12 +50,6 @@ def simulate(
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
-    paper: Annotated[
-        bool,
-        typer.Option(
-            "--paper", help="K-Means and MLP as printed in the paper; docs/paper.md says what it leaves open."
-        ),
-    ] = False,
     device: DeviceOption = "cpu",
     privacy: Privacy = DEFAULT,
     seed: Seed = 0,
@@ -70,7 +64,7 @@ def simulate(
     from fedrouter.experiments.choice import chosen_settings, read_changes
 
     voice = Voice(as_json)
-    settings = chosen_settings(router, rounds, participation, read_changes(changes or ()), paper)
+    settings = chosen_settings(router, rounds, participation, read_changes(changes or ()))
     concentration = read_model_alpha(model_alpha)
     spread = None if concentration == UNIFORM else float(concentration)
     if privacy not in PRIVACY:
@@ -84,7 +78,7 @@ def simulate(
     command = (
         f"fedrouter simulate --data {data} --router {router} --clients {clients} --alpha {alpha} "
         f"--model-alpha {model_alpha} --rounds {rounds} --participation {participation} "
-        f"--encoder {dataset.encoder.name} --seed {seed} --out {out}{' --paper' * paper}"
+        f"--encoder {dataset.encoder.name} --seed {seed} --out {out}"
         + "".join(f" --set {change}" for change in changes or ())
         + (f" --device {device}" if device != "cpu" else "")
         + (f" --privacy {privacy}" if privacy != DEFAULT else "")
@@ -97,6 +91,7 @@ def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = Fal
     from fedrouter.data.partition import partition
     from fedrouter.data.simulator import simulated_world
     from fedrouter.experiments.choice import chosen_settings
+    from fedrouter.experiments.experiment import PAPER_FAMILIES
 
     voice = Voice(as_json)
     prepare_folder(out, overwrite)
@@ -106,7 +101,7 @@ def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = Fal
     )
     with bars() as shown:
         dataset = simulated_world()
-        settings = chosen_settings("auto") | chosen_settings("all", rounds=20, paper=True)
+        settings = chosen_settings(["bayes", *PAPER_FAMILIES], rounds=20)
         comparison = _compare(partition(dataset.evaluations, seed=seed), settings, seed, shown)
     _conclude(voice, comparison, dataset, seed, f"fedrouter demo --seed {seed} --out {out}", out)
 
@@ -170,7 +165,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
 
     voice.say("")
     for name, verdict in comparison.verdicts.items():
-        voice.verdict(verdict.text, title(name))
+        voice.verdict(verdict.sentence(), title(name))
     voice.table([HEADER[index] for index in SHORT], [[row[index] for index in SHORT] for row in rows(comparison)])
     voice.say("")
     for name in comparison.routers:
@@ -183,7 +178,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
             f"\nTo read text, this router needs the encoder {escape(dataset.encoder.name)}, whose embeddings are in "
             f"the file; one learned with --encoder {STATIC} needs nothing."
         )
-    ask = f'fedrouter route {quoted(chosen)} "Write a SQL query that counts orders by month." --tradeoff 100 --explain'
-    judge = f"fedrouter evaluate {quoted(chosen)} --data FILE"
+    ask = f'fedrouter route {quoted(chosen)} "Write a SQL query that counts orders by month." --explain'
+    judge = f"fedrouter evaluate {quoted(chosen)} LOG"
     voice.next(f"open {quoted(report)}", ask if readable else judge)
     voice.result(document)

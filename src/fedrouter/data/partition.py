@@ -6,14 +6,13 @@ partitioned: benchmarks contain some texts more than once, and a router must not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations, Integers
+from fedrouter.evaluations import Evaluations, Integers, first_alike
 
 TRAIN_SHARE = 0.75
 
@@ -73,34 +72,6 @@ def partition(
             )
         )
     return split
-
-
-def first_alike(*versions: Evaluations) -> Integers:
-    """For each query the first one that it cannot be told from, ``(q,)``: by its text or by its embedding.
-
-    Long texts with the same beginning have one embedding, since encoders read only so much. Given several versions of
-    the same queries, with the embeddings of different encoders, queries are alike if they are so in any version.
-    """
-    first = np.arange(versions[0].queries)
-
-    def root(query: int) -> int:
-        while first[query] != query:
-            query = int(first[query])
-        return query
-
-    for column in (column for version in versions for column in _identities(version)):
-        seen: dict[object, int] = {}
-        for query, value in enumerate(column):
-            one, other = sorted((root(query), root(seen.setdefault(value, query))))
-            first[other] = one
-    return np.array([root(query) for query in range(len(first))], np.int64)
-
-
-def _identities(evaluations: Evaluations) -> Iterator[Iterable[object]]:
-    """What queries are told apart by: embeddings, and texts if there are any."""
-    yield (row.tobytes() for row in evaluations.embeddings)
-    if evaluations.text is not None:
-        yield evaluations.text
 
 
 def _owners(

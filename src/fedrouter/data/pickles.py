@@ -5,8 +5,10 @@ given a chosen state, forges object pointers, and BUILD can overwrite attributes
 resolves to an inert placeholder that only records the call, and the table is rebuilt from those records with checked,
 public calls. The result does not depend on the version of pandas that wrote or reads the file.
 
-Nor may a small file take much memory: the unpickler allocates what a length or a memo index asks for before it reads
-on, so all of them are checked against the size of the file first.
+Nor may a small file take much memory or time: the unpickler allocates what a length or a memo index asks for before it
+reads on, so all of them are checked against the size of the file first. Keys of dictionaries must be text: the hash of
+a tuple of the same tuple twice, sixty times over, takes for ever, and numbers can be chosen whose hashes are equal. And
+a table may not have more cells than its file has bytes, which it could by naming one array as many columns.
 """
 
 from __future__ import annotations
@@ -65,6 +67,54 @@ _LENGTH_BYTES: Final = {
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
 """Bytes of the length that stands before an argument, by the kind of argument."""
+_TEXT: Final = {pickletools.pyunicode, pickletools.pybytes_or_str}
+_SETS: Final = {"EMPTY_SET", "ADDITEMS", "FROZENSET"}
+_GETS: Final = {"GET", "BINGET", "LONG_BINGET"}
+_PUTS: Final = {"PUT", "BINPUT", "LONG_BINPUT"}
+
+
+class _Kinds:
+    """The stack and the memo of an unpickler, of which only is known what is text."""
+
+    def __init__(self) -> None:
+        self._top: list[bool] = []
+        self._below: list[list[bool]] = []
+        self._memo: dict[int, bool] = {}
+
+    def step(self, opcode: pickletools.OpcodeInfo, index: int) -> None:
+        """Raise ValueError at a set, or at a key that is no text; ``index`` is that of a memo."""
+        name, before, keys = opcode.name, opcode.stack_before, []
+        if name in _SETS:
+            raise ValueError("a set, which no table has")
+        if name == "MARK":
+            self._below.append(self._top)
+            self._top = []
+            return
+        if name == "POP" and not self._top:
+            self._top = self._below.pop()
+            return
+        if name in _PUTS or name == "MEMOIZE":
+            self._memo[len(self._memo) if name == "MEMOIZE" else index] = self._top[-1]
+            return
+        if name in _GETS:
+            self._top.append(self._memo[index])
+            return
+        if name == "DUP":
+            self._top.append(self._top[-1])
+            return
+        taken = len(before)
+        if pickletools.markobject in before:
+            items, self._top = self._top, self._below.pop()
+            taken = before.index(pickletools.markobject)
+            keys = items[::2] if name in ("SETITEMS", "DICT") else []
+        if taken > len(self._top):
+            raise ValueError("unpickling stack underflow")
+        if name == "SETITEM":
+            keys = [self._top[-2]]
+        if not all(keys):
+            raise ValueError("a key that is no text")
+        del self._top[len(self._top) - taken :]
+        self._top += [kind in _TEXT for kind in opcode.stack_after]
 
 
 class _Note:
@@ -100,30 +150,33 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _check_sizes(content: mmap) -> None:
-    """Raise ValueError at a length or a memo index that the bytes of the pickle cannot justify.
+    """Raise ValueError at a length or a memo index that the bytes of the pickle cannot justify, or a key not of text.
 
     What is left after this takes memory in proportion to the file.
     """
-    at, end = 0, len(content)
+    at, end, kinds = 0, len(content), _Kinds()
     while (code := content[at] if at < end else None) != ord(pickle.STOP):
         opcode = _OPCODES.get(code) if code is not None else None
         if opcode is None:
             raise ValueError("it ends without STOP" if code is None else f"no opcode: {code:#04x}")
-        at, size = at + 1, opcode.arg.n if opcode.arg else 0
+        at, size, index = at + 1, opcode.arg.n if opcode.arg else 0, 0
         if size >= 0:
-            value = int.from_bytes(content[at : at + size], "little") if opcode.name in ("FRAME", "LONG_BINPUT") else 0
+            index = int.from_bytes(content[at : at + size], "little")
+            value = index if opcode.name in ("FRAME", "LONG_BINPUT") else 0
             at += size
         elif size == pickletools.UP_TO_NEWLINE:
             start, lines = at, 1 + (opcode.name in ("GLOBAL", "INST"))
             for _ in range(lines):
                 at = content.find(b"\n", at) + 1 or end + 1
-            value = int(content[start:at]) if opcode.name == "PUT" else 0
+            index = int(content[start:at]) if opcode.name in ("PUT", "GET") else 0
+            value = index if opcode.name == "PUT" else 0
         else:
             start, at = at, at + _LENGTH_BYTES[size]
             at, value = at + int.from_bytes(content[start:at], "little"), 0
         # Every earlier index took at least a byte; a frame lies in the file.
         if at > end or value > (end - at if opcode.name == "FRAME" else at):
             raise ValueError(f"{opcode.name} asks for more than there is")
+        kinds.step(opcode, index)
 
 
 def read_pickled_frame(path: Path) -> pd.DataFrame:
@@ -148,7 +201,7 @@ def read_pickled_frame(path: Path) -> pd.DataFrame:
     if not _is(root, "frame"):
         raise BadInput(f"{path}: expected a pickled pandas DataFrame, found: {type(root).__name__}")
     try:
-        return _frame(root)
+        return _frame(root, path.stat().st_size)
     except Exception as fault:  # so can calls that do not fit together
         raise BadInput(f"{path}: expected a DataFrame of numbers and text: {fault!r}") from fault
 
@@ -157,7 +210,8 @@ def _is(value: object, kind: str) -> bool:
     return isinstance(value, PLACEHOLDERS[kind])
 
 
-def _frame(note: Any) -> pd.DataFrame:
+def _frame(note: Any, most: int) -> pd.DataFrame:
+    """The table, if its cells, columns and arrow texts are no more than ``most``, the bytes that it came from."""
     import numpy as np
     import pandas as pd
 
@@ -169,7 +223,13 @@ def _frame(note: Any) -> pd.DataFrame:
     for block in blocks:
         values, position, _ = block.args
         spots = range(*slice(*position.args).indices(len(columns))) if _is(position, "span") else _array(position)
-        for spot, row in zip(spots, np.atleast_2d(_array(values)), strict=True):
+        rows = np.atleast_2d(_array(values))
+        most -= rows.size + len(rows)
+        if _is(values, "arrow text"):  # each cell a copy of its part of the text
+            most -= sum(len(cell) for cell in rows.flat if cell)
+        if most < 0:
+            raise ValueError("more cells than bytes")
+        for spot, row in zip(spots, rows, strict=True):
             if len(row) != len(index):
                 raise ValueError(f"a column of {len(row)} values in a table of {len(index)} rows")
             found[int(spot)] = pd.Series(row, dtype=row.dtype)  # explicit, because pandas 3 would convert text
@@ -246,6 +306,7 @@ def _arrow_cells(note: Any) -> list[str | None]:
         raise ValueError("text offsets that run backwards")
     cells: list[str | None] = [bytes(text[a:b]).decode() for a, b in pairwise(bounds.tolist())]
     if valid is not None:
-        bits = np.unpackbits(np.frombuffer(valid, "u1"), bitorder="little")[start : start + length]
+        part = np.frombuffer(valid, "u1")[start // 8 : (start + length + 7) // 8]
+        bits = np.unpackbits(part, bitorder="little")[start % 8 :][:length]
         cells = [cell if bit else None for cell, bit in zip(cells, bits, strict=True)]
     return cells

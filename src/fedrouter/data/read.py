@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrouter.data import routerbench, sprout
-from fedrouter.data.source import Source, shown
+from fedrouter.data.source import Rows, Source, shown
 from fedrouter.encoders import KNOWN, STATIC, EncoderIdentity, column_stem
 from fedrouter.encoders.cache import encode_texts
 from fedrouter.encoders.encoder import Watch
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Embeddings, Evaluations, Floats, Grid, Integers
+from fedrouter.evaluations import BadRow, Embeddings, Evaluations, Floats, Grid, Integers, Unscored
 from fedrouter.pool import ModelPool
 
 EMBEDDING = "_embedding"
 LOG = ("model", "accuracy", "cost")
 """Columns of every evaluation log."""
-Texts = Callable[[Source, str], tuple[str, ...]]
+Texts = Callable[[Any, str], tuple[str, ...]]
 """Reads the texts of a column, as a layout stores them."""
 
 
@@ -32,7 +33,7 @@ class TableLayout(Protocol):
     @property
     def TASK(self) -> str: ...
 
-    def fits(self, source: Source) -> bool: ...
+    def fits(self, source: Rows) -> bool: ...
 
     def pool(self, source: Source) -> ModelPool: ...
 
@@ -46,13 +47,17 @@ TABLES: tuple[TableLayout, ...] = (routerbench, sprout)
 
 @dataclass(frozen=True)
 class Dataset:
-    """Evaluations, the encoder of their embeddings, and the digest of the file they came from."""
+    """Evaluations, the encoder of their embeddings, and the digest of the file they came from.
+
+    A log's rows without a score are ``unscored``; None if all have one.
+    """
 
     name: str
     evaluations: Evaluations
     encoder: EncoderIdentity
     digest: str
     simulated: bool = False
+    unscored: Unscored | None = None
 
 
 def read(
@@ -71,22 +76,32 @@ def read(
     watch : called with the progress of encoding, where the file has text but no embeddings
     """
     source = Source(path)
-    layout = next((layout for layout in TABLES if layout.fits(source)), None)
+    layout, unscored = layout_of(source), None
     if layout is not None:
         evaluations, identity = _read_table(source, layout, encoder, pool, watch)
-    elif "model" in source.names:
-        if missing := [name for name in LOG if name not in source.names]:
-            raise source.error(
-                f"a log without the column {' and '.join(map(repr, missing))}: expected 'model', 'accuracy', 'cost' "
-                f"and 'prompt' or 'embedding', the file has {shown(source.names)}"
-            )
-        evaluations, identity = _read_log(source, encoder, pool, watch)
     else:
+        evaluations, unscored, identity = read_log(source, encoder, pool, watch)
+        if not len(evaluations):
+            raise source.error("no row has a score", column="accuracy")
+    return Dataset(source.path.name, evaluations, identity, source.digest(), unscored=unscored)
+
+
+def layout_of(source: Rows) -> TableLayout | None:
+    """The layout of a table; None for a log, whose columns are checked."""
+    layout = next((layout for layout in TABLES if layout.fits(source)), None)
+    if layout is not None:
+        return layout
+    if "model" not in source.names:
         raise source.error(
             f"wrong columns ({shown(source.names)}): expected a table with 'prompt', 'eval_name', a column per model "
             f"and '<model>{routerbench.COST}', or a log with 'model', 'accuracy', 'cost' and 'prompt' or 'embedding'"
         )
-    return Dataset(source.path.name, evaluations, identity, source.digest())
+    if missing := [name for name in LOG if name not in source.names]:
+        raise source.error(
+            f"a log without the column {' and '.join(map(repr, missing))}: expected 'model', 'accuracy', 'cost' "
+            f"and 'prompt' or 'embedding', the file has {shown(source.names)}"
+        )
+    return None
 
 
 def _read_table(
@@ -101,74 +116,94 @@ def _read_table(
     accuracy, cost = np.empty(shape), np.empty(shape)
     for index, model in enumerate(table_pool.names):
         accuracy[:, index], cost[:, index] = layout.cells(source, model)
-    embeddings, identity = _embeddings(source, layout.texts, encoder, watch)
+    embeddings, identity = embeddings_of(source, encoder, watch, texts=layout.texts)
     text = layout.texts(source, "prompt") if "prompt" in source.names else None
-    evaluations = Evaluations.from_grid(
-        Grid(table_pool, accuracy, cost), _finite(source, embeddings), task=task, text=text
-    )
+    evaluations = Evaluations.from_grid(Grid(table_pool, accuracy, cost), embeddings, task=task, text=text)
     return (evaluations if pool is None else evaluations.over(pool)), identity
 
 
-def _read_log(
-    source: Source, encoder: str | None, pool: ModelPool | None, watch: Watch | None
-) -> tuple[Evaluations, EncoderIdentity]:
+def read_log(
+    source: Rows, encoder: str | None, pool: ModelPool | None, watch: Watch | None = None
+) -> tuple[Evaluations, Unscored | None, EncoderIdentity]:
     """One row per evaluation; rows with the same query name, or else the same text or embedding, are one query."""
     names = source.words("model")
     models = pool or ModelPool(sorted(set(names)))
     accuracy, cost = source.numbers("accuracy"), source.numbers("cost")
-    nothing = np.zeros((1, 1), np.float32)
-
-    def checked(vectors: Embeddings, query: Integers, **words: Any) -> Evaluations:
-        try:
-            return Evaluations(models, vectors, query, np.array(names, object), accuracy, cost, **words)
-        except BadInput as error:
-            raise source.error(str(error)) from None
+    optional: dict[str, Any] = {
+        name: source.numbers(name) for name in ("seconds", "propensity") if name in source.names
+    }
+    scored = np.flatnonzero(~np.isnan(accuracy))
 
     # Encoding may take minutes, so bad rows are reported before it.
-    checked(nothing, np.zeros(len(names), np.int64))
-    embeddings, identity = _embeddings(source, Source.words, encoder, watch)
-    embeddings = _finite(source, embeddings)
-    first, query = _queries(source, embeddings)
+    nowhere, nothing = np.zeros(len(names), np.int64), np.zeros((1, 1), np.float32)
+    known = np.nan_to_num(accuracy, nan=0.0)
+    try:
+        every = Evaluations(models, nothing, nowhere, np.array(names, object), known, cost, **optional)
+    except BadRow as error:
+        raise source.error(error.problem, row=error.row, column=error.column) from None
+    embeddings, identity = embeddings_of(source, encoder, watch, scored)
+    first, query = _queries(source, embeddings, scored)
     words: dict[str, Any] = {
-        field: tuple(np.array(source.words(column), object)[first].tolist())
+        field: tuple(np.array(source.words(column), object)[scored[first]].tolist())
         for field, column in (("task", "task"), ("text", "prompt"))
         if column in source.names
     }
-    return checked(embeddings[first], query, **words, time=_times(source)), identity
+    columns = optional | {"time": _times(source)}
+    evaluations = Evaluations(
+        models,
+        embeddings[first],
+        query,
+        every.model[scored],
+        accuracy[scored],
+        cost[scored],
+        **words,
+        **{name: None if column is None else column[scored] for name, column in columns.items()},
+    )
+    return evaluations, _unscored(every, np.isnan(accuracy)), identity
 
 
-def _times(source: Source) -> Floats | None:
+def _unscored(every: Evaluations, rows: npt.NDArray[np.bool_]) -> Unscored | None:
+    if not rows.any():
+        return None
+    seconds = None if every.seconds is None else every.seconds[rows]
+    return Unscored(every.pool, every.model[rows], every.cost[rows], seconds)
+
+
+def _times(source: Rows) -> Floats | None:
     """When each row was made, where the log says so in seconds since the epoch; only drift needs it."""
     with suppress(BadInput):
         return source.numbers("time") if "time" in source.names else None
     return None
 
 
-def _queries(source: Source, embeddings: Embeddings) -> tuple[Integers, Integers]:
-    """The first row of each distinct query, and the query of each row."""
+def _queries(source: Rows, embeddings: Embeddings, rows: Integers) -> tuple[Integers, Integers]:
+    """Of some rows, the first one of each distinct query, and the query of each."""
     named = next((name for name in ("query", "prompt") if name in source.names), None)
-    keys: Any = source.words(named) if named else [vector.tobytes() for vector in embeddings]
+    words = source.words(named) if named else ()
+    keys: Any = [words[row] for row in rows.tolist()] if named else [vector.tobytes() for vector in embeddings]
     indices: dict[Any, int] = {}
-    query = np.array([indices.setdefault(key, len(indices)) for key in keys])
+    query = np.array([indices.setdefault(key, len(indices)) for key in keys], np.int64)
     _, first = np.unique(query, return_index=True)
     return first, query
 
 
-def _embeddings(
-    source: Source, texts: Texts, encoder: str | None, watch: Watch | None
+def embeddings_of(
+    source: Rows,
+    encoder: str | None,
+    watch: Watch | None = None,
+    rows: Integers | None = None,
+    texts: Texts = lambda source, column: source.words(column),
 ) -> tuple[Embeddings, EncoderIdentity]:
-    """The embeddings of the wanted encoder: a column of the file, or else its text encoded now."""
-    column, wanted = _embedding_column(source, encoder)
+    """The embeddings of all rows or of some by the wanted encoder: a column of the file, or else its text encoded."""
+    column, wanted = embedding_column(source, encoder)
     if column is not None:
-        vectors = source.vectors(column)
-        return vectors, EncoderIdentity.of(wanted, vectors)
-    text = next((name for name in ("question", "prompt") if name in source.names), None)
-    if text is None:
-        raise source.error("neither embeddings nor a 'prompt' column to make them from")
-    return encode_texts(encoder or STATIC, texts(source, text), watch)
+        vectors = _finite(source, source.vectors(column))
+        return vectors if rows is None else vectors[rows], EncoderIdentity.of(wanted, vectors)
+    text = texts(source, encoded_column(source))
+    return encode_texts(encoder or STATIC, text if rows is None else [text[row] for row in rows.tolist()], watch)
 
 
-def _embedding_column(source: Source, encoder: str | None) -> tuple[str | None, str]:
+def embedding_column(source: Rows, encoder: str | None) -> tuple[str | None, str]:
     """The column with the embeddings of the wanted encoder, or None, and the encoder's name."""
     columns = {name.removesuffix(EMBEDDING).lower(): name for name in source.names if name.endswith(EMBEDDING)}
     if encoder is None:
@@ -181,7 +216,15 @@ def _embedding_column(source: Source, encoder: str | None) -> tuple[str | None, 
     return column, encoder or "unnamed"
 
 
-def _finite(source: Source, embeddings: Embeddings) -> Embeddings:
+def encoded_column(source: Rows) -> str:
+    """The column whose texts are encoded where there are no embeddings."""
+    name = next((name for name in ("question", "prompt") if name in source.names), None)
+    if name is None:
+        raise source.error("neither embeddings nor a 'prompt' column to make them from")
+    return name
+
+
+def _finite(source: Rows, embeddings: Embeddings) -> Embeddings:
     bad = ~np.isfinite(embeddings).all(axis=1)
     if bad.any():
         raise source.error("expected finite numbers", row=int(bad.argmax()), column="embedding")

@@ -6,8 +6,8 @@ import ast
 
 import numpy as np
 
-from fedrouter.data.source import Source
-from fedrouter.evaluations import MOST_COST, Floats
+from fedrouter.data.source import Rows, Source
+from fedrouter.evaluations import MOST_COST, Floats, percent
 from fedrouter.pool import ModelPool
 
 TASK = "eval_name"
@@ -16,7 +16,7 @@ ORACLE = "oracle_model_to_route_to"
 """A column that only the published tables have."""
 
 
-def fits(source: Source) -> bool:
+def fits(source: Rows) -> bool:
     return any(name.endswith(COST) for name in source.names)
 
 
@@ -37,7 +37,7 @@ def cells(source: Source, model: str) -> tuple[Floats, Floats]:
         cost = np.where(np.isnan(accuracy), np.nan, cost)
     unknown = np.isnan(accuracy) & np.isnan(cost)
     for column, values, fits, expected in (
-        (model, accuracy, (accuracy >= 0) & (accuracy <= 1), "an accuracy in [0, 1]"),
+        (model, accuracy, (accuracy >= 0) & (accuracy <= 1), f"an accuracy in [0, 1]{percent(accuracy)}"),
         (model + COST, cost, (cost >= 0) & (cost <= MOST_COST), f"US dollars from 0 to {MOST_COST:,.0f}"),
     ):
         bad = ~(fits | unknown)

@@ -10,7 +10,7 @@ from fedrouter.data.forms import DataFile, shown
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats
 
-__all__ = ["Source", "file_digest", "shown"]
+__all__ = ["Rows", "Source", "file_digest", "parts_of", "shown"]
 
 
 class Source:
@@ -18,7 +18,7 @@ class Source:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._files = [DataFile(part) for part in _parts(self.path)]
+        self._files = [DataFile(part) for part in parts_of(self.path)]
         self.names = self._files[0].names
         for file in self._files[1:]:
             differ = sorted({*file.names} ^ {*self.names})
@@ -75,7 +75,12 @@ class Source:
         return f"sha256:{content.hexdigest()}"
 
 
-def _parts(path: Path) -> list[Path]:
+Rows = Source | DataFile
+"""All rows of a data set, or a batch of them."""
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files of a data set: itself, or the shards in a folder."""
     if not path.is_dir():
         return [path]
     parts = sorted(part for part in path.glob("*.parquet") if not part.name.startswith("."))

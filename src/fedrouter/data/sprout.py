@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from fedrouter.data.source import Source
-from fedrouter.evaluations import Floats
+from fedrouter.data.source import Rows, Source
+from fedrouter.evaluations import Floats, percent
 from fedrouter.pool import Model, ModelPool
 
 TASK = "dataset"
@@ -40,7 +40,7 @@ o3-mini occurs only in the larger SPROUT-o3mini; its price is from that project'
 """
 
 
-def fits(source: Source) -> bool:
+def fits(source: Rows) -> bool:
     return any(SCORE in source.members(name) for name in source.names)
 
 
@@ -75,7 +75,13 @@ def cells(source: Source, model: str) -> tuple[Floats, Floats]:
             source, scored & ~((tokens >= 0) & np.isfinite(tokens)), f"{model}.{field}", "a number of tokens", tokens
         )
         cost += tokens * price / 1e6
-    _refuse(source, scored & ~((accuracy >= 0) & (accuracy <= 1)), f"{model}.{SCORE}", "a score in [0, 1]", accuracy)
+    _refuse(
+        source,
+        scored & ~((accuracy >= 0) & (accuracy <= 1)),
+        f"{model}.{SCORE}",
+        f"a score in [0, 1]{percent(accuracy)}",
+        accuracy,
+    )
     return accuracy, np.where(scored, cost, np.nan)
 
 

@@ -28,6 +28,11 @@ from fedrouter.exact import RowProducts
 
 DIRECTIONS: Final = 64
 SEED: Final = 5
+WIDEST: Final = 8192
+"""The widest embeddings; no encoder in use has wider ones, and the directions are drawn as a square."""
+DRAWN_AT_ONCE: Final = 256
+LEAST_SCALE: Final = 1e-6
+FURTHEST_CELL: Final = 1e6
 BITS: Final = 16
 """ψ is rounded toward zero to multiples of 2^-16, so that its products are integers that add up exactly."""
 UNIT: Final = 2.0**BITS
@@ -56,12 +61,16 @@ class FeatureMap:
     shares: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
+        if not 1 <= self.dimension <= WIDEST:
+            raise BadInput(f"feature map: expected embeddings of a width from 1 to {WIDEST}, got {self.dimension}")
         if not 0 <= self.shape < self.dimension:
             raise BadInput(f"feature map: expected fewer than {self.dimension} dimensions of shape, got {self.shape}")
-        if not all(scale > 0 for scale in self.scales):
+        if not all(LEAST_SCALE <= scale < math.inf for scale in self.scales):
             raise BadInput(f"feature map: expected scales above 0, got {self.scales}")
         if len(self.cells) != len(self.shares) or (len(self.cells) and self.cells.shape[1] != self._own):
             raise BadInput("feature map: expected cells in the map's own coordinates, and the share of each")
+        if not ((np.abs(self.cells) <= FURTHEST_CELL).all() and ((self.shares >= 0) & (self.shares <= 1)).all()):
+            raise BadInput("feature map: expected cells of finite numbers, and shares from 0 to 1")
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -96,6 +105,11 @@ class FeatureMap:
             nearest = (self._half_squares - psi @ self.cells.T).argmin(axis=1)
             found[:, 1 + psi.shape[1] :] = self._indicators(nearest) / UNIT
         return found
+
+    def embeddings(self, psi: Floats) -> Floats:
+        """Embeddings ``(n, d)`` that have these features ψ ``(n, r)``, cells apart: the shortest of them."""
+        words, shape = np.split(psi, [self._own - self.shape], axis=1)
+        return np.concatenate([words * self.scales[0] @ self._directions.T, shape * self.scales[1]], axis=1)
 
     def with_cells(self, cells: Floats, shares: Floats) -> FeatureMap:
         """This map with cells around centers ``(K, r)`` in ψ, of which each has this share ``(K,)`` of the rows."""
@@ -177,8 +191,11 @@ def directions(dimension: int) -> Floats:
 
     Rounded to multiples of 2^-30, because linear algebra differs in the last bit between CPUs.
     """
-    drawn = np.random.default_rng(SEED).normal(size=(dimension, dimension))
-    orthogonal = np.linalg.qr(drawn)[0][:, :DIRECTIONS]
+    rng = np.random.default_rng(SEED)
+    # A square of normal numbers, of which the first columns alone decide: some rows at a time.
+    rows = [min(DRAWN_AT_ONCE, dimension - start) for start in range(0, dimension, DRAWN_AT_ONCE)]
+    drawn = np.concatenate([rng.normal(size=(some, dimension))[:, :DIRECTIONS].copy() for some in rows])
+    orthogonal = np.linalg.qr(drawn)[0]
     orthogonal = np.rint(orthogonal * 2.0**30) / 2.0**30
     orthogonal.flags.writeable = False
     return orthogonal

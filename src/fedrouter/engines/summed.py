@@ -33,6 +33,6 @@ class SummedFederation(LocalFederation):
         if not isinstance(sums, SecureSum) or len(names) < LEAST_CLIENTS:
             return super().ask(verb, payload, to)
         request = self._received(verb_named(verb), payload)
-        replies: Any = (self._clients[name].answer(verb, request, hidden=True) for name in names)
+        replies: Any = (self._clients[name].answer(verb, request, hidden=len(names)) for name in names)
         total = reduce(add, (sums.flatten(request, reply, len(names)) for reply in replies))
         return {EVERYONE: cast(Reply, sums.unflatten(request, total, len(names)))}

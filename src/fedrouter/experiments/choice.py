@@ -11,6 +11,9 @@ from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
 
 EVERY = "all"
+REPLACED = dict.fromkeys(("auto", "linear", "kernel"), "bayes replaced it")
+REPLACED["query_blind"] = "it is a baseline of every comparison"
+"""What to say of families that are no longer there."""
 Changes = Mapping[str, Mapping[str, Any]]
 """Values of ``--set FAMILY.SETTING=VALUE``, by family and setting."""
 YES, NO = ("true", "yes", "1"), ("false", "no", "0")
@@ -22,6 +25,8 @@ def named_families(texts: Iterable[str]) -> tuple[str, ...]:
     if EVERY in names:
         return tuple(FAMILIES)
     for name in names:
+        if name in REPLACED:
+            raise BadInput(f"--router {name}: {REPLACED[name]}")
         if name not in FAMILIES:
             raise BadInput(
                 f"--router: expected {', '.join(FAMILIES)} or {EVERY}, got {name!r}; a family of another package needs "
@@ -35,27 +40,15 @@ def chosen_settings(
     rounds: int = 5,
     participation: float = 0.6,
     changes: Changes | None = None,
-    paper: bool = False,
 ) -> dict[str, Settings]:
-    """Settings by family; with ``paper``, of ``all`` only families that the paper has.
-
-    Rounds and participation apply to every family that has them, ``changes`` also to the parts of `auto`.
-    """
-    texts = [router] if isinstance(router, str) else list(router)
-    names = named_families(texts)
-    if paper:
-        known = [name for name in FAMILIES if FAMILIES[name].paper is not None]
-        names = tuple(known) if EVERY in texts else names
-        for name in names:
-            if name not in known:
-                raise BadInput(f"--paper: {name} is not in the paper, which has {' and '.join(known)}")
+    """Settings by family; rounds and participation apply to every family that has them."""
+    names = named_families([router] if isinstance(router, str) else router)
     averaging = {"rounds": rounds, "participation": participation}
     FAMILIES["mlp"].settings().changed(**averaging)  # wrong values are refused, whether they are used or not
 
     def settings(name: str) -> Settings:
         family = FAMILIES[name]
-        start = family.paper if paper and family.paper is not None else family.settings()
-        return with_changes(name, start.changed(**averaging), changes or {})
+        return (family.paper or family.settings()).changed(**averaging).changed(**(changes or {}).get(name, {}))
 
     found = {name: settings(name) for name in names}
     refuse_unused(changes or {}, found)
@@ -80,21 +73,10 @@ def read_changes(texts: Iterable[str]) -> Changes:
     return changes
 
 
-def with_changes(name: str, settings: Settings, changes: Changes) -> Settings:
-    """A family's settings with the changes for it and, if it is made of other families, for its parts."""
-    parts = [part for part in getattr(settings, "candidates", ()) if part in changes]
-    if parts:
-        own: Any = settings
-        changed = {part: own.of(part).changed(**changes[part]) for part in parts}
-        settings = settings.changed(settings={**own.settings, **changed})
-    return settings.changed(**changes.get(name, {}))
-
-
 def refuse_unused(changes: Changes, settings: Mapping[str, Settings]) -> None:
-    """Refuse changes of a family that is not compared, and is no part of one that is."""
-    used = {part for name, chosen in settings.items() for part in (name, *getattr(chosen, "candidates", ()))}
+    """Refuse changes of a family that is not compared."""
     for name in changes:
-        if name not in used:
+        if name not in settings:
             raise BadInput(f"--set {name}.…: {name} is not used here; --router chose {', '.join(settings)}")
 
 

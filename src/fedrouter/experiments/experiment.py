@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrouter.data.partition import ClientData
 from fedrouter.data.read import Dataset
-from fedrouter.experiments.choice import Changes, with_changes
+from fedrouter.experiments.choice import Changes
 from fedrouter.experiments.claims import Claim
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.sheet import Sheet
@@ -66,7 +66,7 @@ class World:
 def settings_of(name: str, rounds: int, changes: Changes) -> Settings:
     """A family's settings in an experiment: the paper's where it has the family, else the defaults, and the changes."""
     kind = family(name)
-    return with_changes(name, (kind.paper or kind.settings()).changed(rounds=rounds), changes)
+    return (kind.paper or kind.settings()).changed(rounds=rounds).changed(**changes.get(name, {}))
 
 
 @dataclass(frozen=True)

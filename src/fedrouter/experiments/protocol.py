@@ -21,12 +21,17 @@ from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Callback, NothingToLearn, Progress, ignore
 from fedrouter.federation.privacy.policy import UNPROTECTED
-from fedrouter.frontier import Frontier, Measures, Verdict, judge, sweep
+from fedrouter.frontier import Frontier, Measures, Verdict, sweep, verdict_of
 from fedrouter.pool import ModelPool
+from fedrouter.release import Release
 from fedrouter.routers.base import Router
+from fedrouter.routers.bayes import BayesRouter
+from fedrouter.routers.bayes import personal as personal_router
 
 WAYS = ("federated", "local", "centralized")
 """Learned by all clients together, by each client on its own rows, and on the pooled rows."""
+PERSONAL = "personal"
+"""Learned by each client from the federation's total and its own rows, where a family can; compared on its own test."""
 
 Watch = Callable[[str, str], Callback]
 """From a way and a family to the callback that follows its learning."""
@@ -60,6 +65,8 @@ class Comparison:
     routers: Mapping[str, Router]
     settings: Mapping[str, Mapping[str, Mapping[str, Any]]]
     seconds: Mapping[str, float]
+    personal: Mapping[str, Mapping[str, Frontier]] = field(default_factory=dict)
+    """By family, the curve of each client's personal router on the client's own test set."""
     privacy: str = UNPROTECTED
     notes: Sequence[str] = ()
 
@@ -71,8 +78,11 @@ class Comparison:
     def verdicts(self) -> Mapping[str, Verdict]:
         """By family, whether the federated router is worth having on the global test."""
         test = _global_test(self.clients)
-        truth = test.grid()
-        return {name: judge(router.estimate(test.embeddings), truth) for name, router in self.routers.items()}
+
+        def of(router: Router) -> Verdict:
+            return verdict_of(test, lambda _: router)
+
+        return {name: of(router) for name, router in self.routers.items()}
 
     @property
     def warnings(self) -> list[str]:
@@ -128,6 +138,7 @@ def compare(
     curves: dict[str, dict[str, Curves]] = {way: {} for way in WAYS}
     spent: dict[str, dict[str, Mapping[str, Any]]] = {way: {} for way in WAYS}
     routers: dict[str, Router] = {}
+    personal: dict[str, Mapping[str, Frontier]] = {}
 
     def following(name: str) -> Callback:
         """The callback of a federated router, which also keeps the notes."""
@@ -139,15 +150,18 @@ def compare(
 
         return keep
 
+    def on_own(own: Mapping[str, Router]) -> dict[str, Frontier]:
+        """The curve of each client's router on the client's own test."""
+        return {
+            name: sweep(own[name].estimate(embeddings), grid)
+            for name, (embeddings, grid) in own_truth.items()
+            if name in own
+        }
+
     def measure(whole: Mapping[str, Router], own: Mapping[str, Router]) -> Curves:
         """Curves of some routers on the global test, and of each client's router on the client's own test."""
         return Curves(
-            {name: sweep(router.estimate(test.embeddings), truth) for name, router in whole.items()},
-            {
-                name: sweep(own[name].estimate(embeddings), grid)
-                for name, (embeddings, grid) in own_truth.items()
-                if name in own
-            },
+            {name: sweep(router.estimate(test.embeddings), truth) for name, router in whole.items()}, on_own(own)
         )
 
     for name, chosen in settings.items():
@@ -155,7 +169,7 @@ def compare(
         learn = kind.learn
         with clock.of(f"federated {name}"):
             # Whole logs, as in a real federation: queries of a model that is left out still count in groups of queries.
-            everyone = simulated_federation(logs, privacy)
+            everyone = simulated_federation(logs, privacy, seed)
             try:
                 routers[name] = learn(everyone, pool, chosen, seed, following(name))
             except NothingToLearn as error:
@@ -175,6 +189,8 @@ def compare(
                 for client in clients
                 if len(client.train)
             }
+        with clock.of(f"personal {name}"):
+            own_routers = _personal(routers[name], local, logs)
         with clock.of(f"centralized {name}"):
             pooled = kind.pooled(chosen, train, seed, single_owner)
             central = learn(single_owner("centralized", train), pool, pooled, seed, watch("centralized", name))
@@ -184,6 +200,8 @@ def compare(
             for way, shared in (("federated", routers[name]), ("centralized", central)):
                 curves[way][name] = measure({way: shared}, dict.fromkeys(own_truth, shared))
             curves["local"][name] = measure(local, local)
+            if own_routers:
+                personal[name] = on_own(own_routers)
     return Comparison(
         pool,
         clients,
@@ -192,9 +210,21 @@ def compare(
         routers,
         spent,
         clock.seconds,
+        personal,
         privacy,
         notes,
     )
+
+
+def _personal(shared: Router, local: Mapping[str, Router], logs: Mapping[str, Evaluations]) -> dict[str, Router]:
+    """The personal router of each client that has rows; none where the federation did not sum releases."""
+    if not isinstance(shared, BayesRouter) or shared.total is None:
+        return {}
+    total, found = shared.total, dict[str, Router]()
+    for name, own in local.items():
+        assert isinstance(own, BayesRouter)
+        found[name] = personal_router(own, total, Release.of(logs[name].over(shared.pool), total.features))
+    return found
 
 
 def _of_shared_models(clients: Sequence[ClientData], privacy: str) -> tuple[Sequence[ClientData], list[str]]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from fedrouter.errors import BadInput, BadMessage, FedrouterError, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.accountant import Event, PrivacyAccountant
-from fedrouter.federation.dp.mechanism import noised, opendp
-from fedrouter.federation.dp.repeats import released_again
-from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Reply, Request
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.cohorts import Cohorts
 from fedrouter.federation.privacy.disclosure import DisclosureControl, rows_digest
 from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
-from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.cluster import Centroids, signed
@@ -26,12 +23,8 @@ from fedrouter.federation.verbs.registry import verb_named
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
     NO_ROWS,
-    NOISE,
-    NoisySums,
-    NoNoiseNeeded,
     NoRows,
     OwnNoise,
-    RefusedUnderNoise,
     SecureSum,
     SumsUnderMasks,
     Verb,
@@ -112,7 +105,6 @@ class Client:
         self.encoder = encoder
         self.normalised = normalised
         self.weights = weights
-        self.accountant: PrivacyAccountant | None = None
         self._identity = identity
         self._rederivation = rederivation
         self._in_service = in_service
@@ -120,10 +112,8 @@ class Client:
         self._without_own = without_own
         self._memory = memory or ShortMemory()
         self._evaluations = evaluations
-        if privacy.differential_privacy:
-            opendp()  # reports a missing library now, not at the first request
-            self.accountant = PrivacyAccountant(name, privacy.differential_privacy, self._memory)
-        elif control := self._control():
+        self._spent = ""
+        if control := self._control():
             self._evaluations = control.admitted(evaluations)
         self._cohorts = Cohorts(
             name, self._memory, rows_digest(self._evaluations), privacy.least_cohort, privacy.cohort_gap
@@ -134,8 +124,8 @@ class Client:
         """The rows themselves, if the policy protects nothing; else None."""
         return self._evaluations if self.privacy == OPEN else None
 
-    def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
-        """The reply to a verb; with ``hidden``, secure aggregation masks it before it leaves.
+    def answer(self, verb: str, request: Request[Reply], hidden: int = 0) -> Reply:
+        """The reply to a verb; ``hidden`` is the number of clients in the secure sum that masks it, 0 if none does.
 
         Raises BadMessage for an unknown verb or a request of another type, and Refused if the privacy policy forbids
         the answer.
@@ -143,10 +133,10 @@ class Client:
         asked = verb_named(verb)
         if not isinstance(request, asked.request):
             raise BadMessage(f"{verb}: expected {asked.request.__name__}, got {type(request).__name__}")
-        return cast(Reply, self._recorded(asked, request, hidden, lambda: hidden))
+        return cast(Reply, self._recorded(asked, request, hidden, lambda: bool(hidden)))
 
-    def reply_to_mask(self, verb: str, request: Request[Any]) -> Message:
-        """The reply to a question under masks, which must follow from what was shown of the run."""
+    def reply_to_mask(self, verb: str, request: Request[Any], clients: int = 1) -> Message:
+        """The reply to a question under masks, in a sum of so many clients; it must follow from what was shown."""
         run, asked = self._rederivation, verb_named(verb)
 
         def follows() -> bool:
@@ -157,11 +147,9 @@ class Client:
                 raise Refused(f"{verb}: client {self.name} is asked what does not follow from the run", "question")
             return run is None or run.trusted
 
-        return self._recorded(asked, request, True, follows)
+        return self._recorded(asked, request, clients, follows)
 
-    def _recorded(
-        self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, rule: Callable[[], bool]
-    ) -> Message:
+    def _recorded(self, asked: Verb[Any, Any], request: Request[Any], hidden: int, rule: Callable[[], bool]) -> Message:
         """The reply, after every check of the question itself; the question is recorded with what became of it.
 
         ``rule`` says whether the answer is hidden so well that single queries may have any say in it, or refuses.
@@ -187,18 +175,15 @@ class Client:
                 self._memory.asked(asked.name, request, outcome, whole=reads)
         return reply
 
-    def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: bool, relaxed: bool) -> Message:
+    def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: int, relaxed: bool) -> Message:
         """The reply; ``relaxed`` where a sum needs no more say of single queries to be limited."""
         verb = asked.name
         if isinstance(request, TrainRequest) and self.privacy.training:
             check_training(self.name, request, self.privacy.training)
-        reply: Message
+        if not hidden:
+            self._spent = ""  # what is masked is sent in the message around it
         try:
-            if self.privacy.differential_privacy and self.accountant:
-                reply = self._noisy_reply(asked, request, self.privacy.differential_privacy, self.accountant)
-                rule = NOISE
-            else:
-                reply, rule = self._exact_reply(asked, request, hidden, relaxed)
+            reply, rule = self._reply(asked, request, hidden, relaxed)
         except OverflowError:
             raise BadInput(
                 f"client {self.name}: embeddings with values this large cannot be summed exactly; normalize them to "
@@ -210,29 +195,26 @@ class Client:
             reply = signed(request, reply, self.name, self._identity)
         if not hidden:
             reply = asked.as_sent(reply, rule)
-            self._memory.sent(verb, reply, self.accountant.report() if self.accountant else "")
+            self._memory.sent(verb, reply, self._spent)
         return reply
 
     def _control(self) -> DisclosureControl | None:
-        """The disclosure control for one answer.
-
-        None under differential privacy: minimum group sizes select rows by which others there are, and with noise
-        nothing may; there they apply to noisy counts.
-        """
+        """The disclosure control for one answer."""
         sizes = self.privacy.minimum_sizes
-        return DisclosureControl(sizes, self._memory) if sizes and not self.privacy.differential_privacy else None
+        return DisclosureControl(sizes, self._memory) if sizes else None
 
-    def _exact_reply(self, verb: Verb[Any, Any], request: Message, hidden: bool, relaxed: bool) -> tuple[Message, str]:
-        """The answer without noise, and the rule that applies if there is nothing in it.
+    def _reply(self, verb: Verb[Any, Any], request: Message, hidden: int, relaxed: bool) -> tuple[Message, str]:
+        """The answer, and the rule that applies if there is nothing in it.
 
         It must have applied the minimum group sizes that its verb states.
         """
         if isinstance(verb.disclosure, NoRows):
-            return self._answer_without_rows(verb, request), NO_ROWS
+            return verb.answer(self._view(verb, None), request), NO_ROWS
         if isinstance(verb.disclosure, OwnNoise):
-            return verb.answer(
-                self._view(verb, PrivateRows(self.name, self._evaluations, None, masked=hidden)), request
-            ), NO_ROWS
+            noise = self.privacy.noise or Noise(epsilon=0)
+            self._spent = json.dumps({"epsilon": noise.epsilon or None, "delta": noise.delta})
+            rows = PrivateRows(self.name, self._evaluations, None, masked=hidden)
+            return verb.answer(self._view(verb, rows), request), NO_ROWS
         control = self._control()
         rows = PrivateRows(self.name, self._evaluations, control, relaxed, masked=hidden)
         reply: Message = verb.answer(self._view(verb, rows), request)
@@ -241,44 +223,13 @@ class Client:
             raise Refused(f"{verb.name}: its answer did not apply the minimum group size it states: {forgotten[0]}")
         return reply, control.emptied_by if control else NO_ROWS
 
-    def _noisy_reply(
-        self, verb: Verb[Any, Any], request: Message, noise: DifferentialPrivacy, accountant: PrivacyAccountant
-    ) -> Message:
-        """The answer under differential privacy: the one released before, or a new one."""
-        how = verb.differential_privacy
-        if isinstance(how, NoNoiseNeeded):
-            return self._answer_without_rows(verb, request)
-        if isinstance(how, RefusedUnderNoise):
-            raise Refused(f"{verb.name}: client {self.name} has differential privacy, and {how.reason}")
-        make = partial(self._charged_reply, verb, request, noise, accountant)
-        return released_again(self._memory, verb.name, request, verb.reply, make)
-
-    def _charged_reply(
-        self, verb: Verb[Any, Any], request: Message, noise: DifferentialPrivacy, accountant: PrivacyAccountant
-    ) -> Message:
-        """A new answer with noise, charged to the accountant."""
-        how = verb.differential_privacy
-        assert isinstance(how, NoisySums)
-        rows = NoisyRows(self.name, self._evaluations, noise, self.privacy.minimum_sizes)
-        parts = how.parts(rows, request)
-        accountant.charge(verb.name, Event(noise.mechanism, noise.multiplier))
-        reply: Message = how.reply(rows.terms, request, noised(parts, noise))
-        return reply
-
-    def _answer_without_rows(self, verb: Verb[Any, Any], request: Message) -> Message:
-        reply: Message = verb.answer(self._view(verb, None), request)
-        return reply
-
     def _view(self, verb: Verb[Any, Any], rows: PrivateRows | None) -> ClientView:
-        noise, own = self.privacy.differential_privacy, self._evaluations
         return ClientView(
             self.name,
             self.encoder,
             self.weights or "",
-            own.dimension,
+            self._evaluations.dimension,
             self.normalised,
-            (noise.models or own.pool.names) if noise else None,
-            self.accountant.answers_left if self.accountant else None,
             self._memory,
             self._identity,
             rows,

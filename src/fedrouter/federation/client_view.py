@@ -24,8 +24,6 @@ class ClientView:
     Parameters
     ----------
     name, encoder, weights, dimension, normalised : public: the client's name, and which embeddings it has
-    declared_models : models that the client declares to know, under differential privacy; else None
-    answers_left : counts the answers that its privacy budget still allows; None if it has no budget
     memory : what it keeps from one request to the next
     identity : its long-term key, for secure aggregation; None if it has none
     private_rows : its rows; None for a verb that states that it reads none
@@ -44,12 +42,10 @@ class ClientView:
     weights: str
     dimension: int
     normalised: bool
-    declared_models: tuple[str, ...] | None
-    answers_left: Callable[[], int] | None
     memory: Memory
     identity: Identity | None
     private_rows: PrivateRows | None
-    reply_to_mask: Callable[[str, Request[Any]], Message] | None
+    reply_to_mask: Callable[[str, Request[Any], int], Message] | None
     noise: Noise | None = None
     follow: Callable[[Any], int] | None = None
     admit_cohort: Callable[[Sequence[bytes], Sequence[str], bool], None] | None = None
@@ -58,19 +54,14 @@ class ClientView:
     without_own: Callable[[Router], Router | None] | None = None
 
     @property
-    def has_rows(self) -> bool:
-        """Whether this answer may read rows; not under differential privacy, where only answers with noise may."""
-        return self.private_rows is not None
-
-    @property
     def rows(self) -> PrivateRows:
         """The private rows; raises Refused if the verb states that it reads none."""
         if self.private_rows is None:
             raise Refused(f"client {self.name}: this verb states that it reads no rows, so it gets none")
         return self.private_rows
 
-    def answer_hidden(self, verb: str, request: Request[Any]) -> Message:
+    def answer_hidden(self, verb: str, request: Request[Any], clients: int = 1) -> Message:
         """The client's reply to another verb, to be masked; raises Refused if the verb does not state that it masks."""
         if self.reply_to_mask is None:
             raise Refused(f"client {self.name}: this verb does not state that it masks the reply to another one")
-        return self.reply_to_mask(verb, request)
+        return self.reply_to_mask(verb, request, clients)

@@ -40,9 +40,6 @@ def train(
     ``cost`` is normalized by the federation's scale. The loss is the paper's: squared error of accuracy plus squared
     error of cost, each on the head of the one model that was asked.
 
-    With ``request.shared_step`` all heads of a kind also have a shared part: what a client learns from the models in
-    its rows then also moves the heads of models it has no rows of, and a head itself learns only the difference.
-
     With ``request.heads_only`` the trunk is frozen and only heads are returned. With a ``request.base`` the loss also
     has the paper's regularizer (section "When New Clients Join the System"): the mean over models of the squared
     distance of accuracy and cost from the outputs of the base.
@@ -67,8 +64,6 @@ def train(
             for batch in batches(torch.randperm(len(embeddings)).to(device), request.batch_size):
                 hidden = network["trunk"](inputs[batch])
                 found = torch.stack([network[head](hidden) for head in HEADS], dim=1)
-                if request.shared_step:
-                    found = found + network["shared"](hidden)[:, :, None]
                 predicted = torch.stack([found[:, 0].sigmoid(), found[:, 1]], dim=1)  # (batch, 2, M)
                 own = predicted.gather(2, asked[batch][:, :, None].expand(-1, 2, 1))[:, :, 0]
                 loss = ((own - targets[batch]) ** 2).sum(dim=1).mean()
@@ -96,8 +91,6 @@ def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:
 def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
     """The network as it was sent, with the parameters to train set to require gradients."""
     network = network_of(request.weights, request.dropout)
-    if request.shared_step:
-        network["shared"] = zero_layer(hidden_sizes(request.weights)[-1], len(HEADS))
     network["trunk"].requires_grad_(not request.heads_only)
     return network
 
@@ -105,10 +98,6 @@ def to_train(request: TrainRequest) -> torch.nn.ModuleDict:
 def weights_of(network: torch.nn.ModuleDict, request: TrainRequest) -> Weights:
     """The weights of a trained network that the reply holds."""
     state = {key: value.detach().cpu().numpy().copy() for key, value in network.state_dict().items()}
-    if request.shared_step:  # a head's weights are its own plus the shared ones
-        for index, head in enumerate(HEADS):
-            for kind in ("weight", "bias"):
-                state[f"{head}.{kind}"] += state[f"shared.{kind}"][index]
     names = {name: key for key, name in torch_names(request.weights).items()}
     return {name: state[names[name]] for name in request.returned_weights()}
 
@@ -132,15 +121,6 @@ def network_of(weights: Weights, dropout: float) -> torch.nn.ModuleDict:
     names = torch_names(weights)
     network.load_state_dict({key: torch.from_numpy(weights[name].copy()) for key, name in names.items()})
     return network
-
-
-def zero_layer(width: int, outputs: int) -> torch.nn.Module:
-    import torch
-
-    layer = torch.nn.Linear(width, outputs)
-    torch.nn.init.zeros_(layer.weight)
-    torch.nn.init.zeros_(layer.bias)
-    return layer
 
 
 def torch_names(weights: Weights) -> dict[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from typing import Annotated, Any, Generic, Self, TypeVar, get_type_hints
+from typing import Any, Generic, Self, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from fedrouter.errors import BadMessage
 from fedrouter.exact import ExactSums
 from fedrouter.routers.mlp import CostScale, Weights
 
-WIRE_FORMAT = 4
+WIRE_FORMAT = 5
 """Version of what travels between coordinator and clients; raised whenever a message changes its form or meaning."""
 WITHHELD = "withheld"
 """The scalar that a reply without its arrays has instead: the rule by which there is nothing to send."""
@@ -160,12 +160,4 @@ def packed_digest(packed: Packed, *context: Any) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Request(Message, Generic[Reply]):
-    """A message to a client, typed by the message that answers it.
-
-    ``fold`` supports federated cross-validation. Below zero the request covers all rows of the client. From zero on it
-    names one part of them: learning leaves that part out, and scoring uses only that part.
-    """
-
-    fold: Annotated[int, "cross-validation fold to leave out, or to score on; -1 for none"] = field(
-        default=-1, kw_only=True
-    )
+    """A message to a client, typed by the message that answers it."""

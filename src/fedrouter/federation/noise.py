@@ -21,6 +21,8 @@ from fedrouter.release import SENSITIVITY, Release
 
 COLLUDING: Final = 0.2
 """The share of members that may collude with the coordinator, one at least."""
+MOST_EPSILON: Final = 100.0
+"""Noise of a larger ε would protect nothing."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Noise:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.epsilon) and self.epsilon >= 0):
-            raise BadInput(f"epsilon: expected a number of at least 0 (0: no noise), got {self.epsilon!r}")
+        if not 0 <= self.epsilon <= MOST_EPSILON:
+            raise BadInput(f"epsilon: expected a number from 0 (no noise) to {MOST_EPSILON:g}, got {self.epsilon!r}")
         if not 0 < self.delta < 1:
             raise BadInput(f"delta: expected a probability between 0 and 1, got {self.delta!r}")
 
@@ -95,7 +97,7 @@ def discrete_gaussian(size: int, deviation: float, seed: int | None = None) -> n
     try:
         import opendp.prelude as dp
     except ImportError:
-        raise MissingExtra("Noise on a release", "privacy") from None
+        raise MissingExtra("Noise on a release", "flower") from None
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     mechanism = dp.m.make_gaussian(*space, scale=deviation)

@@ -1,8 +1,7 @@
 """Checks that a server makes on replies: limits, and inequalities that counts, sums and sums of squares must satisfy.
 
 Values within known bounds leave little room: Cauchy-Schwarz bounds a sum of squares from below, Bhatia-Davis from
-above, and the inequality of arithmetic and geometric means links dollars with their logarithms. Each check returns a
-short reason, or None; a reason never quotes a number of the reply.
+above. Each check returns a short reason, or None; a reason never quotes a number of the reply.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import MOST_COST, Floats
-from fedrouter.exact import RESOLUTION
 from fedrouter.routers.mlp import LEAST_COST
 
 MOST_ROWS = 100_000_000
@@ -67,26 +65,6 @@ def spread_fault(count: Any, total: Floats, squares: Floats, low: float, high: f
     return None if fits.all() else SPREAD
 
 
-def dollar_fault(count: Any, cost: Floats, logs: Floats) -> str | None:
-    """A mean cost above what is plausible, or below the geometric mean that the logarithms give."""
-    if (cost > MOST_DOLLARS * count).any():
-        return COSTS
-    geometric = np.exp(logs / count)
-    least = (geometric - LEAST_COST) * count * (1 - SLACK) - (SLACK * LEAST_COST + RESOLUTION) * count
-    return SPREAD if (cost < least).any() else None
-
-
-def bordered(gram: Floats, product: Floats, squares: Floats) -> Floats:
-    """Gram matrices ``(M, r + 1, r + 1)`` of features and a target, from those of the features ``(M, r, r)``."""
-    column = np.concatenate([product, squares[:, None]], axis=1)
-    return np.concatenate([np.concatenate([gram, product[:, None, :]], axis=1), column[:, :, None]], axis=2)
-
-
-def is_gram(matrices: Floats) -> bool:
-    """Whether matrices ``(m, r, r)``, scaled to a unit diagonal, have no eigenvalue below zero but for rounding."""
-    squares = np.diagonal(matrices, axis1=1, axis2=2)
-    if (squares < 0).any():
-        return False
-    size = np.sqrt(np.maximum(squares, 1e-12))
-    scaled = matrices / (size[:, :, None] * size[:, None, :])
-    return bool((np.linalg.eigvalsh(scaled).min(axis=1) >= -SLACK).all())
+def dollar_fault(count: Any, cost: Floats) -> str | None:
+    """A mean cost above what is plausible."""
+    return COSTS if (cost > MOST_DOLLARS * count).any() else None

@@ -35,7 +35,6 @@ from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.federation.vote import ask_vote
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
-from fedrouter.routers.blend import unpack_routers
 
 if TYPE_CHECKING:
     from fedrouter.federation.secagg.identity import Identity
@@ -210,8 +209,7 @@ def _base(base: Mapping[str, Any], arrays: Named) -> Router:
     shown = VoteRequest(before.names, base["family"], arrays, TRADEOFFS)
     if question_digest("vote", shown) != base["digest"]:
         raise BadMessage("follow: another router than the job states")
-    (router,) = unpack_routers(before, [base["family"]], arrays, composite=("auto",))
-    return router
+    return shown.router(before)
 
 
 class _Closed(BaseException):

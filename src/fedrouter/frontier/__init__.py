@@ -11,7 +11,7 @@ from fedrouter.frontier.curve import (
     sweep,
 )
 from fedrouter.frontier.envelope import Envelope, SingleModels
-from fedrouter.frontier.verdict import Verdict, judge
+from fedrouter.frontier.logged import Verdict, verdict_of
 
 __all__ = [
     "MATCHED",
@@ -23,7 +23,7 @@ __all__ = [
     "Verdict",
     "area_over_own_range",
     "fixed_point",
-    "judge",
     "mix",
     "sweep",
+    "verdict_of",
 ]

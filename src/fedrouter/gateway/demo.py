@@ -10,26 +10,21 @@ import numpy as np
 
 from fedrouter.bundle import Provenance, save
 from fedrouter.data.simulator import CAST, simulated_world
-from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import family
-from fedrouter.federation.privacy.policy import OPEN
+from fedrouter.federation.families.bayes import BayesSettings, from_rows
 from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.page.demo_traffic import SimulatedTraffic
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 
-FAMILY = "linear"
-"""Learned in a second with numpy alone, so that the demo runs on what the [serve] extra installs."""
+SETTINGS = BayesSettings(cells=(0,))
+"""Cells are found by a package that the [serve] extra does not install."""
 CLIENTS = 10
 DEFAULT, BASELINE = "atlas-mini", "atlas-max"
 
 
-def demo_bundle(
-    path: Path, clients: Mapping[str, Evaluations] | None = None, seed: int = 0, kind: str = FAMILY
-) -> Path:
-    """Learn a router of a kind from simulated clients and save it.
+def demo_bundle(path: Path, clients: Mapping[str, Evaluations] | None = None, seed: int = 0) -> Path:
+    """Learn a router from simulated clients and save it.
 
     By default ten clients share every other prompt of the simulated world and know every model's answer to each.
     """
@@ -38,13 +33,9 @@ def demo_bundle(
         order = np.random.default_rng(seed).permutation(dataset.evaluations.queries)[::2]
         parts = enumerate(np.array_split(order, CLIENTS), 1)
         clients = {f"client-{number}": dataset.evaluations.of_queries(np.sort(part)) for number, part in parts}
-    chosen = family(kind)
-    settings = chosen.settings()
-    everyone = LocalFederation(Client(name, rows, OPEN) for name, rows in clients.items())
-    router = chosen.learn(everyone, dataset.evaluations.pool, settings, seed)
     counts = {name: len(rows) for name, rows in clients.items()}
-    provenance = Provenance.of_run(dataset.name, dataset.digest, seed, counts, settings, simulated=True)
-    return save(path, router, dataset.encoder, provenance)
+    provenance = Provenance.of_run(dataset.name, dataset.digest, seed, counts, SETTINGS, simulated=True)
+    return save(path, from_rows(list(clients.values()), SETTINGS), dataset.encoder, provenance)
 
 
 def demo_config(folder: Path, url: str, server: ServerConfig = ServerConfig()) -> Config:

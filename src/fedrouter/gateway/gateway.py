@@ -232,7 +232,7 @@ async def _open_gateway(
 ) -> Gateway:
     store = await asyncio.to_thread(Store.open, config.store)
     opened.callback(store.close)
-    bundles = Bundles(tuple(model.name for model in config.models), cached_queries=config.routing.estimates_cache)
+    bundles = Bundles(config.models, cached_queries=config.routing.estimates_cache)
     bundles.typical = partial(recent_queries, store)
     current = await asyncio.to_thread(store.current)
     first_bundle: tuple[str, str] | None = None

@@ -1,1 +1,1 @@
-"""Learning from the gateway's log: exploration, off-policy evaluation, incremental learning, judges."""
+"""Learning from the gateway's log: exploration, off-policy evaluation, judges."""

@@ -1,25 +1,24 @@
-"""Learn a new version of a router from the scored requests in a gateway's log.
+"""Learn a router `bayes` from the scored requests in a gateway's log, beside what the one in service has learned.
 
-A router whose state is sums adds each new request as one more row, and subtracts a score that was corrected since. Any
-router can instead be personalized: its estimates are weighed against those of a router learned from the whole log.
+Evidence is exact sums, so it does not matter in which batches requests are read. A score that was corrected after it
+was learned from is subtracted. A router of another family has no evidence; it is replaced by one of the log alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from fedrouter.bundle import Bundle, Provenance
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.errors import BadInput
-from fedrouter.federation.families.registry import family
-from fedrouter.learning.incremental import Learner
-from fedrouter.learning.new_feedback import Watermark, new_feedback
-from fedrouter.learning.traffic import evaluations_of, scored_at
-from fedrouter.personalization import personalize
-from fedrouter.routers.base import Router
+from fedrouter.evaluations import Evaluations
+from fedrouter.evidence import Evidence, total
+from fedrouter.learning.new_feedback import new_feedback
+from fedrouter.learning.traffic import evaluations_of, pool_in, scored_at
+from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.store import Store
 
 BATCH = 20_000
@@ -28,104 +27,61 @@ BATCH = 20_000
 
 @dataclass(frozen=True)
 class Learned:
-    """A router learned from a log, what it was learned from, and its provenance.
+    """A router learned from a log, the number of scored requests that are new in it, and its provenance."""
 
-    Parameters
-    ----------
-    rows, corrected : scored requests learned from, and how many of them replaced an earlier score
-    left_out : number of requests by the reason for which they could not be used
-    waiting : rows of each model that the router has never seen and that has too few rows to begin with
-    until : time of the latest score that was read
-    """
-
-    router: Router
+    router: BayesRouter
     rows: int
-    corrected: int
-    left_out: Mapping[str, int]
-    waiting: Mapping[str, int]
-    until: float
     provenance: Provenance
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rows": self.rows,
-            "corrected": self.corrected,
-            "left_out": dict(self.left_out),
-            "waiting": dict(self.waiting),
-            "learnt_until": self.until,
-        }
+
+def with_rows(base: BayesRouter | None, rows: Evaluations) -> BayesRouter:
+    """The router of what another one has learned and of more rows; of these rows alone if there is no other."""
+    return _router(base, _added(None if base is None else base.evidence, rows))
 
 
-def learn_from_log(saved: Bundle, log: Store, name: str, since: float | None = None, seed: int = 0) -> Learned:
-    """Add the log's new feedback to a router whose state is sums.
+def learn_from_log(log: Store, name: str, encoder: EncoderIdentity, saved: Bundle | None) -> Learned:
+    """The router in service with the log's new feedback added; ``name`` is the log's among the router's clients.
 
-    Parameters
-    ----------
-    name : the log's name among the router's clients; its entry in the bundle holds the watermark
-    since : skip requests before this time, in seconds since the epoch
+    The entry of that name in the bundle says until when the log has been read.
     """
-    watermark = _watermark(saved, name)
-    learner, pool = Learner(saved.router), saved.router.pool
-    items, left_out = new_feedback(log, watermark, since), Counter[str]()
-    until, corrected, served = watermark.until if watermark else 0.0, 0, []
+    base = saved.router if saved is not None and isinstance(saved.router, BayesRouter) else None
+    before = saved.clients.get(name) if saved is not None and base is not None else None
+    if before is not None and "learnt_until" not in before:
+        raise BadInput(f"a client of this router's federation has the name of the gateway's log, {name!r}")
+    until = None if before is None else float(before["learnt_until"])
+    evidence, items = None if base is None else base.evidence, new_feedback(log, until)
+    read, corrected, left_out = 0, 0, Counter[str]()
     while batch := list(islice(items, BATCH)):
-        records = [item.record for item in batch]
-        earlier, _ = evaluations_of((item.learned for item in batch if item.learned), pool, saved.encoder)
-        rows, unused = evaluations_of(records, pool, saved.encoder)
-        learner = learner.unfold(earlier).fold(rows)
-        until = max(until, *map(scored_at, records))
-        corrected += len(earlier)
+        pool = pool_in(item.record for item in batch)
+        rows, unused = evaluations_of((item.record for item in batch), pool, encoder)
+        earlier, _ = evaluations_of((item.learned for item in batch if item.learned), pool, encoder)
         left_out.update(unused)
-        served += [(record.id, record.served) for record in records]
-    waiting = Counter(pool.names[index] for index in learner.waiting.model) if learner.waiting is not None else {}
-    learned = learner.rows + corrected
-    if not learned:
+        until = max(until or 0.0, *(scored_at(item.record) for item in batch))
+        evidence = _added(evidence, rows)
+        if len(earlier):
+            evidence = evidence - Evidence.of(earlier, evidence.features).over(evidence.pool)
+        read, corrected = read + len(rows), corrected + len(earlier)
+    if evidence is None or not read:
         reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
         raise BadInput(f"nothing to learn: no request was scored since the last time{f' ({reasons})' * bool(reasons)}")
-    before = saved.clients.get(name, {})
-    total = before.get("rows", 0) + learned - corrected
-    entry = {"name": name, "rows": total, "joined": saved.version + 1, **before} | {
-        "rows": total,
-        "learnt_until": until,
-        "waiting": sorted(identity for identity, model in served if model in waiting),
-    }
-    clients = [*(client for client in saved.clients.values() if client["name"] != name), entry]
-    change = _change(learner.router, seed, learned, corrected, until)
-    return Learned(
-        learner.router, learned, corrected, dict(left_out), dict(waiting), until, saved.child(clients, change)
-    )
+    router = _router(base, evidence)
+    change = {"verb": "learn", "family": router.family, "rows": read, "corrected": corrected, "learnt_until": until}
+    version = 1 if saved is None else saved.version + 1
+    had = 0 if before is None else int(before["rows"])
+    entry = {"name": name, "joined": version, **(before or {}), "rows": had + read - corrected, "learnt_until": until}
+    if saved is not None and base is not None:
+        others = [client for client in saved.clients.values() if client["name"] != name]
+        return Learned(router, read, saved.child([*others, entry], change))
+    first = Provenance("log", "", 0, 1, [entry], {}, version=version, change=change)
+    return Learned(router, read, first if saved is None else replace(first, parent=saved.manifest["digest"]))
 
 
-def personalize_from_log(saved: Bundle, log: Store, since: float | None = None, seed: int = 0) -> Learned:
-    """Make a personal router from the whole log; a personal router is made again from its federated half."""
-    federated = saved.router.federated_router()
-    name = federated.family if federated is saved.router else saved.router.components()[-1].family
-    records = list(log.rows(since, scored_only=True))
-    rows, left_out = evaluations_of(records, federated.pool, saved.encoder)
-    settings = family(name).settings.from_json(saved.settings_for(name))
-    personal = personalize(federated, rows, name, settings, seed)
-    until = max(map(scored_at, records))
-    provenance = saved.child(list(saved.clients.values()), _change(personal, seed, len(rows), 0, until))
-    return Learned(personal, len(rows), 0, left_out, {}, until, provenance)
+def _added(evidence: Evidence | None, rows: Evaluations) -> Evidence:
+    """Evidence with that of more rows, of more models if there are any; of these rows alone if there is none."""
+    if evidence is None:
+        return Evidence.of(rows, map_of_width(rows.dimension))
+    return total([evidence, Evidence.of(rows, evidence.features)])
 
 
-def _watermark(saved: Bundle, name: str) -> Watermark | None:
-    """How far the router has read this log; None if it has not."""
-    entry = saved.clients.get(name)
-    if entry is None:
-        return None
-    if "learnt_until" not in entry:
-        raise BadInput(f"--name: {name} is a client that took part in the federation; choose another name for the log")
-    return Watermark(float(entry["learnt_until"]), frozenset(entry["waiting"]))
-
-
-def _change(router: Router, seed: int, rows: int, corrected: int, until: float) -> dict[str, Any]:
-    """What the new bundle's provenance says about this step."""
-    return {
-        "verb": "learn",
-        "family": router.family,
-        "seed": seed,
-        "rows": rows,
-        "corrected": corrected,
-        "learnt_until": until,
-    }
+def _router(base: BayesRouter | None, evidence: Evidence) -> BayesRouter:
+    return BayesRouter.of(evidence) if base is None else base.with_evidence(evidence)

@@ -12,17 +12,6 @@ from fedrouter.store.store import Store
 
 
 @dataclass(frozen=True)
-class Watermark:
-    """How far a router has read a log: all scores up to a time, except for ``waiting``.
-
-    Those are the ids of requests to models of which there were too few rows to begin with.
-    """
-
-    until: float
-    waiting: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
 class NewFeedback:
     """A scored request to learn from; ``learned`` is the request with the score that was learned from, if any."""
 
@@ -30,13 +19,13 @@ class NewFeedback:
     learned: Record | None = None
 
 
-def new_feedback(store: Store, watermark: Watermark | None, since: float | None = None) -> Iterator[NewFeedback]:
-    """Requests whose score is newer than the watermark, oldest first; requests before ``since`` are skipped."""
-    for record in store.rows(since, scored_only=True):
-        if watermark is None or record.id in watermark.waiting:
+def new_feedback(store: Store, until: float | None) -> Iterator[NewFeedback]:
+    """Requests that were scored after all that a router has learned from, oldest first; None: it has read nothing."""
+    for record in store.rows(scored_only=True):
+        if until is None:
             yield NewFeedback(record)
-        elif scored_at(record) > watermark.until:
-            earlier = _standing(store.feedback(record.id), watermark.until) if record.time <= watermark.until else None
+        elif scored_at(record) > until:
+            earlier = _standing(store.feedback(record.id), until) if record.time <= until else None
             yield NewFeedback(record, None if earlier is None else replace(record, score=earlier.score))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from fedrouter.data.read import EMBEDDING
 from fedrouter.data.source import Source
 from fedrouter.encoders import EncoderIdentity, column_stem
+from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
 from fedrouter.store.records import Record
@@ -138,6 +139,24 @@ def evaluations_of(
     rows = np.frombuffer(embeddings, "<f4").reshape(-1, encoder.dimension)
     columns = np.array(model, np.int64), np.array(accuracy), np.array(cost)
     return Evaluations(pool, rows, np.arange(len(rows)), *columns, time=np.array(time)), dict(left_out)
+
+
+def pool_in(records: Iterable[Record]) -> ModelPool:
+    """The models that answered these requests, in the order of their names."""
+    names = sorted({record.served for record in records if record.served is not None})
+    if not names:
+        raise BadInput("nothing to learn: no model answered these requests")
+    return ModelPool(names)
+
+
+def encoder_in(store: Store) -> EncoderIdentity:
+    """The encoder of the latest scored requests; its weights are unknown."""
+    records = [record for record in store.latest_scored(RECENT) if record.embedding]
+    if not records:
+        raise BadInput("nothing to learn: no scored request has an embedding")
+    width = len(records[0].embedding or b"") // 4
+    same = [record for record in records if len(record.embedding or b"") == 4 * width]
+    return EncoderIdentity.of(records[0].encoder, _embeddings(same, width))
 
 
 def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:

@@ -24,7 +24,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.learning.offpolicy import LEAST_EFFECTIVE, SHORT, Mean, Outcome
-from fedrouter.learning.traffic import NOT_IN_POOL, Traffic, evaluations_of, traffic_of
+from fedrouter.learning.traffic import NOT_IN_POOL, Traffic, evaluations_of, pool_in, traffic_of
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.store.records import Record
@@ -73,23 +73,21 @@ class Trial:
 
 def run_trial(
     records: Sequence[Record],
-    pool: ModelPool,
+    offered: ModelPool,
     encoder: EncoderIdentity,
     present: Policy,
     make: Make,
     tradeoff_of: TradeoffOf,
     keep: float = 0.0,
-    offered: ModelPool | None = None,
 ) -> Trial:
     """Compare what ``make`` learns from scored requests with what is in service.
 
     Parameters
     ----------
+    offered : the models that can be chosen
     tradeoff_of : λ of a router in service, from its operating points
     keep : the share of the present accuracy that the candidate must not be shown to lose, whatever it saves
-    offered : the models that can be chosen, if these are not all of ``pool``
     """
-    offered = offered or pool
     fold = np.array([zlib.crc32(record.embedding or b"") % FOLDS for record in records])
     parts: list[tuple[Floats, ...]] = []
     tradeoffs: list[float] = []
@@ -98,7 +96,7 @@ def run_trial(
         raise BadInput(
             f"{drawn} scored requests whose model was drawn, expected at least {LEAST_ROWS}: more must explore"
         )
-    clip = math.sqrt(drawn)
+    clip, pool = math.sqrt(drawn), pool_in(records)
     for number in range(FOLDS):
         inside = [record for record, at in zip(records, fold, strict=True) if at == number and record.propensity < 1]
         rows, _ = evaluations_of((r for r, at in zip(records, fold, strict=True) if at != number), pool, encoder)

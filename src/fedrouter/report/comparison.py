@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.data.read import Dataset
-from fedrouter.experiments.protocol import WAYS, Comparison
+from fedrouter.experiments.protocol import PERSONAL, WAYS, Comparison
 from fedrouter.federation.families.registry import title
 from fedrouter.frontier import MATCHED, Measures
 from fedrouter.report.page import Page
@@ -37,9 +37,10 @@ def summary(comparison: Comparison, dataset: Dataset, seed: int) -> dict[str, An
                 for name, curves in comparison.curves[way].items()
             }
             for way in WAYS
-        },
+        }
+        | {PERSONAL: {name: {"own": own_mean(comparison, name).to_json()} for name in comparison.personal}},
         "baselines": {name: frontier.measures.to_json() for name, frontier in comparison.baselines.items()},
-        "verdict": next(iter(comparison.verdicts.values())).text,
+        "verdict": next(iter(comparison.verdicts.values())).sentence(),
         "verdicts": {name: verdict.to_json() for name, verdict in comparison.verdicts.items()},
         "settings": comparison.settings,
         "warnings": comparison.warnings,
@@ -66,12 +67,24 @@ def rows(comparison: Comparison) -> list[list[str]]:
         for way in WAYS:
             found = comparison.curves[way][name].measures()
             table.append([f"{title(name)} {way}", *_cells(found["global"], found["own"])])
+        if name in comparison.personal:
+            own = own_mean(comparison, name)
+            table.append([f"{title(name)} {PERSONAL}", *_cells(None, own)])
     for name, frontier in comparison.baselines.items():
         table.append([name.replace("_", " "), *_cells(frontier.measures, None)])
     return table
 
 
-def _cells(whole: Measures, own: Measures | None) -> list[str]:
+def own_mean(comparison: Comparison, family: str) -> Measures:
+    """The mean over clients of their personal routers' measures, each on the client's own test set."""
+    return Measures.mean(curve.measures for curve in comparison.personal[family].values())
+
+
+def _cells(whole: Measures | None, own: Measures | None) -> list[str]:
+    if whole is None:
+        assert own
+        empty = [""] * len(MATCHED)
+        return ["", *empty, f"{own.aiq:.3f}", "", f"{own.auc:.3f}", "", ""]
     return [
         f"{whole.aiq:.3f}",
         *("never" if price is None else f"{price:.0%}" for price in whole.cost_to_match.values()),
@@ -111,7 +124,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     if dataset.simulated:
         page.text(SIMULATED, "mark")
     for name, verdict in comparison.verdicts.items():
-        page.text(f"{title(name)}: {verdict.text}.", "lead")
+        page.text(f"{title(name)}: {verdict.sentence()}", "lead")
     for name in comparison.routers:
         page.text(headline(comparison, name))
     for warning in comparison.warnings:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Floats, Grid
+from fedrouter.evaluations import Floats
 from fedrouter.experiments.protocol import Comparison
 from fedrouter.federation.families.registry import title
-from fedrouter.frontier import Frontier, mix, sweep
+from fedrouter.frontier import Frontier, Verdict
+from fedrouter.frontier.outcomes import NORMAL
 from fedrouter.report import style as look
 
 if TYPE_CHECKING:
@@ -76,34 +76,38 @@ def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
     _legend(panel)
 
 
-def draw_frontier(frontier: Frontier, truth: Grid, name: str) -> Figure:
-    """One router on one test set, with the single models, the coin toss between them, and the oracle."""
+def draw_verdict(verdict: Verdict) -> Figure:
+    """What a router keeps and costs along λ, with 95% intervals of accuracy, and the single models."""
     from matplotlib.figure import Figure
 
     with look.style():
         figure = Figure(figsize=(6.4, 4.8), layout="constrained")
         panel = figure.subplots()
-        toss = mix(truth)
-        _oracle(panel, sweep(Estimates(truth.pool, truth.accuracy, truth.cost), truth))
-        _mix(panel, toss)
-        for index, model in enumerate(truth.pool.names):
-            cost, accuracy = (np.nanmean(values[:, index]) for values in (truth.cost, truth.accuracy))
-            panel.plot(cost * PER, accuracy, marker="o", markersize=4, color=look.ORANGE, linestyle="none")
-            right = cost > toss.singles.budgets[1] / 2  # a name must not leave the frame
+        points = sorted(verdict.frontier, key=lambda point: point.cost)
+        cost, accuracy, error = (
+            np.array([getattr(point, name) for point in points]) for name in ("cost", "accuracy", "accuracy_error")
+        )
+        low, high = accuracy - NORMAL * error, accuracy + NORMAL * error
+        panel.fill_between(cost * PER, low, high, color=look.BLUE, alpha=0.15, linewidth=0)
+        panel.plot(cost * PER, accuracy, color=look.BLUE, linewidth=2.4, label="router")
+        if verdict.tradeoff is not None:
+            kept = min(points, key=lambda point: abs(float(point.name) - (verdict.tradeoff or 0.0)))
+            where = ([kept.cost * PER], [kept.accuracy])
+            panel.plot(*where, "o", color=look.BLUE, label=f"quality {verdict.quality:g}: λ = {verdict.tradeoff:.3g}")
+        for single in verdict.singles:
+            panel.plot(single.cost * PER, single.accuracy, "o", markersize=4, color=look.ORANGE)
+            right = single.cost > cost.max() / 2  # a name must not leave the frame
             panel.annotate(
-                model,
-                (cost * PER, accuracy),
+                str(single.name),
+                (single.cost * PER, single.accuracy),
                 (-4 if right else 4, -9),
                 textcoords="offset points",
                 ha="right" if right else "left",
                 fontsize=7.5,
             )
-        _router(panel, frontier, look.BLUE, "-", 2.4, name)
-        _cut(panel, [frontier, toss])
-        panel.set_title(name)
         panel.set_xlabel(f"mean cost, US dollars per {PER:,} queries")
         panel.set_ylabel("mean accuracy")
-        _legend(panel)
+        panel.legend(loc="lower right")
     return figure
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,23 +13,14 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.prepared import Found, Prepared
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Training rows by region and model: ``centres`` ``(K, d)`` of regions, ``count`` ``(K, M)`` rows of each cell."""
-
-    centres: Embeddings
-    count: Integers
 
 
 class Router(ABC):
     """Base class of routers. A subclass names its family, keeps its state in arrays, and estimates with numpy alone.
 
-    ``composite`` says whether it is made of other routers, as a blend is; those cannot be parts of a blend.
+    ``composite`` says whether it is made of other routers, as a personal one is.
     """
 
     family: ClassVar[str]
@@ -52,6 +41,10 @@ class Router(ABC):
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         """The router that :meth:`arrays` came from; :class:`BadInput` if they do not fit together."""
 
+    def digests(self) -> Mapping[str, str]:
+        """Digests of the sums that it follows from, by what they are of; none unless it is a router of sums."""
+        return {}
+
     @abstractmethod
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         """Estimates for embeddings that are already validated."""
@@ -66,20 +59,6 @@ class Router(ABC):
         if not np.isfinite(queries).all():
             raise BadInput("embeddings: expected finite numbers only")
         return self._estimate(queries)
-
-    def prepared(self, models: Integers) -> Prepared:
-        """The estimates of some models up to rounding, prepared so that a query takes microseconds: for serving."""
-        known = self._estimate(np.zeros((1, self.dimension), np.float32)).usable[models]
-
-        def error(found: Estimates, some: slice) -> Floats | None:
-            return None if found.error is None else np.where(known, found.error[:, models], 0.0)[:, some]
-
-        def finish(queries: Embeddings, products: Floats) -> Found:
-            found = self._estimate(queries)
-            parts = [np.where(known, values[:, models], 0.0) for values in (found.accuracy, found.cost)]
-            return Found(np.concatenate(parts, axis=1), partial(error, found))
-
-        return Prepared(known, np.empty((0, self.dimension), np.float32), finish)
 
     def estimate_own(self, rows: Evaluations) -> tuple[Floats, Floats]:
         """Accuracy and cost ``(n,)`` of each evaluation's own model; ``rows`` are over this router's pool."""
@@ -100,10 +79,6 @@ class Router(ABC):
 
     def regions(self) -> Embeddings | None:
         """Points ``(k, d)`` around which its training queries lie; None if the router does not store any."""
-        return None
-
-    def cells(self) -> Cells | None:
-        """Training rows by region and model; None if the router does not count them."""
         return None
 
     def rows_by_model(self) -> Integers | None:

@@ -6,7 +6,6 @@ Paper, section "Adaptive Personalization for High Heterogeneity". How the weight
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -16,11 +15,12 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats, Integers
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays, Cells, Router
-from fedrouter.routers.blend import UNSURE, BlendRouter, pack_names, pack_routers, unpack_names, unpack_routers
-from fedrouter.routers.prepared import Found, Prepared, joined
+from fedrouter.routers.base import Arrays, Router
+from fedrouter.routers.registry import router_class
 
 WEIGHTS = ("accuracy_weight", "cost_weight")
+UNSURE = 0.5
+"""The standard error of the accuracy for a half whose family knows none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,24 +44,6 @@ class PersonalRouter(Router):
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         return self._mixed(*(router._estimate(embeddings) for router in (self.federated, self.local)))
-
-    def prepared(self, models: Integers) -> Prepared:
-        parts = [router.prepared(models) for router in (self.federated, self.local)]
-        accuracy, cost = self.accuracy_weight[models], self.cost_weight[models]
-        own = np.concatenate([accuracy, cost])
-        shared = 1 - own
-        known = np.where(accuracy == 1, parts[1].known, parts[0].known)
-
-        def combine(found: Sequence[Found]) -> Found:
-            def error(some: slice) -> Floats:
-                weight = accuracy[some]
-                unsure = np.full((len(found[0].means), len(weight)), UNSURE)
-                theirs, ours = (unsure if e is None else e for e in (one.error(some) for one in found))
-                return np.asarray((1 - weight) * theirs + weight * ours)
-
-            return Found(shared * found[0].means + own * found[1].means, error)
-
-        return joined(parts, known, combine)
 
     def _mixed(self, shared: Estimates, own: Estimates) -> Estimates:
         def mixed(theirs: Floats, ours: Floats, weight: Floats) -> Floats:
@@ -90,9 +72,6 @@ class PersonalRouter(Router):
     def regions(self) -> Embeddings | None:
         return self.federated.regions()
 
-    def cells(self) -> Cells | None:
-        return self.federated.cells()
-
     def rows_by_model(self) -> Integers | None:
         return None
 
@@ -102,16 +81,16 @@ class PersonalRouter(Router):
     def arrays(self) -> Arrays:
         halves = self.components()
         return {
-            "halves": pack_names(half.family for half in halves),
+            "halves": np.frombuffer(" ".join(half.family for half in halves).encode(), np.uint8),
             **{name: getattr(self, name) for name in WEIGHTS},
-            **pack_routers(halves),
+            **{f"{index}:{name}": array for index, half in enumerate(halves) for name, array in half.arrays().items()},
         }
 
     @classmethod
     def from_arrays(cls, pool: ModelPool, arrays: Arrays) -> Self:
         rest = dict(arrays)
         try:
-            families = unpack_names(rest.pop("halves"))
+            families = bytes(np.asarray(rest.pop("halves"), np.uint8)).decode().split()
             weights = [np.asarray(rest.pop(name), np.float64) for name in WEIGHTS]
         except (KeyError, ValueError):
             raise BadInput(f"personal router: expected arrays 'halves', {', '.join(WEIGHTS)}") from None
@@ -122,9 +101,19 @@ class PersonalRouter(Router):
         if any(name.split(":")[0] not in ("0", "1") for name in rest):
             raise BadInput("personal router: unexpected arrays")
         try:
-            federated, local = unpack_routers(pool, families, rest, composite=(BlendRouter.family,))
+            federated, local = (
+                _half(pool, family, {name[2:]: array for name, array in rest.items() if name.startswith(f"{index}:")})
+                for index, family in enumerate(families)
+            )
         except BadInput as error:
             raise BadInput(f"personal router: {error}") from None
         if federated.dimension != local.dimension:
             raise BadInput("personal router: its halves expect embeddings of different widths")
         return cls(pool, federated, local, *weights)
+
+
+def _half(pool: ModelPool, family: str, arrays: Arrays) -> Router:
+    kind = router_class(family)
+    if kind.composite:
+        raise BadInput(f"{family} router: made of other routers, so it cannot be a half")
+    return kind.from_arrays(pool, arrays)

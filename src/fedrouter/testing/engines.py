@@ -38,8 +38,6 @@ REQUESTS: Mapping[str, Any] = {
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "kmeans": {"k_local": 4, "k_global": 5},
     "mlp": {"rounds": 2, "hidden": (8,)},
-    "linear": {"directions": 2},
-    "kernel": {"landmarks": 2, "k_local": 4},
 }
 """Settings that keep the check of a family short, and few features, for which few rows are enough."""
 

@@ -32,11 +32,9 @@ from fedrouter.federation.families.family import Family, NotASum
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn, Progress
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.learning.incremental import Learner
 from fedrouter.personalization import personalize
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
-from fedrouter.routers.blend import BlendRouter
 from fedrouter.routers.registry import router_class
 from fedrouter.testing.samples import drawn_evaluations
 
@@ -59,7 +57,7 @@ def check_the_registry_has_it(family: Family) -> None:
 def check_settings_survive_json(family: Family) -> None:
     """Settings written to a manifest come back equal, also those derived from them; unknown names are ignored."""
     settings = family.settings()
-    for some in (settings, settings.single_client(), settings.client_local(), settings.local_half(), family.paper):
+    for some in (settings, settings.single_client(), settings.client_local(), family.paper):
         if some is not None:
             again = type(some).from_json(json.loads(json.dumps(some.to_json())))
             assert type(some).from_json(again.to_json()) == again
@@ -90,25 +88,6 @@ def check_a_query_is_estimated_alone_as_in_a_batch(family: Family) -> None:
             some = _router(family).estimate(QUERIES[start : start + size])
             assert np.allclose(some.accuracy, batch.accuracy[start : start + size], rtol=1e-9)
             assert np.allclose(some.cost, batch.cost[start : start + size], rtol=1e-9)
-
-
-def check_a_query_is_estimated_when_served_as_in_a_batch(family: Family) -> None:
-    """Up to rounding, by itself and together with others."""
-    order = [2, 0, 1]
-    batch, prepared = _router(family).estimate(QUERIES), _router(family).prepared(np.array(order))
-    assert prepared.known.tolist() == batch.usable[order].tolist()
-    assert batch.error is not None
-    means, errors = np.concatenate([batch.accuracy[:, order], batch.cost[:, order]], axis=1), batch.error[:, order]
-    queries = np.asarray(QUERIES, np.float32)
-    for size in (1, 3):
-        for start in range(len(queries) - size + 1):
-            chosen = slice(start, start + size)
-            found = prepared(queries[chosen])
-            assert np.allclose(found.means, means[chosen], rtol=1e-5, atol=1e-9)
-            for some in (slice(None), slice(1, 2)):
-                error = found.error(some)
-                assert error is not None
-                assert np.allclose(error, errors[chosen, some], rtol=1e-5, atol=1e-9)
 
 
 def check_other_embeddings_are_refused(family: Family) -> None:
@@ -234,7 +213,7 @@ def check_a_single_client_can_learn(family: Family) -> None:
         assert np.isfinite(router.estimate(QUERIES).cost).all()
 
 
-# ---- saving, blending, personalizing
+# ---- saving, personalizing
 
 
 def check_a_bundle_holds_the_router(family: Family) -> None:
@@ -250,21 +229,11 @@ def check_a_bundle_holds_the_router(family: Family) -> None:
         assert np.allclose(again.estimate(QUERIES).cost, one.estimate(QUERIES).cost, rtol=1e-9)
 
 
-def check_a_candidate_can_be_part_of_a_blend(family: Family) -> None:
-    """A family that `auto` may consider is not composite, and a saved blend keeps it."""
-    if not family.candidate:
-        return
-    assert not family.router.composite
-    blend = BlendRouter(POOL, (_router(family), _router(FAMILIES["query_blind"])), (0.75, 0.25))
-    assert _same(_reloaded(blend), blend)
-
-
 def check_regions_and_counts_fit_the_router(family: Family) -> None:
     """What a router says about its training rows has the right shapes."""
     router = _router(family)
-    regions, cells, rows = router.regions(), router.cells(), router.rows_by_model()
+    regions, rows = router.regions(), router.rows_by_model()
     assert regions is None or (regions.ndim == 2 and regions.shape[1] == router.dimension)
-    assert cells is None or cells.count.shape == (len(cells.centres), len(router.pool))
     expected = sum(np.bincount(drawn_evaluations(seed=seed).model, minlength=3) for seed in range(3))
     assert rows is None or np.array_equal(rows, expected)
 
@@ -332,19 +301,6 @@ def check_only_clients_that_joined_can_be_removed(family: Family) -> None:
         family.remove_clients(_founded(family), single_owner("stranger", drawn_evaluations(400, seed=77)))
 
 
-def check_incremental_learning_does_not_depend_on_batches(family: Family) -> None:
-    """Rows of a log in batches of any size give the router of all rows at once."""
-    if not family.incremental:
-        return
-    assert not isinstance(family.remove_clients, NotASum), "incremental learning corrects scores by removing rows"
-    log, whole, stepwise = drawn_evaluations(40, seed=11), Learner(_router(family)), Learner(_router(family))
-    for start in range(0, len(log), 7):
-        stepwise = stepwise.fold(log.take(np.arange(start, min(start + 7, len(log)))))
-    whole = whole.fold(log)
-    assert _same(stepwise.router, whole.router)
-    assert _same(whole.unfold(log).router, _router(family))
-
-
 FAMILY_CHECKS: tuple[FamilyCheck, ...] = (
     check_the_registry_has_it,
     check_settings_survive_json,
@@ -365,7 +321,6 @@ FAMILY_CHECKS: tuple[FamilyCheck, ...] = (
     check_it_learns_simple_data,
     check_a_single_client_can_learn,
     check_a_bundle_holds_the_router,
-    check_a_candidate_can_be_part_of_a_blend,
     check_regions_and_counts_fit_the_router,
     check_a_new_model_gets_estimates,
     check_a_model_that_nobody_used_cannot_be_added,
@@ -375,7 +330,6 @@ FAMILY_CHECKS: tuple[FamilyCheck, ...] = (
     check_removing_restores_the_router_exactly,
     check_clients_join_and_leave_in_any_order,
     check_only_clients_that_joined_can_be_removed,
-    check_incremental_learning_does_not_depend_on_batches,
 )
 
 

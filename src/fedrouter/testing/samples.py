@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
+from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["small", "medium", "large"])
@@ -46,4 +49,5 @@ def drawn_evaluations(
 def sample_clients(*names: str, queries: int = 90) -> list[Client]:
     """New clients of these names with default privacy; the first has evaluations of this many ``queries``."""
     rows = [sample_evaluations(queries + 15 * index, seed=index) for index in range(len(names))]
-    return [Client(name, own, encoder="sample") for name, own in zip(names, rows, strict=True)]
+    exact = replace(CLEAR, noise=None)  # what is learned from them can be compared
+    return [Client(name, own, exact, encoder="sample") for name, own in zip(names, rows, strict=True)]

@@ -10,7 +10,6 @@ Each check is a plain function with assertions, so a test may also call one alon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -19,17 +18,13 @@ import numpy as np
 from fedrouter.errors import Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.rows import NoisyRows
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.middleware.validation import fault, most_bytes
-from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, PrivacyPolicy
 from fedrouter.federation.verbs.verb import (
     MinimumSizes,
-    NoisySums,
     NoRows,
     OwnNoise,
-    RefusedUnderNoise,
     SecureSum,
     ShowsEmbeddings,
     Verb,
@@ -38,7 +33,6 @@ from fedrouter.testing.engines import content
 
 MOST_BYTES = 2**40
 """No honest reply has more bytes than this, whatever is asked."""
-NOISE = DifferentialPrivacy(epsilon=1e9, multiplier=1.0)
 
 
 def check_verb(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
@@ -47,7 +41,6 @@ def check_verb(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -
     reply = Client("one", rows, OPEN).answer(verb.name, request)
     check_messages(verb, request, reply)
     check_minimum_sizes(verb, rows, request)
-    check_differential_privacy(verb, rows, request)
     check_secure_only(verb, rows, request)
     check_secure_sum(verb, rows, request)
 
@@ -105,25 +98,6 @@ def check_minimum_sizes(verb: Verb[Any, Any], rows: Evaluations, request: Reques
     Client("one", rows, CLEAR).answer(verb.name, request)  # refused if a stated size was not applied
 
 
-def check_differential_privacy(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
-    """With differential privacy an answer is refused, or valid; noise on sums covers what one evaluation can move."""
-    policy = PrivacyPolicy(minimum_sizes=None, differential_privacy=NOISE, secure_only=False)
-    client = Client("one", rows, policy)
-    how = verb.differential_privacy
-    if isinstance(how, RefusedUnderNoise):
-        try:
-            client.answer(verb.name, request)
-        except Refused:
-            return
-        raise AssertionError(f"{verb.name}: answered under differential privacy, which it states to refuse")
-    assert fault(verb.name, request, client.answer(verb.name, request)) is None
-    if isinstance(how, NoisySums):
-        whole = _parts(how, rows, request)
-        assert sum(part.share for part in whole) <= 1 + 1e-9, f"{verb.name}: parts share more than the whole noise"
-        for row in range(0, len(rows), max(1, len(rows) // 10)):
-            _check_sensitivity(verb.name, whole, _parts(how, rows.take(np.delete(np.arange(len(rows)), row)), request))
-
-
 def check_secure_only(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
     """A client that sends sums under masks only refuses a sum without, and answers what is no sum."""
     client = Client("one", rows, PrivacyPolicy(minimum_sizes=None, secure_only=True))
@@ -151,16 +125,3 @@ def check_secure_sum(verb: Verb[Any, Any], rows: Evaluations, request: Request[A
     if hasattr(first, "__add__"):
         assert content(total) == content(first + second), f"{verb.name}: the secure total is not the sum"
         assert content(how.unflatten(request, vectors[0], 1)) == content(first)
-
-
-def _parts(how: NoisySums[Any, Any], rows: Evaluations, request: Request[Any]) -> list[Part]:
-    return how.parts(NoisyRows("one", rows, NOISE, None), request)
-
-
-def _check_sensitivity(name: str, before: Sequence[Part], after: Sequence[Part]) -> None:
-    """One evaluation more or less moves no part further than it states."""
-    for one, other in zip(before, after, strict=True):
-        assert (one.bits, one.l2, one.l1, one.share) == (other.bits, other.l2, other.l1, other.share)
-        step = np.ldexp((other.sums - one.sums).astype(np.float64).ravel(), -one.bits)
-        assert np.linalg.norm(step) <= one.l2 * (1 + 1e-12), f"{name}: one evaluation moves a part beyond its l2"
-        assert np.abs(step).sum() <= one.l1 * (1 + 1e-12), f"{name}: one evaluation moves a part beyond its l1"

@@ -21,7 +21,7 @@ MINI, LARGE = (price_table().models[name].price for name in ("gpt-4o-mini", "gpt
 
 def imported(tool, *files, out, **options):
     flags = [part for name, value in options.items() for part in (f"--{name}", value)]
-    document = answer("data", "import", "--from", tool, *files, "--out", out, *flags)
+    document = answer("import", tool, *files, "--out", out, *flags)
     rows = pq.read_table(out).to_pylist()
     assert document["rows"] == len(rows) == len(read(out).evaluations)
     return document, rows
@@ -49,7 +49,7 @@ def test_lm_eval_s_model_is_in_the_results_beside_the_samples(tmp_path):
     assert document["models"] == {name: 4}
     assert document["prices"] is None
     alone = shutil.copy(samples, tmp_path)
-    done = run("data", "import", "--from", "lm-eval", alone, "--out", tmp_path / "none.parquet")
+    done = run("import", "lm-eval", alone, "--out", tmp_path / "none.parquet")
     assert "expected model_name in results_*.json beside it, or --model NAME" in done.stderr
 
 
@@ -106,14 +106,12 @@ def test_litellm_spend_logs(tmp_path):
     found = {(row["model"], row["prompt"]): (row["accuracy"], row["cost"]) for row in rows}
     assert found["gpt-4o-mini", "What is the capital of France?"] == (0, pytest.approx(1.35e-5))
     assert found["gpt-4o", "What is 2 + 2?"][0] == 1
-    done = run(
-        "data", "import", "--from", "litellm", logs, "--out", tmp_path / "x.parquet", "--score", "metadata.grade"
-    )
+    done = run("import", "litellm", logs, "--out", tmp_path / "x.parquet", "--score", "metadata.grade")
     assert "no row has a score; expected metadata.spend_logs_metadata.score" in done.stderr
 
 
 def test_one_name_for_several_models_is_said(tmp_path):
-    given = "data", "import", "--from", "litellm", FILES / "litellm" / "spend_logs.json", "--model", "gpt-4o"
+    given = "import", "litellm", FILES / "litellm" / "spend_logs.json", "--model", "gpt-4o"
     done = run(*given, "--out", tmp_path / "log.parquet")
     assert "--model gpt-4o stands for several models of the files: gpt-4o (2), gpt-4o-mini (2)" in done.stdout
     document = answer(*given, "--out", tmp_path / "log.parquet")
@@ -148,7 +146,7 @@ def test_a_model_without_price_or_cost_is_named_with_the_option_that_helps(tmp_p
     entry = {"request_id": "r", "spend": 0, "model": "house", "messages": "hi", "prompt_tokens": 5}
     entry |= {"completion_tokens": 5, "metadata": {"spend_logs_metadata": {"score": 1}}}
     (tmp_path / "s.json").write_text(json.dumps([entry]))
-    flags = ("data", "import", "--from", "litellm", tmp_path / "s.json", "--out", tmp_path / "log.parquet")
+    flags = ("import", "litellm", tmp_path / "s.json", "--out", tmp_path / "log.parquet")
     done = run(*flags)
     assert done.returncode == 2
     assert "entry 1: no cost, and no price is known for the model 'house'" in done.stderr
@@ -169,14 +167,12 @@ def test_a_model_without_price_or_cost_is_named_with_the_option_that_helps(tmp_p
         ("litellm", '{"request_id": "r", "spend": 1, "messages": {}}', "no prompt; set store_prompts"),
         ("promptfoo", '{"prompt": {"raw": "secret"}, "provider": {"id": "m"}, "score": 7}', "a score from 0 to 1"),
         ("promptfoo", '{"prompt": {"raw": "secret"}, "provider": {"id": "m"}, "score": 1}', "neither a cost nor"),
-        ("elsewhere", "{}", "--from: expected one of lm-eval, inspect, promptfoo, litellm, langfuse"),
+        ("elsewhere", "{}", "TOOL: expected one of lm-eval, inspect, promptfoo, litellm, langfuse"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_one_line_without_its_words(tool, text, said, tmp_path):
     (tmp_path / "in.json").write_text(text)
-    done = run(
-        "data", "import", "--from", tool, tmp_path / "in.json", "--out", tmp_path / "log.parquet", "--model", "gpt-4o"
-    )
+    done = run("import", tool, tmp_path / "in.json", "--out", tmp_path / "log.parquet", "--model", "gpt-4o")
     assert done.returncode == 2
     assert said in done.stderr
     assert "secret" not in done.stderr
@@ -189,7 +185,7 @@ def test_a_damaged_archive_is_refused(tmp_path):
     whole, members = path.read_bytes(), zipfile.ZipFile(path).infolist()
     start = next(member.header_offset for member in members if member.filename.startswith("samples/")) + 100
     (tmp_path / "log.eval").write_bytes(whole[:start] + b"\xff" * 100 + whole[start + 100 :])
-    done = run("data", "import", "--from", "inspect", tmp_path / "log.eval", "--out", tmp_path / "log.parquet")
+    done = run("import", "inspect", tmp_path / "log.eval", "--out", tmp_path / "log.parquet")
     assert done.returncode == 2
     assert "damaged" in done.stderr
 
@@ -213,7 +209,7 @@ def test_the_prompt_is_what_the_user_asked(value, text):
 def test_a_price_for_a_model_that_no_row_names_is_refused(tmp_path):
     results, out = FILES / "promptfoo" / "results.json", tmp_path / "log.parquet"
     # The files call it openai:gpt-4o.
-    done = run("data", "import", "--from", "promptfoo", results, "--out", out, "--price", "gpt-4o=1/2")
+    done = run("import", "promptfoo", results, "--out", out, "--price", "gpt-4o=1/2")
     assert done.returncode == 2
     assert "--price gpt-4o: no such model in these files; they have openai:chat:gpt-4o-mini" in done.stderr
     assert not out.exists()

@@ -6,19 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cli import command
 from conftest import drawn_evaluations, write_log
-from fedrouter.bundle import Provenance, load, save
 from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
-from fedrouter.encoders import EncoderIdentity
-from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, Refused
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.privacy.policy import MinimumGroupSizes, PrivacyPolicy
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
@@ -75,10 +69,8 @@ def test_a_client_without_evaluations_to_read_says_so(directory):
         ({}, PrivacyPolicy()),
         ({"floors": None}, PrivacyPolicy(minimum_sizes=None)),
         ({"floors": {"cluster": 9, "cell": 7}, "secure_only": True}, PrivacyPolicy(MinimumGroupSizes(9, 7), True)),
-        (
-            {"noise": {"epsilon": 2.0, "models": ["m"]}},
-            PrivacyPolicy(differential_privacy=DifferentialPrivacy(2.0, models=("m",))),
-        ),
+        ({"noise": {"epsilon": 2.0}}, PrivacyPolicy(noise=Noise(2.0))),
+        ({"noise": None}, PrivacyPolicy(noise=None)),
     ],
 )
 def test_the_clients_privacy_is_what_its_home_says(directory, tmp_path, given, meant):
@@ -96,22 +88,9 @@ def test_a_member_sends_no_sum_in_the_clear_unless_its_owner_allows_it(directory
     assert client_of(directory.path).answer("cost_scale", question).count.all()
 
 
-def test_who_has_the_state_directory_takes_its_client_out_of_a_router_without_further_permission(directory, tmp_path):
-    rows = drawn_evaluations(queries=200)
-    give(directory, log=log(tmp_path / "log.parquet", rows), encoder="one", privacy={"secure_only": False})
-    members = [client_of(directory.path), Client("other", drawn_evaluations(queries=200, seed=1), encoder="one")]
-    settings = KMeansSettings(k_local=4, k_global=5)
-    router = FAMILIES["kmeans"].learn(LocalFederation(members), rows.pool, settings, 0)
-    made = Provenance.of_run("federation", "", 0, {"alpha": 200, "other": 200}, settings)
-    save(tmp_path / "bundle", router, EncoderIdentity("one", rows.dimension, True), made)
-    give(directory, privacy={})
-    leave = ("client", "leave", tmp_path / "bundle", "--client", f"alpha={directory.path}", "--out", tmp_path / "left")
-    command.answer(*leave)
-    assert list(load(tmp_path / "left").clients) == ["other"]
-
-
 @pytest.mark.parametrize(
-    "given", [{"flors": None}, {"floors": {"cel": 3}}, {"floors": 5}, {"noise": {"epsilon": -1.0}}]
+    "given",
+    [{"flors": None}, {"floors": {"cel": 3}}, {"floors": 5}, {"noise": {"epsilon": -1.0}}, {"noise": {"seed": 1}}],
 )
 def test_privacy_that_is_not_there_is_refused_and_not_ignored(directory, tmp_path, given):
     give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations()), privacy=given)

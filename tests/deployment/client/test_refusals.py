@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
@@ -13,14 +14,15 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import Secure
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.excluded import ExcludedRequest
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.routers.mlp import CostScale, initial_weights
 
 
 def test_a_refusal_is_recorded_with_its_reason_and_an_error_about_rows_without_its_text(tmp_path):
     log = RefusalLog(tmp_path / "refusals.jsonl")
     assert log.last(5) == []
-    log.refused("statistics", Refused("statistics: epsilon 2 is spent", "budget"))
+    log.refused("statistics", Refused("statistics: asked too often", "questions"))
     log.refused("train", BadMessage("TrainRequest: weights must be finite"))
     log.refused("hello", BadInput("row 7: my secret prompt"))
     log.refused("hello", KeyError("my secret prompt"))
@@ -29,7 +31,7 @@ def test_a_refusal_is_recorded_with_its_reason_and_an_error_about_rows_without_i
     assert log.path.stat().st_mode & 0o777 == 0o600
     found = log.last(5)
     assert [entry["event"] for entry in found] == ["refused"] * 4 + ["excluded"]
-    assert found[0]["why"] == "statistics: epsilon 2 is spent"
+    assert found[0]["why"] == "statistics: asked too often"
     assert found[1]["why"] == "TrainRequest: weights must be finite"
     assert found[4]["why"] == "uses another encoder"
     assert [entry["verb"] for entry in log.last(2)] == ["hello", "hello"]
@@ -64,10 +66,12 @@ def test_what_is_withheld_from_a_cohort_is_in_the_private_file(tmp_path):
     recorded, log = recording(tmp_path)
     others = [Client(name, drawn_evaluations(seed=seed)) for seed, name in enumerate("abc", 1)]
     secure = Secure(LocalFederation([recorded, *others]))
-    assert secure.ask("second_moment", SecondMomentRequest())
-    assert not secure.ask("second_moment", SecondMomentRequest(), [recorded.name, "a", "b"])
+    scale = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
+    request = CostTotalsRequest(("model-0", "model-1", "model-2"), initial_weights(8, (4,), 3, 0), scale)
+    assert secure.ask("cost_totals", request)
+    assert not secure.ask("cost_totals", request, [recorded.name, "a", "b"])
     (entry,) = log.last(9)
-    assert (entry["event"], entry["verb"]) == ("refused", "second_moment")
+    assert (entry["event"], entry["verb"]) == ("refused", "cost_totals")
     assert "cohort_gap" in entry["why"]
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 import uvicorn
 
 from cli import command
-from conftest import drawn_evaluations, write_log
+from conftest import drawn_evaluations
 from fedrouter.bundle import load
 from fedrouter.deployment.coordinator.enrollment import enroll
 from fedrouter.deployment.delivery.endpoint import PATH, endpoint
@@ -109,23 +109,6 @@ def test_a_client_pulls_what_was_accepted_last_and_goes_back_when_it_is_withdraw
     decide(coordinator.runs / "run-2", "rejected", "")
     assert pull(north) == first
     assert north.delivered()["bundle"] == str(first)
-
-
-def test_coverage_beside_the_federations_totals_is_fetched_from_the_coordinator(federation, tmp_path):
-    pytest.importorskip("matplotlib")
-    coordinator, members, _ = federation
-    for run in ("run-1", "run-2"):
-        decide(coordinator.runs / run, "candidate", "")
-    rows = drawn_evaluations(queries=60, models=2, seed=4)
-    log = write_log(tmp_path / "log.parquet", rows)
-    asked = ("coverage", "--data", log, "--federation", members["north"].path, "--out", tmp_path / "out")
-    assert "no router was accepted yet" in command.run(*asked).stderr
-    decide(coordinator.runs / "run-1", "accepted", "")
-    found = command.answer(*asked)
-    assert found["took_part"] is True
-    assert found["joining"]["models_learnt"] == ["model-2"]
-    assert "without --bundle" in command.run(*asked, "--client", "north").stderr
-    decide(coordinator.runs / "run-1", "candidate", "")
 
 
 def test_status_tells_a_client_whether_it_is_admitted_and_which_bundle_it_serves(federation):

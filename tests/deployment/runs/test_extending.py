@@ -15,7 +15,7 @@ from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.federation import Middleware, NothingToLearn
+from fedrouter.federation.federation import Middleware
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.rederivation import Rederivation
 
@@ -52,12 +52,12 @@ def clients(tmp_path):
     return Clients(tmp_path)
 
 
-@pytest.mark.parametrize("family", ["kmeans", "linear", "auto"])
+@pytest.mark.parametrize("family", ["kmeans", "mlp"])
 def test_models_are_added_and_clients_join_under_secure_sums_and_all_members_vote(tmp_path, family):
     """Who joins has not derived the router, so it needs enough queries for the rules without masks."""
     queries = 600
     clients = Clients(tmp_path, queries)
-    settings = {"candidates": ("query_blind", "linear")} if family == "auto" else {}
+    settings = {"rounds": 1, "hidden": [4], "head_epochs": 1} if family == "mlp" else {}
     clients.run("learned", Job(family=family, settings=settings), MEMBERS, models=3)
     grow = Job("add_models", family, pool=({"name": "model-3"},), base=str(tmp_path / "learned/bundle"))
     grown = clients.run("grown", grow, MEMBERS)
@@ -65,24 +65,12 @@ def test_models_are_added_and_clients_join_under_secure_sums_and_all_members_vot
     assert list(load(tmp_path / "grown/bundle").router.pool.names) == [f"model-{index}" for index in range(4)]
     join = Job("add_clients", family, clients=tuple(JOINING), base=str(tmp_path / "grown/bundle"))
     joined = clients.run("joined", join, MEMBERS + JOINING)
-    assert joined["vote"]["evidence"]["queries"] == 6 * queries
+    # A query with too much say in a vote silences its client.
+    assert joined["vote"]["evidence"]["queries"] >= 5 * queries
     saved = load(tmp_path / "joined/bundle")
     assert list(saved.clients) == [*MEMBERS, *JOINING]
     # Members derived what they extend; those who join were only shown it.
     assert [clients.derivations[name].trusted for name in MEMBERS + JOINING] == [True] * 3 + [False] * 3
-
-
-def test_a_router_that_the_clients_did_not_derive_does_not_ease_their_rules(tmp_path):
-    """Small clients send products of features under masks only in runs that follow from what clients sent."""
-    few = Clients(tmp_path / "few", queries=40)
-    few.root.mkdir()
-    learned = few.run("learned", Job(family="linear"), MEMBERS, models=3)
-    assert learned["rows"] > 0
-    for name in MEMBERS:
-        few.memories[name].forget(next(key for key in few.memories[name]._kept if key.startswith("derived router/")))
-    grow = Job("add_models", "linear", pool=({"name": "model-3"},), base=str(tmp_path / "few/learned/bundle"))
-    with pytest.raises(NothingToLearn, match="minimum group sizes"):
-        few.run("grown", grow, MEMBERS)
 
 
 class Bent(Middleware):

@@ -17,11 +17,9 @@ from fedrouter.deployment.runs.progress import ProgressLog, Tail
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.dp.accountant import multiplier_for
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.quorum import QuorumLost
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.store.store import Store
 
@@ -91,36 +89,6 @@ def test_below_the_quorum_no_router_is_made_even_if_those_that_are_left_all_answ
     assert not (tmp_path / "bundle").exists()
 
 
-def noisy_client(name, budget, answers):
-    pytest.importorskip("opendp")
-    noise = DifferentialPrivacy(budget, multiplier=multiplier_for(budget, 1e-5, answers))
-    privacy = PrivacyPolicy(differential_privacy=noise, secure_only=False)
-    return Client(name, drawn_evaluations(queries=120), privacy, encoder="one")
-
-
-def test_a_budget_that_cannot_pay_to_the_end_is_refused_before_the_first_question(tmp_path):
-    poor = noisy_client("p", 2.0, 1)
-    asked = Heard(federation(poor))
-    with pytest.raises(BadInput, match=r"query_blind asks each client 2 questions .* allow fewer: p 1;"):
-        done(Job(family="query_blind"), asked, tmp_path / "poor")
-    assert asked.asked == ["hello"]
-    assert poor.accountant.spent() == 0
-    rich = Heard(federation(noisy_client("p", 2.0, 2)))
-    assert done(Job(family="query_blind"), rich, tmp_path / "rich")["family"] == "query_blind"
-
-
-@pytest.mark.parametrize("name", ["auto", "kmeans", "mlp"])
-def test_what_clients_with_noise_refuse_is_refused_before_the_first_question(tmp_path, name):
-    noisy = noisy_client("p", 2.0, 2)
-    asked = Heard(federation(noisy))
-    with pytest.raises(
-        BadInput, match=rf"p: have differential privacy, and {name} asks .* choose --router query_blind"
-    ):
-        done(Job(family=name), asked, tmp_path)
-    assert asked.asked == ["hello"]
-    assert noisy.accountant.spent() == 0
-
-
 @pytest.mark.parametrize("secure", [None, 2 / 3])
 def test_a_run_that_was_refused_after_its_handshake_asks_anew_when_it_is_repeated(tmp_path, secure):
     job = replace(KMEANS, secure=secure, quorum=3)
@@ -177,24 +145,17 @@ def test_clients_that_do_not_agree_on_an_encoder_are_an_error(tmp_path):
         done(KMEANS, LocalFederation([client("a"), client("b", encoder="two")]), tmp_path)
 
 
-@pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 4), ("auto", 5)])
+@pytest.mark.parametrize(("family", "exchanges"), [("kmeans", 4), ("bayes", 3)])
 def test_a_run_takes_few_exchanges_the_handshake_and_the_vote_included(family, exchanges, tmp_path):
     counted = Heard(federation())
     done(Job(family=family), counted, tmp_path)
     assert len(counted.exchanges) == exchanges
 
 
-def test_what_a_run_could_not_learn_is_in_its_progress(tmp_path):
-    done(Job(family="auto"), federation(), tmp_path)
-    notes = [line["text"] for line in Tail(tmp_path).lines() if line["event"] == "note"]
-    assert any(note.startswith("kernel: left out of the blend") for note in notes)
-
-
-@pytest.mark.parametrize("family", ["kmeans", "linear", "mlp"])
+@pytest.mark.parametrize("family", ["kmeans", "mlp"])
 def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
     small = {
         "kmeans": KMEANS.settings,
-        "linear": {"directions": 2},
         "mlp": {"rounds": 1, "hidden": [4], "head_epochs": 1},
     }[family]
     first = Job(family=family, settings=small, pool=({"name": "model-0"}, {"name": "model-1"}))
@@ -214,7 +175,7 @@ def test_models_are_added_and_clients_join_as_a_new_version(family, tmp_path):
     with pytest.raises(BadInput, match="let them join first"):
         done(add, federation(client("y")), tmp_path / "stranger")
     with pytest.raises(BadInput, match="the job is for"):
-        done(replace(join, family="query_blind"), LocalFederation([client("z", 9)]), tmp_path / "other")
+        done(replace(join, family="bayes"), LocalFederation([client("z", 9)]), tmp_path / "other")
 
 
 def test_a_job_that_lost_its_quorum_continues_where_it_was(tmp_path):
@@ -274,23 +235,11 @@ def test_secure_sums_of_two_clients_are_refused_before_anything_is_asked_in_the_
     ("family", "exchanges"),
     [
         ("kmeans", [["hello", "keys"], ["cluster", "shares"], ["deliver", "masked"], *VOTE]),
-        (
-            "auto",
-            [
-                ["hello", "keys"],
-                ["cluster", "shares"],
-                ["deliver", "masked"],
-                *[["unmask"], ["masked"]] * 2,
-                ["unmask"],
-                *VOTE,
-            ],
-        ),
+        ("bayes", [["hello", "keys"], ["shares"], ["deliver", "masked"], ["unmask"], *VOTE]),
     ],
 )
 def test_a_run_with_secure_sums_takes_few_exchanges(tmp_path, family, exchanges):
-    """Two for each set of sums that depends on the totals before, one if masks ease none of them: 3 for K-Means, 8 for
-    `auto`, and one for the vote. Setting up takes none of its own. What is shown of the run (`follow`) travels along.
-    """
+    """What is shown of the run (`follow`) travels along."""
     wire = Heard(LocalFederation(client(name) for name in "abcd"))
     done(Job(family=family, secure=2 / 3), wire, tmp_path)
     assert [[verb for verb in verbs if verb != "follow"] for verbs in wire.exchanges] == exchanges
@@ -320,7 +269,7 @@ class Dies(LocalFederation):
 def test_a_coordinator_killed_at_any_step_of_secure_sums_resumes_to_the_same_router(tmp_path, step, answered):
     job = replace(KMEANS, secure=2 / 3)
     if step == "unmask":  # a sum that is not joint
-        job = replace(job, family="linear", settings={})
+        job = replace(job, family="mlp", settings={"rounds": 1, "hidden": [4]})
     done(job, federation(), tmp_path / "undisturbed")
     clients = list(federation()._clients.values())
     with pytest.raises(Died):

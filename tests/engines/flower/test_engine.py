@@ -220,7 +220,7 @@ def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
         (BadInput(PROMPT), "BadInput"),
         (KeyError(PROMPT), "KeyError"),
         (Refused(PROMPT), "its privacy settings forbid it"),
-        (Refused(PROMPT, "budget"), "its privacy budget is spent"),
+        (Refused(PROMPT, "secure_sum"), "it does not take part in this secure sum"),
         (type(PROMPT, (RuntimeError,), {})(PROMPT), "RuntimeError"),
         (UnicodeDecodeError("utf-8", PROMPT.encode(), 0, 1, PROMPT), "UnicodeDecodeError"),
     ):

@@ -2,6 +2,7 @@
 
 import threading
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,9 +40,21 @@ def test_federated_statistics_equal_pooled_statistics_however_rows_are_grouped(o
     assert ask_statistics(federation(*parts), centres, POOL) == ask_statistics(federation(rows), centres, POOL)
 
 
-def test_in_the_papers_form_means_are_the_plain_means_of_the_rows():
+def test_adding_a_client_and_subtracting_it_restores_the_router_exactly():
+    parts = [drawn_evaluations(seed=seed) for seed in range(4)]
+    router = learn(federation(*parts[:3]), POOL)
+    newcomer = ask_statistics(federation(parts[3]), router.centres, POOL)
+    grown = replace(router, sums=router.sums + newcomer)
+    back = replace(router, sums=grown.sums - newcomer)
+    assert grown.sums != router.sums
+    assert back.sums == router.sums
+    for name, array in router.arrays().items():
+        assert array.tobytes() == back.arrays()[name].tobytes()
+
+
+def test_means_are_the_plain_means_of_the_rows():
     rows = drawn_evaluations(queries=400, per_query=2)
-    router = learn(federation(rows), POOL, KMeansSettings(paper=True))
+    router = learn(federation(rows), POOL)
     cluster = np.linalg.norm(rows.embeddings[:, None] - router.centres, axis=2).argmin(axis=1)[rows.query]
     for k, m in [(0, 0), (3, 1), (7, 2)]:
         cell = (cluster == k) & (rows.model == m)
@@ -51,7 +64,7 @@ def test_in_the_papers_form_means_are_the_plain_means_of_the_rows():
 
 
 def test_defaults_are_the_papers():
-    assert KMeansSettings() == KMeansSettings(k_local=15, k_global=20, restarts=3, iterations=30, paper=False)
+    assert KMeansSettings() == KMeansSettings(k_local=15, k_global=20, restarts=3, iterations=30)
     router = learn(federation(*(drawn_evaluations(queries=200, seed=seed) for seed in range(3))), POOL)
     assert router.centres.shape == (20, 8)
 
@@ -86,16 +99,6 @@ def test_repeated_queries_count_as_one_point():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(BadInput, match=f"{next(iter(wrong))}: expected at least 1"):
         KMeansSettings(**wrong)
-
-
-def test_the_paper_s_form_takes_the_nearest_centre_also_where_an_average_over_all_is_asked_for():
-    rows = drawn_evaluations(queries=300, seed=3)
-    forms = (KMeansSettings(paper=True, soft=True), KMeansSettings(soft=True))
-    paper, router = (learn(federation(rows), POOL, form) for form in forms)
-    assert (paper.soft, router.soft) == (False, True)
-    assert np.array_equal(paper.centres, router.centres)
-    assert len(np.unique(paper.estimate(rows.embeddings).accuracy[:, 0])) <= len(paper.centres)
-    assert len(np.unique(router.estimate(rows.embeddings).accuracy[:, 0])) == rows.queries
 
 
 def centroids_of(clients, seed=0):

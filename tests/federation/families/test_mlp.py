@@ -6,41 +6,63 @@ import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
+from fedrouter.bundle import Provenance, load, save
+from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
-from fedrouter.engines.simulated import simulated_federation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
-from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import MLPSettings, ask_cost_scale, average, learn, sample
 from fedrouter.federation.local_training import train
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.privacy.rows import PrivateRows
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.train import TrainRequest, Update
-from fedrouter.federation.verbs.validate import HeldOutErrors, ValidateRequest
 from fedrouter.pool import ModelPool
-from fedrouter.routers.mlp import HEADS, MLPRouter, initial_weights, log_cost
+from fedrouter.routers.mlp import initial_weights, log_cost
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 SMALL = MLPSettings(hidden=(32, 32))
-PAPER = MLPSettings.paper(hidden=(32, 32))
 
 
 def federation(*parts):
     return LocalFederation(Client(f"client-{place}", part, OPEN) for place, part in enumerate(parts))
 
 
-def test_what_is_not_an_addition_is_the_papers():
-    for settings in (MLPSettings(), MLPSettings.paper()):
-        papers(settings)
-    assert MLPSettings.paper(rounds=7) == replace(MLPSettings.paper(), rounds=7)
-
-
-def papers(settings):
+def test_defaults_are_the_papers():
+    settings = MLPSettings()
     assert (settings.hidden, settings.dropout, settings.learning_rate) == ((512, 512), 0.1, 1e-3)
     assert (settings.weight_decay, settings.batch_size, settings.clip_norm) == (3e-4, 128, 1.0)
     assert (settings.participation, settings.rounds, settings.local_epochs) == (0.6, 5, 1)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_fedavg_with_one_client_is_ordinary_training(epochs):
+    rows = drawn_evaluations(queries=300)
+    settings = replace(SMALL, rounds=1, local_epochs=epochs)
+    router = learn(federation(rows), POOL, settings, seed=7)
+    scale, _ = ask_cost_scale(federation(rows), POOL)
+    request = TrainRequest(
+        POOL.names,
+        initial_weights(8, (32, 32), 3, derive(7, "weights")),
+        scale,
+        epochs,
+        128,
+        1e-3,
+        3e-4,
+        1.0,
+        0.1,
+        derive(7, "train", 0),
+    )
+    weights, _ = train(
+        request,
+        rows.embeddings[rows.query],
+        rows.model,
+        rows.accuracy,
+        scale.normalised(rows.cost, rows.model),
+        derive(derive(7, "train", 0), "client-0"),
+    )
+    for name, weight in weights.items():
+        assert np.array_equal(weight, router.weights[name])
 
 
 def test_averaging_weighs_by_rows():
@@ -132,9 +154,7 @@ def test_clients_who_embed_with_different_widths_are_refused():
         {"participation": 0},
         {"participation": 1.5},
         {"batch_size": 0},
-        {"ema_decay": 1},
-        {"validation_fraction": 1},
-        {"validation_fraction": -0.1},
+        {"distillation": -1},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong):
@@ -142,7 +162,29 @@ def test_settings_that_make_no_sense_are_refused(wrong):
         MLPSettings(**wrong)
 
 
-# --- What is added to Algorithm 1 -----------------------------------------------------------------------------------
+def test_the_loss_falls():
+    seen = []
+    learn(federation(drawn_evaluations(queries=2000)), POOL, replace(SMALL, rounds=6), callback=seen.append)
+    losses = [progress.metrics["loss"] for progress in seen]
+    assert losses[-1] < losses[0]
+
+
+def test_a_callback_can_checkpoint_a_usable_router_after_every_round(tmp_path):
+    rows = drawn_evaluations(queries=100)
+    encoder = EncoderIdentity("some-encoder", 8, True)
+
+    def checkpoint(progress):
+        provenance = Provenance("drawn", "sha256:00", 0, progress.step, [], {})
+        save(tmp_path / f"round-{progress.step}", progress.router, encoder, provenance)
+
+    learn(federation(rows), POOL, replace(SMALL, rounds=3), callback=checkpoint)
+    for step in (1, 2, 3):
+        bundle = load(tmp_path / f"round-{step}")
+        assert bundle.manifest["rounds"] == step
+        assert np.isfinite(bundle.router.estimate(rows.embeddings).accuracy).all()
+
+
+# --- Algorithm 1, to the bit ---------------------------------------------------------------------------------------
 
 
 class Recorder(LocalFederation):
@@ -169,17 +211,16 @@ def same(one, other):
     return all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_the_papers_settings_are_plain_federated_averaging_bit_for_bit(epochs):
-    """Algorithm 1 written out here once more, with nothing of what was added."""
+def test_learning_is_plain_federated_averaging_bit_for_bit():
+    """Algorithm 1 written out here once more."""
     parts = {f"client-{s}": drawn_evaluations(queries=150, seed=s) for s in range(4)}
     members = LocalFederation(Client(name, part, OPEN) for name, part in parts.items())
-    router = learn(members, POOL, replace(PAPER, rounds=3, local_epochs=epochs), seed=5)
+    router = learn(members, POOL, replace(SMALL, rounds=3), seed=5)
     scale, _ = ask_cost_scale(members, POOL)
     weights = initial_weights(8, (32, 32), 3, derive(5, "weights"))
     for turn in range(3):
         seed = derive(5, "train", turn)
-        request = TrainRequest(POOL.names, weights, scale, epochs, 128, 1e-3, 3e-4, 1.0, 0.1, seed)
+        request = TrainRequest(POOL.names, weights, scale, 1, 128, 1e-3, 3e-4, 1.0, 0.1, seed)
         updates = []
         for name in sample(sorted(parts), 0.6, derive(5, "active", turn)):
             rows = parts[name]
@@ -191,161 +232,12 @@ def test_the_papers_settings_are_plain_federated_averaging_bit_for_bit(epochs):
     assert same(weights, router.weights)
 
 
-def test_the_papers_settings_ask_nothing_new_of_a_client():
+def test_a_client_trains_on_all_its_rows():
     members = recorder()
-    learn(members, POOL, PAPER)
+    learn(members, POOL, SMALL)
     assert {verb for verb, _, _ in members.asked} == {"cost_scale", "train", "cost_totals"}
     assert all(sum(update.rows for update in replies.values()) == 600 for _, replies in members.of("train"))
 
 
-@pytest.mark.parametrize("addition", [{"zero_init_heads": True}, {"shared_step": True}, {"ema_decay": 0.5}])
-def test_each_addition_can_be_had_alone_and_repeats_itself(addition):
-    settings = replace(PAPER, rounds=3, **addition)
-    routers = [learn(recorder(), POOL, settings).weights for _ in range(2)]
-    assert same(*routers)
-    assert not same(routers[0], learn(recorder(), POOL, replace(PAPER, rounds=3)).weights)
-
-
-def test_the_best_round_is_kept_and_not_the_last():
-    # So few rows and so large steps that it overfits within the run.
-    members = recorder(queries=60)
-    settings = replace(SMALL, rounds=15, local_epochs=20, learning_rate=3e-3, validation_fraction=0.3)
-    seen = []
-    router = learn(members, POOL, settings, callback=seen.append)
-    errors = [progress.metrics["held-out error"] for progress in seen]
-    best = int(np.argmin(errors))
-    assert best < len(errors) - 1
-    assert same(members.of("validate")[best][0].weights, router.weights)
-    # Each round's callback has the router that learning would return if it ended there.
-    for turn, progress in enumerate(seen):
-        kept = int(np.argmin(errors[: turn + 1]))
-        assert same(members.of("validate")[kept][0].weights, progress.router.weights)
-
-
-def validation(client, request):
-    """Which rows the client keeps for validation."""
-    return PrivateRows(client.name, client._evaluations, None).validation(client._evaluations, request.held_out)
-
-
-def test_the_error_is_that_of_the_held_out_rows_of_all_clients():
-    members = recorder()
-    seen = []
-    learn(members, POOL, SMALL, callback=seen.append)
-    request, replies = members.of("validate")[-1]
-    assert sum(reply.rows for reply in replies.values()) == 3 * 20
-    squares = []
-    for name in members.clients():
-        client = members._clients[name]
-        rows = client._evaluations
-        rows = rows.take(np.flatnonzero(validation(client, request)))
-        estimates = MLPRouter(POOL, request.weights, request.scale).estimate(rows.embeddings)
-        squares.append((estimates.accuracy[rows.query, rows.model] - rows.accuracy) ** 2)
-    assert seen[-1].metrics["held-out error"] == pytest.approx(np.concatenate(squares).mean())
-
-
-def test_held_out_rows_are_not_trained_on():
-    """Turning the accuracy of every held-out row around changes what is judged, and no weight in any round."""
-    members = recorder()
-    learn(members, POOL, SMALL, seed=3)
-    request = members.of("validate")[0][0]
-    turned = []
-    for name in members.clients():
-        client = members._clients[name]
-        rows = client._evaluations
-        held = validation(client, request)
-        accuracy = np.where(held, 1 - rows.accuracy, rows.accuracy)
-        turned.append(
-            Client(name, Evaluations(rows.pool, rows.embeddings, rows.query, rows.model, accuracy, rows.cost), OPEN)
-        )
-    again = Recorder(turned)
-    learn(again, POOL, SMALL, seed=3)
-    for (_, before), (_, after) in zip(members.of("train"), again.of("train"), strict=True):
-        for name, update in before.items():
-            assert update.rows == 180
-            assert same(update.weights, after[name].weights)
-    errors = [members.of("validate")[-1][1], again.of("validate")[-1][1]]
-    assert errors[0]["client-0"].squares != errors[1]["client-0"].squares
-
-
-def test_which_rows_are_held_out_is_the_clients_own_doing():
-    """The server says how many, never which: with a choice of rows it could narrow a sum down to one."""
-    client = Client("one", drawn_evaluations(queries=100, per_query=2), OPEN)
-    rows = client._evaluations
-    request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.1)
-    held = validation(client, request)
-    assert np.array_equal(held, validation(client, request))
-    assert not np.array_equal(held, validation(Client("two", rows, OPEN), request))
-    # Whole queries: none is on both sides.
-    assert not set(rows.query[held]) & set(rows.query[~held])
-    assert held.sum() == 20
-
-
-def test_a_model_is_never_left_without_a_row_to_train_on():
-    rows = drawn_evaluations(queries=40)
-    rare = rows.take([*np.flatnonzero(rows.model != 2), np.flatnonzero(rows.model == 2)[0]])
-    request = ValidateRequest(POOL.names, {"w": np.ones(1, np.float32)}, None, 0.5)
-    for number in range(20):
-        held = validation(Client(f"client-{number}", rare, OPEN), request)
-        assert set(rare.model[~held]) == {0, 1, 2}
-
-
-def test_clients_too_small_to_hold_anything_out_keep_the_last_round():
-    members = Recorder([Client("one", drawn_evaluations(queries=4), OPEN)])
-    seen = []
-    router = learn(members, POOL, SMALL, callback=seen.append)
-    assert all("held-out error" not in progress.metrics for progress in seen)
-    assert same(members.of("validate")[-1][0].weights, router.weights)
-
-
-def test_the_shared_step_also_moves_heads_of_models_a_client_does_not_ask():
-    rows = drawn_evaluations(queries=100)
-    rows = rows.take(np.flatnonzero(rows.model != 2))
-    for shared in (False, True):
-        members = Recorder([Client("one", rows, OPEN)])
-        settings = replace(PAPER, rounds=1, zero_init_heads=True, shared_step=shared, weight_decay=0.0)
-        weights = learn(members, POOL, settings).weights
-        for head in HEADS:
-            assert weights[f"{head}.weight"][2].any() == shared
-
-
-def test_smoothing_keeps_a_share_of_the_round_before():
-    members = recorder()
-    learn(members, POOL, replace(SMALL, rounds=2, ema_decay=0.75))
-    (first, _), (second, _) = members.of("validate")
-    updates = list(members.of("train")[1][1].values())
-    for name, weight in average(updates, updates[0].weights).items():
-        assert second.weights[name] == pytest.approx(0.75 * first.weights[name] + 0.25 * weight, abs=1e-6)
-
-
-def test_alone_holds_nothing_out():
-    assert MLPSettings(rounds=8).single_client() == MLPSettings(
-        rounds=1, local_epochs=8, participation=1.0, validation_fraction=0.0
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "squares", "said"),
-    [
-        (-1, [0.0], "rows must be at least 0"),
-        (2, [2.5], "between 0 and"),
-        (2, [-0.5], "between 0 and"),
-        (2, [0.5, 0.5], "squares must be int64 of shape"),
-    ],
-)
-def test_held_out_errors_that_cannot_be_are_refused(rows, squares, said):
-    sums = ExactSums.of(np.array(squares), np.arange(len(squares)), len(squares))
-    with pytest.raises(BadMessage, match=said):
-        HeldOutErrors(rows, sums)
-
-
-@pytest.mark.parametrize(("privacy", "validated"), [("default", True), ("plain", False), ("open", True)])
-def test_small_clients_validate_every_round_but_in_the_clear_where_one_query_would_show(world, privacy, validated):
-    """With 60 queries each, too few are kept for validation to hide one of them in a client's own sum."""
-    rows, draw, logs = world.evaluations, np.random.default_rng(1), {}
-    for index, name in enumerate(("alpha", "beta", "gamma")):
-        own = draw.permutation(np.arange(index, rows.queries, 3))[:60]
-        logs[name] = rows.take(np.flatnonzero(np.isin(rows.query, own) & (rows.model < 4)))
-    seen = []
-    settings = MLPSettings(rounds=3, hidden=(16,))
-    learn(simulated_federation(logs, privacy), rows.pool, settings, 0, lambda progress: seen.append(progress.metrics))
-    assert [("held-out error" in metrics) for metrics in seen] == [validated] * 3
+def test_one_client_trains_once_for_as_long_as_a_federation():
+    assert MLPSettings(rounds=8).single_client() == MLPSettings(rounds=1, local_epochs=8, participation=1.0)

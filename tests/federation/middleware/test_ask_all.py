@@ -8,7 +8,6 @@ from fedrouter.deployment.runs.perform import Tally
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.federation import Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
-from fedrouter.federation.middleware.fold import WithoutFold
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Checked
@@ -34,7 +33,6 @@ class Exchanges(LocalFederation):
 MIDDLEWARE = {
     "validation": Checked,
     "quorum": lambda inner: Quorum(inner, 2),
-    "fold": lambda inner: WithoutFold(inner, 1),
     "subset": lambda inner: Subset(inner, ("alpha", "beta")),
     "tally": Tally,
 }

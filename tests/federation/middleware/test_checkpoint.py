@@ -8,7 +8,6 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
@@ -24,7 +23,6 @@ POOL = ModelPool(["model-0", "model-1", "model-2"])
 SMALL = {
     "kmeans": KMeansSettings(k_local=4, k_global=5),
     "mlp": MLPSettings(rounds=3, hidden=(8,)),
-    "auto": AutoSettings(("query_blind", "kmeans"), settings={"kmeans": KMeansSettings(k_local=4, k_global=5)}),
 }
 
 
@@ -64,7 +62,7 @@ def arrays(router):
 def test_killed_after_any_exchange_a_run_resumes_to_the_same_router_and_asks_nothing_twice(family, tmp_path):
     whole = Dying(federation())
     expected = arrays(FAMILIES[family].learn(whole, POOL, settings(family), 3))
-    for place in {0, 1, len(whole.asked) // 2, len(whole.asked) - 1}:
+    for place in {0, min(1, len(whole.asked) - 1), len(whole.asked) // 2, len(whole.asked) - 1}:
         folder = tmp_path / str(place)
         first = Dying(federation(), after=place)
         with pytest.raises(Killed):
@@ -143,7 +141,7 @@ def test_after_a_kill_the_quorum_is_counted_among_those_who_took_part(tmp_path):
         ("kmeans", POOL, KMeansSettings(k_local=4, k_global=6), 3),
         ("kmeans", ModelPool(POOL.names[:2]), settings("kmeans"), 3),
         ("mlp", POOL, settings("mlp"), 3),
-        ("linear", POOL, settings("linear"), 3),
+        ("bayes", POOL, settings("bayes"), 3),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(family, pool, other, seed, tmp_path):
@@ -194,7 +192,7 @@ def test_a_fingerprint_tells_questions_apart():
     one = digest("cluster", ClusterRequest(3, 1, 5, 0), None)
     others = [
         digest("cluster", ClusterRequest(3, 1, 5, 1), None),
-        digest("cluster", ClusterRequest(3, 1, 5, 0, fold=0), None),
+        digest("cluster", ClusterRequest(3, 1, 6, 0), None),
         digest("cluster", ClusterRequest(3, 1, 5, 0), ["a"]),
         digest("statistics", ClusterRequest(3, 1, 5, 0), None),
     ]

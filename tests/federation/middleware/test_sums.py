@@ -21,11 +21,12 @@ from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.release import ReleaseRequest
 from fedrouter.testing.engines import SMALL, content
 from fedrouter.testing.samples import POOL, sample_clients
 
-COSTS, MOMENT = CostScaleRequest(("model-0", "model-1", "model-2")), SecondMomentRequest()
+MODELS = ("model-0", "model-1", "model-2")
+COSTS, RELEASE = CostScaleRequest(MODELS), ReleaseRequest(MODELS)
 
 
 def clients(number, **options):
@@ -47,14 +48,14 @@ class Shuffled(LocalFederation):
         return dict.fromkeys(name for name, _ in replies)
 
 
-@pytest.mark.parametrize(("verb", "request_"), [("cost_scale", COSTS), ("second_moment", MOMENT)])
+@pytest.mark.parametrize(("verb", "request_"), [("cost_scale", COSTS), ("release", RELEASE)])
 def test_totals_of_a_tree_of_aggregators_are_those_of_the_flat_federation_to_the_bit(verb, request_):
     replies = list(LocalFederation(clients(9)).ask(verb, request_).values())
     regions = [reduce(add, replies[start : start + 4]) for start in range(0, 9, 4)]
     assert packed_digest(reduce(add, regions).pack()) == packed_digest(reduce(add, replies).pack())
 
 
-@pytest.mark.parametrize("name", family_params("auto"))
+@pytest.mark.parametrize("name", family_params())
 def test_every_family_learns_the_same_router_from_totals(name):
     family = FAMILIES[name]
     settings = family.settings(**SMALL.get(name, {}))
@@ -70,8 +71,7 @@ def test_every_family_learns_the_same_router_from_totals(name):
 def test_verbs_that_are_sums_are_added_and_trained_weights_are_not():
     """Weights are averaged in floating point, where order counts."""
     assert {name for name in VERBS if adds_up(name)} == {
-        *("cost_scale", "cost_totals", "moments", "score", "second_moment", "statistics", "validate"),
-        "vote",
+        *("cost_scale", "cost_totals", "release", "statistics", "vote")
     }
 
 
@@ -93,11 +93,11 @@ def test_only_one_reply_is_alive_at_a_time():
         def answer(self, verb, request, hidden=False):
             most.append(sum(one() is not None for one in sums))
             reply = super().answer(verb, request, hidden)
-            sums.append(ref(reply.total.limbs))
+            sums.append(ref(reply.vector))
             return reply
 
     some = [Watched(f"client-{seed:02}", drawn_evaluations(seed=seed), OPEN) for seed in range(20)]
-    Summed(Checked(LocalFederation(some))).ask("second_moment", MOMENT)
+    Summed(Checked(LocalFederation(some))).ask("release", RELEASE)
     assert len(most) == 20
     assert max(most) <= 1  # of the one before
 
@@ -105,29 +105,19 @@ def test_only_one_reply_is_alive_at_a_time():
 def test_a_client_of_another_width_is_left_out_even_if_it_comes_first():
     told = []
     odd = Client("a", drawn_evaluations(seed=9, dimension=5), OPEN)
-    for verb, request in (("cost_scale", COSTS), ("second_moment", MOMENT)):
+    for verb, request in (("cost_scale", COSTS), ("release", RELEASE)):
         checked = Checked(LocalFederation([odd, *clients(3)]), lambda *what: told.append(what))
         total = Summed(checked).ask(verb, request)
         assert list(total.rows) == ["client-0", "client-1", "client-2"]
         alone = Summed(LocalFederation(clients(3))).ask(verb, request)
         assert content(total[EVERYONE]) == content(alone[EVERYONE])
-    assert told == [("a", verb, "embeddings of another width") for verb in ("cost_scale", "second_moment")]
+    assert told == [("a", verb, "embeddings of another width") for verb in ("cost_scale", "release")]
 
 
 def test_clients_of_different_widths_without_a_majority_are_an_error():
     odd = Client("a", drawn_evaluations(seed=9, dimension=5), OPEN)
     with pytest.raises(BadMessage, match="different widths"):
         Summed(Checked(LocalFederation([odd, *clients(1)]))).ask("cost_scale", COSTS)
-
-
-def test_a_client_with_longer_embeddings_than_the_others_is_left_out():
-    long = drawn_evaluations(seed=9)
-    stretched = type(long)(long.pool, 50 * long.embeddings, long.query, long.model, long.accuracy, long.cost)
-    told = []
-    some = [Client("a", stretched, OPEN), *clients(4)]
-    total = Summed(Checked(LocalFederation(some), lambda *what: told.append(what))).ask("second_moment", MOMENT)
-    assert told == [("a", "second_moment", "longer embeddings than the others'")]
-    assert "a" not in total.rows
 
 
 def test_a_bad_reply_is_not_in_the_total():

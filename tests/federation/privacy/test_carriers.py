@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedrouter.federation.local_training import network_of, torch_names
-from fedrouter.federation.privacy.carriers import SHARED, Layer, Rows, backward
+from fedrouter.federation.privacy.carriers import Layer, Rows, backward
 from fedrouter.routers.mlp import HEADS, initial_weights
 
 WIDTH, MODELS = 8, 3
@@ -50,11 +50,9 @@ def test_gradients_are_those_of_automatic_differentiation(distilled):
     import torch
 
     weights, rows = network(), some_rows(9, distilled)
-    shared = torch.nn.Linear(5, 2).double()
     module = network_of(weights, 0.0).double()
-    module[SHARED] = shared
     hidden = module["trunk"](torch.from_numpy(rows.embeddings).double())
-    found = torch.stack([module[head](hidden) for head in HEADS], dim=1) + shared(hidden)[:, :, None]
+    found = torch.stack([module[head](hidden) for head in HEADS], dim=1)
     predicted = torch.stack([found[:, 0].sigmoid(), found[:, 1]], dim=1)
     own = predicted[torch.arange(9), :, torch.from_numpy(rows.model)]
     loss = ((own - torch.from_numpy(np.stack([rows.accuracy, rows.cost], axis=1))) ** 2).sum()
@@ -65,10 +63,9 @@ def test_gradients_are_those_of_automatic_differentiation(distilled):
     names = torch_names(weights)
     expected = {names.get(name, name): parameter.grad.numpy() for name, parameter in module.named_parameters()}
     ours = {name: array.astype(np.float64) for name, array in weights.items()}
-    ours |= {f"{SHARED}.{kind}": value.detach().numpy() for kind, value in shared.named_parameters()}
     sums = summed(backward(ours, rows, heads_only=False))
     assert set(sums) == set(expected)
     for name, gradient in expected.items():
         assert sums[name] == pytest.approx(gradient, abs=9 * 3e-4)
     heads = summed(backward(ours, rows, heads_only=True))
-    assert {name.split(".")[0] for name in heads} == {*HEADS, SHARED}
+    assert {name.split(".")[0] for name in heads} == set(HEADS)

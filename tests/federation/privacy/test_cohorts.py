@@ -1,5 +1,7 @@
 """The same question is not answered in two cohorts whose totals differ by one client."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -16,10 +18,20 @@ from fedrouter.federation.privacy.policy import CLEAR, PrivacyPolicy
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 from fedrouter.federation.secagg.server_session import ServerSession, TooFewLeft
+from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.routers.mlp import CostScale, initial_weights
 
 ALL = ("a", "b", "c", "d", "e")
+MODELS = ("model-0", "model-1", "model-2")
+SCALE = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
+COSTS = CostTotalsRequest(MODELS, initial_weights(6, (4,), 3, 0), SCALE)
+
+
+def dollars(rows):
+    """Sums of cost by model."""
+    return np.bincount(rows.model, weights=rows.cost, minlength=3)
 
 
 def cohorts(memory=None, rows=b"rows", least=3, gap=2):
@@ -68,19 +80,17 @@ def test_a_cohort_smaller_than_the_client_wants_is_refused():
         cohorts(least=4).admit([b"question"], ALL[:3])
 
 
-def test_the_gram_matrix_of_a_client_does_not_come_back_from_two_cohorts():
+def test_the_sums_of_a_client_do_not_come_back_from_two_cohorts():
     """The same question of all, and then of all but the victim; without the rule the difference is the victim's."""
     logs = {name: drawn_evaluations(queries=60, dimension=6, seed=seed) for seed, name in enumerate(ALL)}
 
     def totals(privacy):
         federation = LocalFederation([Client(name, log, privacy) for name, log in logs.items()])
         asked = (ALL, tuple(name for name in ALL if name != "c"))
-        return [Secure(federation).ask("second_moment", SecondMomentRequest(), to) for to in asked]
+        return [Secure(federation).ask("cost_totals", COSTS, to) for to in asked]
 
     every, fewer = (replies[EVERYONE] for replies in totals(PrivacyPolicy(cohort_gap=0, secure_only=False)))
-    points = logs["c"].embeddings.astype(float)
-    gap = (every.total - fewer.total).totals()
-    assert np.allclose(gap, (points.T @ points)[np.triu_indices(6)], atol=1e-4)
+    assert np.allclose((every.observed - fewer.observed).totals(), dollars(logs["c"]))
     assert totals(CLEAR)[1] == {}
 
 
@@ -113,33 +123,33 @@ def test_clients_that_were_not_asked_do_not_reveal_what_those_that_were_asked_wi
 
         session.step(exchange, everyone)
         session.step(exchange, everyone)
-        question = Question("second_moment", SecondMomentRequest())
+        question = Question("cost_totals", COSTS)
         (every,), _ = session.total(exchange, [question], company)
         silent |= {"masked": {victim}, "unmask": set(company)}
         (fewer,), survivors = session.total(exchange, [question], company)
         assert survivors == ("a", "b", "c")
-        sums = VERBS["second_moment"].secure_sum
-        return [sums.unflatten(question.request, part, 4) for part in (every, fewer)]
+        sums = VERBS["cost_totals"].secure_sum
+        return [sums.unflatten(question.request, part, size) for part, size in ((every, 4), (fewer, 3))]
 
     every, fewer = totals(gap=0)
-    points = logs[victim].embeddings.astype(float)
-    assert np.allclose((every.total - fewer.total).totals(), (points.T @ points)[np.triu_indices(6)], atol=1e-4)
+    assert np.allclose((every.observed - fewer.observed).totals(), dollars(logs[victim]))
     with pytest.raises(TooFewLeft):
         totals(gap=2)
 
 
-@pytest.mark.parametrize("spelling", ['{"fold":  -1}', '{"fold": -1.0}', '{"fold": -2, "fold": -1}'])
+@pytest.mark.parametrize("spelling", ['{"models":  %s}', '{"models": [], "models": %s}'])
 def test_a_question_that_is_spelled_otherwise_does_not_follow_from_the_run(spelling):
     """Cohorts are remembered by digests: another spelling of a question was another question, in any cohort."""
     log = drawn_evaluations(queries=60, dimension=6)
-    family, transcript = FAMILIES["linear"], Transcript()
-    transcript.begin("linear", family.settings().to_json(), 3, log.pool, ALL)
+    family, transcript = FAMILIES["mlp"], Transcript()
+    transcript.begin("mlp", family.settings().to_json(), 3, log.pool, ALL)
     mine = Client("a", log, rederivation=Rederivation("a"))
-    asked = [SecondMomentRequest(), SecondMomentRequest.unpack(({}, spelling))]
+    first = CostScaleRequest(log.pool.names)
+    asked = [first, CostScaleRequest.unpack(({}, spelling % json.dumps(log.pool.names)))]
     for request in asked:
-        mine.answer("follow", transcript.question(["a"], [Question("second_moment", request)]).request)
+        mine.answer("follow", transcript.question(["a"], [Question("cost_scale", request)]).request)
         if request is asked[0]:
-            mine.reply_to_mask("second_moment", request)
+            mine.reply_to_mask("cost_scale", request)
             continue
         with pytest.raises(Refused, match="does not follow from the run"):
-            mine.reply_to_mask("second_moment", request)
+            mine.reply_to_mask("cost_scale", request)

@@ -13,14 +13,11 @@ from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
-from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes, PrivacyPolicy
+from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
-from fedrouter.federation.verbs.moments import MomentsRequest
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import TrainRequest
-from fedrouter.routers.features import Projection
 from fedrouter.routers.mlp import CostScale, initial_weights
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -132,21 +129,6 @@ def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_
         before = count
 
 
-def test_withheld_products_are_a_short_message_and_under_masks_have_their_full_length():
-    few = Client("few", drawn_evaluations(queries=20, dimension=64))
-    many = Client(
-        "many", drawn_evaluations(queries=900, dimension=64), PrivacyPolicy(MinimumGroupSizes(say=1), secure_only=False)
-    )
-    withheld, sent = (client.answer("second_moment", SecondMomentRequest()) for client in (few, many))
-    assert (withheld.count, withheld.withheld, sent.withheld) == (0, True, False)
-    assert withheld.size < 200 < sent.size / 100
-    for total in (withheld + sent, sent + withheld):
-        assert (total.count, total.total) == (sent.count, sent.total)
-    hidden = Client("few", drawn_evaluations(queries=3, dimension=64))
-    masked = hidden.answer("second_moment", SecondMomentRequest(), hidden=True)
-    assert (masked.count, masked.total.shape) == (0, sent.total.shape)
-
-
 def test_one_new_row_waits_until_there_are_enough(tmp_path):
     rows = drawn_evaluations(queries=80, per_query=1, dimension=4)
     of_first = np.flatnonzero(rows.model == 0)
@@ -160,25 +142,6 @@ def test_one_new_row_waits_until_there_are_enough(tmp_path):
         return int(reply.count[0])
 
     assert [count(new) for new in (0, 1, 4, 5, 6)] == [10, 10, 10, 15, 15]
-
-
-def test_a_fold_is_spoken_of_only_where_it_hides_enough():
-    rows = drawn_evaluations(queries=15, per_query=3, dimension=4)  # a fold of three queries
-    client = Client("one", rows)
-    assert client.answer("cost_scale", CostScaleRequest(MODELS)).count.all()
-    assert not client.answer("cost_scale", CostScaleRequest(MODELS, fold=0)).count.any()
-
-
-def test_products_in_which_a_query_has_too_much_say_are_withheld():
-    rows = drawn_evaluations(queries=100, per_query=3, dimension=40)
-    client = Client("one", rows)
-    assert client.answer("second_moment", SecondMomentRequest()).count == 0
-    narrow, wide = (Projection(np.eye(40, dtype=np.float32)[:, :size]) for size in (3, 20))
-    unit = np.ones(3)
-    assert (client.answer("moments", MomentsRequest(MODELS, narrow.arrays(), unit)).count > 80).all()
-    assert not client.answer("moments", MomentsRequest(MODELS, wide.arrays(), unit)).count.any()
-    loose = Client("one", rows, PrivacyPolicy(MinimumGroupSizes(say=1.0), secure_only=False))
-    assert loose.answer("second_moment", SecondMomentRequest()).count == 100
 
 
 @given(
@@ -205,10 +168,8 @@ def test_no_two_answers_differ_by_few_rows(first, others):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_learns_from_clients_with_minimum_group_sizes(name):
-    # So few rows are enough for products of features only where nobody minds, or among others'.
-    privacy = PrivacyPolicy(MinimumGroupSizes(say=1.0 if name in ("linear", "kernel") else 0.2), secure_only=False)
     logs = {f"client-{seed}": drawn_evaluations(queries=60, dimension=6, seed=seed) for seed in range(3)}
-    clients = [Client(name, log, privacy) for name, log in logs.items()]
+    clients = [Client(name, log) for name, log in logs.items()]
     pool = drawn_evaluations().pool
     router = FAMILIES[name].learn(LocalFederation(clients), pool, FAMILIES[name].settings())
     accuracy = router.estimate(drawn_evaluations(queries=5, dimension=6, seed=9).embeddings).accuracy

@@ -194,7 +194,7 @@ def test_every_question_is_written_down_with_what_became_of_it(tmp_path):
     client.answer("cluster", ClusterRequest(4, 1, 5, 7))
     with pytest.raises(Refused, match="secure aggregation only"):
         client.answer("cost_scale", CostScaleRequest(MODELS))
-    client.reply_to_mask("cost_scale", CostScaleRequest(MODELS, fold=1))
+    client.reply_to_mask("cost_scale", CostScaleRequest(MODELS))
     asked = list(journal.questions())
     assert [(one.verb, one.outcome) for one in asked] == [
         ("cluster", "sent"),
@@ -217,10 +217,10 @@ def test_every_question_is_written_down_with_what_became_of_it(tmp_path):
 def test_a_client_answers_so_many_questions_of_a_kind_in_a_day(tmp_path):
     for memory in (None, Journal(tmp_path / "journal.sqlite")):
         client = Client("one", drawn_evaluations(), PrivacyPolicy(questions_a_day=2, secure_only=False), memory=memory)
-        for fold in range(2):
-            client.answer("cost_scale", CostScaleRequest(MODELS, fold=fold))
+        for size in (1, 2):
+            client.answer("cost_scale", CostScaleRequest(MODELS[:size]))
         with pytest.raises(Refused, match="answered it 2 times in a day"):
-            client.answer("cost_scale", CostScaleRequest(MODELS, fold=2))
+            client.answer("cost_scale", CostScaleRequest(MODELS))
         client.answer("cluster", ClusterRequest(4, 1, 5, 0))
         if memory:
             memory.close()

@@ -12,7 +12,7 @@ from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.local_training import batches
-from fedrouter.federation.privacy.policy import OPEN, DifferentialPrivacy, PrivacyPolicy, TrainingBounds
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, TrainingBounds
 from fedrouter.federation.privacy.training import check_training
 from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.pool import ModelPool
@@ -59,9 +59,8 @@ class Watched(LocalFederation):
         {"weights": initial_weights(8, (9000,), 3, 0), "origin": -1},
     ],
 )
-@pytest.mark.parametrize("noise", [None, DifferentialPrivacy(1e9)])
-def test_a_training_out_of_bounds_is_refused(changes, noise):
-    client = Client("one", drawn_evaluations(60), PrivacyPolicy(differential_privacy=noise, secure_only=False))
+def test_a_training_out_of_bounds_is_refused(changes):
+    client = Client("one", drawn_evaluations(60), CLEAR)
     with pytest.raises(Refused, match="train: client one: ") as refusal:
         client.answer("train", request(**changes))
     assert refusal.value.reason == "training"
@@ -74,8 +73,6 @@ def test_bounds_are_the_clients_own():
 
 def test_first_weights_that_do_not_follow_from_the_seed_are_refused():
     check_training("one", request(), BOUNDS)
-    zero_heads = {name: np.zeros_like(a) if name.startswith(("accuracy", "cost")) else a for name, a in FIRST.items()}
-    check_training("one", request(weights=zero_heads), BOUNDS)
     crafted = FIRST | {"layer1.weight": FIRST["layer1.weight"] + np.float32(1e-3)}
     with pytest.raises(Refused, match="round 0 do not follow from seed 11"):
         check_training("one", request(weights=crafted), BOUNDS)

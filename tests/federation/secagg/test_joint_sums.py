@@ -7,9 +7,11 @@ import pytest
 
 from conftest import drawn_evaluations
 from federation.secagg.test_secure_sums import (
+    EXACT,
     NAMES,
     POOL,
     STATISTICS,
+    TOTALS,
     Counting,
     Wire,
     clients,
@@ -21,7 +23,6 @@ from federation.secagg.test_secure_sums import (
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import Refused
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.auto import AutoSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Question
 from fedrouter.federation.privacy.policy import OPEN
@@ -33,7 +34,6 @@ from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.masked import MaskedRequest
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.verb import MinimumSizes, SecureSum
 from fedrouter.federation.vote import ask_vote
 
@@ -42,16 +42,16 @@ from fedrouter.federation.vote import ask_vote
     ("name", "settings", "learning"),
     [
         ("kmeans", FAMILIES["kmeans"].settings(), 3),
-        pytest.param("auto", AutoSettings(), 8, marks=pytest.mark.slow),
+        ("bayes", FAMILIES["bayes"].settings(), 4),
     ],
 )
-def test_a_run_takes_three_exchanges_for_kmeans_and_eight_for_auto_and_one_to_vote(name, settings, learning):
-    federation = Counting(clients())
+def test_a_run_takes_three_exchanges_for_kmeans_and_four_for_bayes_and_one_to_vote(name, settings, learning):
+    federation = Counting(clients(EXACT))
     secure = Secure(federation)
     secure.ask("hello", HelloRequest())
     router = FAMILIES[name].learn(secure, POOL, settings, 0)
     assert len(federation.exchanges) == learning
-    plain = FAMILIES[name].learn(LocalFederation(clients()), POOL, settings, 0)
+    plain = FAMILIES[name].learn(LocalFederation(clients(EXACT)), POOL, settings, 0)
     for key, array in router.arrays().items():
         assert array.tobytes() == plain.arrays()[key].tobytes()
     assert ask_vote(secure, router).queries
@@ -62,7 +62,7 @@ def test_questions_that_masks_ease_are_never_asked_jointly():
     federation = Counting(clients())
     secure = Secure(federation)
     for _ in range(2):
-        secure.ask_all([Question("statistics", STATISTICS), Question("second_moment", SecondMomentRequest())])
+        secure.ask_all([Question("statistics", STATISTICS), Question("cost_totals", TOTALS)])
     assert federation.exchanges[2:] == [["deliver", "masked"], ["unmask"], ["masked"], ["unmask"]]
 
 
@@ -128,8 +128,8 @@ def eased():
 
 
 def test_a_client_refuses_a_joint_sum_of_what_masks_ease():
-    assert set(eased()) == {"second_moment", "moments", "score", "train", "validate", "cost_totals"}
-    questions = [("second_moment", SecondMomentRequest().pack())]
+    assert set(eased()) == {"train", "cost_totals"}
+    questions = [("cost_totals", TOTALS.pack())]
     with pytest.raises(Refused, match=r"only for what needs no masks"):
         prepared()[0].answer("masked", MaskedRequest.of("session", 0, tuple(NAMES), questions, joint=True))
 

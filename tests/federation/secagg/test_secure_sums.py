@@ -41,26 +41,29 @@ from fedrouter.federation.secagg.session import OPEN_SESSION
 from fedrouter.federation.verbs.agree import AgreeRequest
 from fedrouter.federation.verbs.cluster import ClusterRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
+from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.deliver import DeliverRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.masked import MaskedRequest, MaskedVector
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.shares import SharesRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import WEIGHT_BITS, TrainRequest
 from fedrouter.federation.verbs.unmask import UnmaskRequest
 from fedrouter.federation.verbs.verb import SecureSum
 from fedrouter.pool import ModelPool
-from fedrouter.routers.mlp import initial_weights
+from fedrouter.routers.mlp import CostScale, initial_weights
 from fedrouter.testing.engines import content
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 CENTRES = drawn_evaluations(queries=4, seed=99).embeddings
 STATISTICS = StatisticsRequest(CENTRES, POOL.names)
+SCALE = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
+TOTALS = CostTotalsRequest(POOL.names, initial_weights(8, (4,), 3, 0), SCALE)
 NAMES = [f"client-{seed}" for seed in range(6)]
 THRESHOLD = 5  # of six, more than two thirds
+EXACT = PrivacyPolicy(minimum_sizes=None, noise=None, secure_only=False)
 Recoverable = partial(Secure, joint=False)
 """Without joint sums, which ``test_joint_sums.py`` is about: every sum is one that clients may drop out of."""
 STEPS = ("keys", "shares", "deliver", "masked", "unmask")
@@ -109,12 +112,12 @@ class Present(LocalFederation):
 # --- The total ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "auto")) for n in FAMILIES])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_learns_the_same_router_from_totals_as_from_replies(name):
     family = FAMILIES[name]
     settings = family.settings(**SMALL.get(name, {}))
-    plain = family.learn(LocalFederation(clients()), POOL, settings)
-    secure = family.learn(Secure(LocalFederation(clients())), POOL, settings)
+    plain = family.learn(LocalFederation(clients(EXACT)), POOL, settings)
+    secure = family.learn(Secure(LocalFederation(clients(EXACT))), POOL, settings)
     ours, theirs = secure.arrays(), plain.arrays()
     assert ours.keys() == theirs.keys()
     for key, array in ours.items():
@@ -336,7 +339,7 @@ def test_questions_of_one_exchange_have_the_totals_that_they_have_alone():
     questions = [
         Question("statistics", STATISTICS),
         Question("hello", HelloRequest()),
-        Question("second_moment", SecondMomentRequest()),
+        Question("cost_totals", TOTALS),
         Question("cost_scale", CostScaleRequest(POOL.names)),
     ]
     together = Recoverable(LocalFederation(clients())).ask_all(questions)
@@ -414,9 +417,9 @@ def test_a_client_learns_with_whom_and_what_it_is_about_to_be_summed():
     group = clients()
     for client in group:
         client._cohorts.admit = lambda digests, names, last: told.append((tuple(digests), tuple(names), last))
-    request = SecondMomentRequest()
-    Recoverable(Wire(group, "masked", ["client-5"])).ask("second_moment", request)
-    digests = tuple(question_digests([("second_moment", request.pack())]))
+    request = TOTALS
+    Recoverable(Wire(group, "masked", ["client-5"])).ask("cost_totals", request)
+    digests = tuple(question_digests([("cost_totals", request.pack())]))
     assert told == [(digests, tuple(NAMES), False)] * 6 + [(digests, tuple(NAMES[:5]), True)] * 5
 
 

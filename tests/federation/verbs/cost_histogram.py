@@ -15,7 +15,6 @@ from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, un
 from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
     MinimumSizes,
-    RefusedUnderNoise,
     SecureSum,
     Verb,
     Withheld,
@@ -64,7 +63,7 @@ class CostHistogram(Message):
 
 
 def answer(client: ClientView, request: CostHistogramRequest) -> CostHistogram:
-    rows = client.rows.of_models(request, request.models)
+    rows = client.rows.of_models(request.models)
     models, bins = request.shape
     cell = rows.model * bins + np.searchsorted(request.edges, rows.cost, side="right")
     rows, cell = client.rows.sendable(rows, cell, models * bins)
@@ -105,7 +104,6 @@ VERB = Verb(
     leaves="By model and cost bin: the number of rows, and the sum of their accuracies.",
     answer=answer,
     disclosure=MinimumSizes(("cell",), "each (model, bin) cell that is sent has enough different queries"),
-    differential_privacy=RefusedUnderNoise("noise on many nearly empty bins would hide every median"),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(
         lambda reply: not reply.count.any(),

@@ -14,17 +14,11 @@ from fedrouter.federation.verbs.excluded import ExcludedRequest
 from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
-from fedrouter.federation.verbs.moments import MomentsRequest
 from fedrouter.federation.verbs.release import ReleaseRequest
-from fedrouter.federation.verbs.score import ScoreRequest
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
 from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.train import TrainRequest
-from fedrouter.federation.verbs.validate import ValidateRequest
 from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.pool import ModelPool
-from fedrouter.routers.blend import pack_routers
-from fedrouter.routers.features import Projection
 from fedrouter.routers.mlp import CostScale, initial_weights
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -37,7 +31,6 @@ def requests():
     centres = draw.normal(size=(4, WIDTH)).astype(np.float32)
     scale = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
     weights = initial_weights(WIDTH, (4,), 3, 0)
-    features = Projection(np.linalg.qr(draw.normal(size=(WIDTH, 5)))[0].astype(np.float32)).arrays()
     family = FAMILIES["kmeans"]
     member = LocalFederation([Client("one", drawn_evaluations(seed=9), OPEN)])
     router = family.learn(member, POOL, family.settings(k_local=3, k_global=3))
@@ -46,13 +39,9 @@ def requests():
         "cluster": ClusterRequest(4, 1, 5, seed=0),
         "statistics": StatisticsRequest(centres, MODELS),
         "cost_scale": CostScaleRequest(MODELS),
-        "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0, True, 0.1),
-        "validate": ValidateRequest(MODELS, weights, scale, 0.5),
+        "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0),
         "cost_totals": CostTotalsRequest(MODELS, weights, scale),
-        "release": ReleaseRequest(MODELS, 4),
-        "second_moment": SecondMomentRequest(),
-        "moments": MomentsRequest(MODELS, features, np.array([1e-5, 1e-4, 1e-3])),
-        "score": ScoreRequest(MODELS, ("kmeans",) * 2, pack_routers([router] * 2), fold=1),
+        "release": ReleaseRequest(MODELS),
         "keys": KeysRequest("a session", 2),
         "excluded": ExcludedRequest("statistics", "counts that no values have"),
         "follow": FollowRequest.of("a run", "its job", 0, []),

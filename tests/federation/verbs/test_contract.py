@@ -12,7 +12,7 @@ from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.validation import Checked, fault, most_bytes, odd_ones_out
-from fedrouter.federation.privacy.policy import CLEAR, OPEN, DifferentialPrivacy, PrivacyPolicy
+from fedrouter.federation.privacy.policy import CLEAR, OPEN, PrivacyPolicy
 from fedrouter.federation.secagg.server import Secure
 from fedrouter.federation.verbs.agree import Agreement, AgreeRequest
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest
@@ -20,9 +20,8 @@ from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.statistics import VERB as STATISTICS
 from fedrouter.federation.verbs.verb import (
     MinimumSizes,
-    NoisySums,
     NoRows,
-    RefusedUnderNoise,
+    OwnNoise,
     SecureSum,
     ShowsEmbeddings,
     Verb,
@@ -78,7 +77,6 @@ def test_no_field_of_the_record_has_a_default():
     [
         {"secure_sum": None},
         {"disclosure": None},
-        {"differential_privacy": None},
         {"embeddings": None},
         {"faults": None},
         {"most_bytes": 7},
@@ -87,11 +85,10 @@ def test_no_field_of_the_record_has_a_default():
         {"name": "two words"},
         {"request": int},
         {"disclosure": NoRows("")},
-        {"differential_privacy": RefusedUnderNoise("")},
         {"disclosure": MinimumSizes((), "applies none, but may read rows")},
         {"disclosure": MinimumSizes(("rows",), "a size that there is not")},
         {"disclosure": MinimumSizes("cell", "its letters are no sizes")},
-        {"differential_privacy": NoisySums("none", None, None)},
+        {"disclosure": OwnNoise(" ")},
         {"secure_sum": SecureSum(None, None, None, True)},
         {"embeddings": ShowsEmbeddings(None, None)},
     ],
@@ -179,17 +176,10 @@ def test_an_answer_of_another_type_than_stated_is_refused(changed_verb):
         ask_statistics(OPEN)
 
 
-def test_a_verb_without_noise_is_refused_under_differential_privacy(changed_verb):
-    noisy = PrivacyPolicy(secure_only=False, differential_privacy=DifferentialPrivacy(1.0))
-    changed_verb(differential_privacy=RefusedUnderNoise("it has no noise"))
-    with pytest.raises(Refused, match="it has no noise"):
-        ask_statistics(noisy)
-
-
 def test_sums_of_disjoint_rows_are_the_sums_of_all_rows():
     rows = drawn_evaluations(queries=200, seed=3)
     halves = [rows.take(np.flatnonzero(rows.query % 2 == side)) for side in (0, 1)]
-    for name in ("statistics", "cost_scale", "cost_totals", "second_moment", "moments"):
+    for name in ("statistics", "cost_scale", "cost_totals", "release"):
         whole, one, other = (Client("one", own, OPEN).answer(name, REQUESTS[name]) for own in (rows, *halves))
         for part in fields(whole):
             assert np.array_equal(content(getattr(one + other, part.name)), content(getattr(whole, part.name)))

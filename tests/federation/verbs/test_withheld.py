@@ -16,10 +16,9 @@ from fedrouter.federation.client import Client
 from fedrouter.federation.message import WITHHELD
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.validation import Checked, fault
-from fedrouter.federation.privacy.policy import CLEAR, DifferentialPrivacy
-from fedrouter.federation.verbs.moments import MomentsRequest
+from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.federation.verbs.registry import VERBS
-from fedrouter.federation.verbs.second_moment import SecondMomentRequest
+from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.federation.verbs.verb import RULES, AlwaysSent, MinimumSizes, SecureSum, Withheld
 from fedrouter.testing.engines import content
 
@@ -28,8 +27,6 @@ WITHHOLDING = [name for name, verb in VERBS.items() if isinstance(verb.withheld,
 ROWS = drawn_evaluations(queries=200, seed=4)
 FEW = ROWS.take(np.flatnonzero(ROWS.query < 2))
 NONE = ROWS.take(np.zeros(0, np.int64))
-MODELS = tuple(f"model-{index}" for index in range(14))
-WIDE = MomentsRequest(MODELS, {"directions": np.eye(64, dtype=np.float32)}, np.ones(14))
 
 
 def answered(name, rows, request=None, **options):
@@ -61,8 +58,7 @@ def test_a_withheld_reply_is_a_few_bytes_and_is_read_as_the_reply_with_nothing_i
     assert fault(name, REQUESTS[name], read) is None
     masked = Client("one", rows, CLEAR).answer(name, REQUESTS[name], hidden=True)
     assert not masked.withheld_by
-    if name != "second_moment":  # whose arrays have no length if it is withheld
-        assert content(replace(read)) == content(masked)
+    assert content(replace(read)) == content(masked)
 
 
 @pytest.mark.parametrize("name", WITHHOLDING)
@@ -79,40 +75,33 @@ def test_under_masks_a_reply_has_its_full_length_whatever_is_in_it(name):
     assert len({len(sums.flatten(request, reply, 3)) for reply in replies}) == 1
 
 
-def test_withheld_moments_are_bytes_where_they_were_half_a_megabyte():
+def test_withheld_cells_are_bytes_where_they_were_kilobytes():
     rows = drawn_evaluations(queries=60, dimension=64)
-    open_reply = answered("moments", rows, WIDE, minimum_sizes=None)
-    assert open_reply.size > 400_000
-    client = Client("one", rows, CLEAR)
-    sent = answer_exchange(encode([Part("moments", WIDE.pack())]), lambda: client, lambda verb: None)
+    asked = StatisticsRequest(rows.embeddings, rows.pool.names)
+    assert answered("statistics", rows, asked, minimum_sizes=None).size > 2_000
+    client = Client("one", rows.take(np.flatnonzero(rows.query < 4)), CLEAR)
+    sent = answer_exchange(encode([Part("statistics", asked.pack())]), lambda: client, lambda verb: None)
     assert len(sent) < 300
-    assert client.answer("moments", WIDE).size < 50
+    assert client.answer("statistics", asked).size < 50
 
 
 def test_the_rule_is_named_where_there_are_enough_queries_for_a_cell():
-    rows = drawn_evaluations(queries=60, dimension=64)
-    assert answered("moments", rows, WIDE).withheld_by == "say"
-    assert answered("second_moment", rows, SecondMomentRequest()).withheld_by == "say"
-    assert answered("second_moment", rows.take(np.flatnonzero(rows.query < 4))).withheld_by == "cell"
-    assert answered("moments", NONE, minimum_sizes=None).withheld_by == "rows"
-
-
-def test_under_noise_the_rule_is_noise_whatever_the_rows_are():
-    noise = DifferentialPrivacy(epsilon=1.0)
-    assert answered("vote", ROWS, differential_privacy=noise).withheld_by == "noise"
-    assert answered("vote", NONE, differential_privacy=noise).withheld_by == "noise"
+    rows = drawn_evaluations(queries=7, per_query=3)
+    assert answered("cost_totals", rows).withheld_by == "say"
+    assert answered("cost_totals", rows.take(np.flatnonzero(rows.query < 4))).withheld_by == "cell"
+    assert answered("cost_totals", NONE, minimum_sizes=None).withheld_by == "rows"
 
 
 @pytest.mark.parametrize(
     ("name", "arrays", "scalars"),
     [
-        ("moments", {}, {WITHHELD: "my prompt"}),
-        ("moments", {"count": np.ones(3, np.int64)}, {WITHHELD: "cell"}),
-        ("moments", {}, {WITHHELD: "cell", "more": 1}),
-        ("score", {}, {WITHHELD: "cell", "count": 7}),
+        ("statistics", {}, {WITHHELD: "my prompt"}),
+        ("statistics", {"count": np.ones(3, np.int64)}, {WITHHELD: "cell"}),
+        ("statistics", {}, {WITHHELD: "cell", "more": 1}),
+        ("vote", {}, {WITHHELD: "cell", "count": 7}),
         ("cluster", {}, {WITHHELD: "cell"}),
         ("hello", {}, {WITHHELD: "cell"}),
-        ("moments", {}, {WITHHELD: ["cell"]}),
+        ("statistics", {}, {WITHHELD: ["cell"]}),
     ],
 )
 def test_what_is_not_withheld_by_a_rule_is_no_reply(name, arrays, scalars):

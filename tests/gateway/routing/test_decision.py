@@ -9,8 +9,6 @@ from fedrouter.bundle import load
 from fedrouter.gateway.config import ExploreConfig, StickyConfig
 from gateway.running import NAMES, SQL, config_for
 
-FAR = "something far away from every prompt of the simulated world"
-
 
 @pytest.fixture(scope="module")
 def gateway(start, bundle, upstream, tmp_path_factory):
@@ -70,7 +68,7 @@ def test_the_dial_goes_from_cheapest_to_best(gateway, prompts):
 
 def test_settings_in_headers_and_in_the_model_s_name_count_too(gateway, prompts):
     assert route(gateway, prompts[0], {"x-fedrouter-tradeoff": "12"}).json()["tradeoff"] == 12
-    assert route(gateway, prompts[0], model="router-kmeans-13.5").json()["tradeoff"] == 13.5
+    assert route(gateway, prompts[0], model="router-bayes-13.5").json()["tradeoff"] == 13.5
     both = route(gateway, prompts[0], {"x-fedrouter-tradeoff": "12"}, fedrouter={"tradeoff": 14})
     assert both.json()["tradeoff"] == 14
     assert route(gateway, prompts[0], {"x-fedrouter-allow": "cobalt*, ember-med"}).json()["model"] in (
@@ -146,7 +144,6 @@ def test_the_pool_is_filtered_by_price_abilities_and_room(gateway, prompts):
 @pytest.mark.parametrize(
     ("text", "more", "reason"),
     [
-        (FAR, {}, "out_of_region"),
         ("", {}, "no_ask"),
         ("a sleepy encoder", {}, "encoder_timeout"),
         ("a broken encoder", {}, "encoder_error"),
@@ -161,27 +158,41 @@ def test_unsure_the_default_model_serves_and_says_why(gateway, text, more, reaso
 
 
 def test_a_default_model_that_may_not_answer_does_not(gateway):
-    found = route(gateway, FAR, tools=[{"type": "function"}]).json()
-    assert found["reason"] == "out_of_region"
+    found = route(gateway, "", tools=[{"type": "function"}]).json()
+    assert found["reason"] == "no_ask"
     assert found["model"] != "atlas-mini"
 
 
 def test_an_embedding_that_came_late_is_there_for_the_next(gateway):
-    text = "another sleepy encoder, far away"
+    text = "another sleepy encoder"
     assert route(gateway, text).json()["reason"] == "encoder_timeout"
     time.sleep(1.2)
-    assert route(gateway, text).json()["reason"] == "out_of_region"
+    assert route(gateway, text).json()["reason"] == "best"
 
 
-def test_a_model_the_router_does_not_know_is_served_only_by_name(start, bundle, upstream, tmp_path, prompts):
+def test_estimates_that_are_too_uncertain_are_not_trusted(start, bundle, upstream, tmp_path, prompts):
     config = config_for(tmp_path, bundle, upstream.url)
-    new = config.models[0].replace(name="brand-new", input_price=0.0, output_price=0.0)
+    gateway = start(config.replace(routing=config.routing.replace(error=0.001)))
+    found = route(gateway, prompts[0]).json()
+    assert (found["model"], found["reason"]) == ("atlas-mini", "unsure")
+
+
+def test_a_model_the_router_has_not_learned_is_guessed_and_the_source_of_the_guess_is_shown(
+    start, bundle, upstream, tmp_path, prompts
+):
+    config = config_for(tmp_path, bundle, upstream.url)
+    new = config.models[0].replace(name="gpt-5-mini", input_price=0.25, output_price=2.0)
     gateway = start(config.replace(models=(*config.models, new)))
-    ranking = route(gateway, prompts[0], fedrouter={"tradeoff": 1e6}).json()["ranking"]
-    assert ranking[-1] == {"model": "brand-new", "accuracy": None, "cost": None, "utility": None}
-    assert gateway.chat(prompts[0], model="brand-new").headers["x-fedrouter-model"] == "brand-new"
-    only = route(gateway, prompts[0], fedrouter={"allow": "brand-*"}).json()
-    assert (only["model"], only["reason"]) == ("brand-new", "no_estimate")
+    ranking = route(gateway, prompts[0]).json()["ranking"]
+    guessed = [entry for entry in ranking if "guess" in entry]
+    assert [(entry["model"], entry["guess"]) for entry in guessed] == [("gpt-5-mini", "table")]
+    assert 0 < guessed[0]["accuracy"] < 1
+    assert 0 < guessed[0]["cost"] < max(entry["cost"] for entry in ranking)
+    only = route(gateway, prompts[0], fedrouter={"allow": "gpt-*"}).json()
+    assert (only["model"], only["reason"]) == ("gpt-5-mini", "prior")
+    assert "publicly known" in only["because"]
+    known = route(gateway, prompts[0], fedrouter={"allow": "atlas-*"}).json()
+    assert known["reason"] == "best"
 
 
 def test_a_conversation_stays_with_its_model_unless_another_is_much_better(gateway, prompts):

@@ -16,7 +16,8 @@ from fedrouter.gateway.routing import encoder_process
 from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.embedding import Embedder
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
-from fedrouter.gateway.routing.encoder_worker import LENGTH
+from fedrouter.gateway.routing.encoder_worker import LENGTH, estimates_of
+from gateway.running import models_named
 
 TEXTS = ["What is 2 + 2?", "Übersetze: «the house»", "def f(x):\n    return x", ""]
 DIMENSION = static_encoder().identity().dimension
@@ -160,21 +161,21 @@ def test_batches_are_estimated_with_the_bundle_in_service_and_with_no_other(bund
     async def main():
         process = await started()
         assert (await estimated(process, TEXTS)).estimates is None  # it knows of no bundle
-        serving = ServedBundle(load(bundle), names[:3])
+        serving = ServedBundle(load(bundle), models_named(*names[:3]))
         process.follow(serving)
         batch = await estimated(process, TEXTS)
         assert batch.served is serving
-        expected = serving.estimate_many(batch.embeddings)
+        expected = estimates_of(serving.router, batch.embeddings)
         np.testing.assert_allclose(batch.estimates, expected)
         found = asyncio.ensure_future(estimated(process, TEXTS))
         await asyncio.sleep(0)
-        other = ServedBundle(load(bundle), names)
+        other = ServedBundle(load(bundle), models_named(*names))
         process.follow(other)  # while a batch is on its way
         assert (await found).served is None
         assert (await estimated(process, TEXTS)).served is other
         gone = tmp_path / "gone"
         shutil.copytree(bundle, gone)
-        missing = ServedBundle(load(gone), names)
+        missing = ServedBundle(load(gone), models_named(*names))
         shutil.rmtree(gone)
         process.follow(missing)
         batch = await estimated(process, TEXTS)

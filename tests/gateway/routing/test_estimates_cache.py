@@ -6,7 +6,9 @@ import pytest
 from fedrouter.bundle import load
 from fedrouter.estimates import choose
 from fedrouter.gateway.routing.bundles import ServedBundle
+from fedrouter.gateway.routing.encoder_worker import estimates_of
 from fedrouter.gateway.routing.estimates_cache import MAX_RANKINGS, QueryEstimates
+from gateway.running import models_named
 
 MODELS = 7
 
@@ -52,29 +54,29 @@ def test_rankings_of_other_tradeoffs_and_models_are_told_apart():
 
 
 def test_a_repeated_query_is_not_estimated_again_and_another_embedding_is(bundle):
-    serving = ServedBundle(load(bundle), load(bundle).router.pool.names)
+    serving = ServedBundle(load(bundle), models_named(*load(bundle).router.pool.names))
     first, second = np.random.default_rng(0).normal(size=(2, serving.router.dimension)).astype(np.float32)
     found = serving.cached_estimates(b"text", first)
     assert serving.cached_estimates(b"text", first) is found
     assert serving.cached_estimates(b"text", first.copy()) is not found
     np.testing.assert_array_equal(serving.cached_estimates(b"text", second).accuracy, serving.estimate(second).accuracy)
-    assert serving.cached_estimates(b"text", second).similarity == serving.similarity(second)
 
 
-def test_the_standard_error_of_a_model_is_computed_once():
+def test_standard_errors_are_computed_once_and_only_if_they_are_needed():
     asked = []
 
-    def error(model):
-        asked.append(model)
-        return np.array([0.1, 0.2, 0.3]) if model is None else np.array([0.1, 0.2, 0.3])[[model]]
+    def error():
+        asked.append(1)
+        return np.array([0.1, 0.2, 0.3])
 
     estimates = QueryEstimates(None, np.ones(3), np.ones(3), error)
-    assert [estimates.error_of(model) for model in (1, 1, 2, 1)] == pytest.approx([0.2, 0.2, 0.3, 0.2])
-    assert asked == [1, 2]  # a prompt in the cache is asked for with every request
+    assert not asked
+    assert [estimates.error[model] for model in (1, 1, 2, 1)] == [0.2, 0.2, 0.3, 0.2]
+    assert asked == [1]  # a prompt in the cache is asked for with every request
 
 
 def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle):
-    serving = ServedBundle(load(bundle), load(bundle).router.pool.names, cached_queries=3)
+    serving = ServedBundle(load(bundle), models_named(*load(bundle).router.pool.names), cached_queries=3)
     embedding = np.ones(serving.router.dimension, np.float32)
     kept = {name: serving.cached_estimates(name, embedding) for name in (b"a", b"b", b"c")}
     assert serving.cached_estimates(b"a", embedding) is kept[b"a"]
@@ -85,7 +87,7 @@ def test_the_cache_is_bounded_and_drops_the_least_recently_used(bundle):
 
 
 def test_the_cache_may_be_empty(bundle):
-    serving = ServedBundle(load(bundle), load(bundle).router.pool.names, cached_queries=0)
+    serving = ServedBundle(load(bundle), models_named(*load(bundle).router.pool.names), cached_queries=0)
     embedding = np.ones(serving.router.dimension, np.float32)
     assert serving.cached_estimates(b"a", embedding) is not serving.cached_estimates(b"a", embedding)
     assert len(serving._cache) == 0
@@ -93,14 +95,12 @@ def test_the_cache_may_be_empty(bundle):
 
 def test_estimates_made_elsewhere_are_those_that_the_gateway_would_make(bundle):
     names = load(bundle).router.pool.names
-    serving = ServedBundle(load(bundle), ("stranger", *names[::-1]))
+    serving = ServedBundle(load(bundle), models_named("stranger", *names[::-1]))
     queries = np.random.default_rng(0).normal(size=(5, serving.router.dimension)).astype(np.float32)
-    for row, numbers in zip(queries, serving.estimate_many(queries), strict=True):
+    for row, numbers in zip(queries, estimates_of(serving.router, queries), strict=True):
         expected = serving.estimate(row)
         serving.keep(b"text", row, numbers)
         found = serving.cached_estimates(b"text", row)
         for name in ("accuracy", "cost", "error"):
             np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6)
-            assert np.isnan(getattr(found, name)[0])
-        assert found.similarity == pytest.approx(expected.similarity, rel=1e-5)
         assert found.accuracy.base is None or found.accuracy.base.size < numbers.size + 1  # not of the whole batch

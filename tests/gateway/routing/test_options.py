@@ -10,7 +10,7 @@ POOL = {"small": 0, "large": 1}
 
 def options(inside=None, model="auto", **headers):
     given = {f"x-fedrouter-{name.replace('_', '-')}".encode(): value.encode() for name, value in headers.items()}
-    return read_options({b"host": b"x", **given}, inside, model, POOL, "kmeans")
+    return read_options({b"host": b"x", **given}, inside, model, POOL, "bayes")
 
 
 def error(*arguments, **headers):
@@ -30,9 +30,9 @@ def test_a_request_without_options_gets_the_defaults_without_validation():
 def test_options_come_from_the_body_then_headers_then_the_model_name():
     assert options({"tradeoff": 5})[0].tradeoff == 5
     assert options({"tradeoff": 5}, tradeoff="7")[0].tradeoff == 5
-    assert options(tradeoff="7", model="router-kmeans-9")[0].tradeoff == 7
-    assert options(model="router-kmeans-9")[0].tradeoff == 9
-    assert options({"dial": 3}, model="router-kmeans-9")[0] == RequestOptions(dial=3)
+    assert options(tradeoff="7", model="router-bayes-9")[0].tradeoff == 7
+    assert options(model="router-bayes-9")[0].tradeoff == 9
+    assert options({"dial": 3}, model="router-bayes-9")[0] == RequestOptions(dial=3)
     assert options({"dial": 3}, tradeoff="7")[0] == RequestOptions(dial=3)
     assert options(model="large") == (DEFAULTS, "large")
 
@@ -81,7 +81,7 @@ def test_wrong_headers_and_model_names_are_rejected():
     assert error(off="yes") == ("x-fedrouter-off", "invalid_value")
     assert error({"task": "t"}, task="x" * 201) == ("fedrouter.task", "invalid_value")  # though the body overrides it
     assert error(None, "router-mlp-3") == ("model", "model_not_found")
-    assert error({"dial": 3}, "router-kmeans-inf") == ("model", "model_not_found")
+    assert error({"dial": 3}, "router-bayes-inf") == ("model", "model_not_found")
     assert error(None, "nobody") == ("model", "model_not_found")
     assert error(None, None) == ("model", "invalid_value")
 

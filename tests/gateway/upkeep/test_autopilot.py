@@ -46,7 +46,7 @@ def day_zero(tmp_path, world):
         for name in NAMES
     )
     url, learning = f"sqlite:///{tmp_path}/log.db", LearningConfig(every=100, folder=str(tmp_path / "bundles"))
-    config, store, bundles = Config(models=models, store=url, learning=learning), Store.open(url), Bundles(NAMES)
+    config, store, bundles = Config(models=models, store=url, learning=learning), Store.open(url), Bundles(models)
     bundles.prior = ServedPrior(models, world.encoder)
     bundles.swap(bundles.prior)
     policy, draw = Thompson(config.routing.explored_share, 0.1, seed=0), np.random.default_rng(0)
@@ -91,7 +91,7 @@ def test_the_first_router_is_learned_and_swapped_in_and_the_guesses_are_one_roll
     utility = outcome["trial"]["utility"]
     assert utility["value"] - 1.96 * utility["error"] > 0
     saved = load(outcome["bundle"])
-    assert (saved.router.family, saved.router.pool.names) == ("linear", NAMES)
+    assert (saved.router.family, saved.router.pool.names) == ("bayes", tuple(sorted(NAMES)))
     assert saved.clients["gateway"]["rows"] == 600
     assert store.current().digest == saved.manifest["digest"]
     assert store.roll_back().path == PRIOR
@@ -121,21 +121,26 @@ def test_what_cannot_be_better_is_not_put_into_service(day_zero):
     assert store.current() is None
 
 
-def test_models_that_the_gateway_does_not_offer_are_not_tried(day_zero, world, tmp_path, monkeypatch):
+def test_a_router_without_evidence_is_replaced_by_one_of_the_whole_log(day_zero, world, tmp_path, monkeypatch):
     config, store, bundles, traffic = day_zero
-    bundle.save(tmp_path / "all", learned(world.evaluations), world.encoder, bundle.Provenance("x", "", 0, 0, [], {}))
+    before = bundle.Provenance("x", "", 0, 0, [], {}, version=3)
+    bundle.save(tmp_path / "all", learned(world.evaluations, "kmeans"), world.encoder, before)
     bundles.swap(bundles.prepare(tmp_path / "all"))
     assert len(bundles.current.router.pool) > len(NAMES)
     offered = []
 
     def tried(*given):
-        offered.extend(given[-1].names)
+        offered.extend(given[1].names)
         return run_trial(*given)
 
     monkeypatch.setattr(autopilot, "run_trial", tried)
     traffic(400)
-    Autopilot(config, store, bundles).attempt()
-    assert sorted(offered) == sorted(NAMES)
+    found = Autopilot(config, store, bundles).attempt(swap=False)
+    assert sorted(offered) == sorted(NAMES)  # and none of the router's other models
+    saved = load(found["bundle"])
+    assert (saved.router.family, saved.version) == ("bayes", 4)
+    assert saved.manifest["parent"] == bundles.current.digest
+    assert saved.clients["gateway"]["rows"] == saved.router.rows_by_model().sum() == 400
 
 
 def test_too_little_traffic_is_said_and_nothing_happens(day_zero):

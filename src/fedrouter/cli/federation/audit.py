@@ -39,7 +39,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """List every question a client was asked and every message it has sent: when, what kind, how large, what became of
-    it, and what it spent of the privacy budget."""
+    it, and the ε of a release."""
     from fedrouter.federation.privacy.journal import Journal
 
     if out is not None and show is None and asked is None:
@@ -87,6 +87,10 @@ def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) ->
         [[str(one.number), _time(one), plain(one.verb), f"{one.bytes:,}", plain(one.outcome)] for one in questions],
     )
     last = entries[-1].chain if entries else ""
+    released = [spent["epsilon"] for one in entries if (spent := _spent(one))]
+    if released:
+        total = f"ε {sum(released):.3g} at most" if all(released) else "no ε holds, because one had no noise"
+        voice.say(f"\nReleases: {len(released)}; together {total}")
     voice.say(f"\nAll {messages:,} messages are as they were written down: the chain of fingerprints holds.")
     voice.say(f"Last fingerprint: {last or 'none yet'}")
     voice.say(NOT_COVERED)
@@ -98,7 +102,7 @@ def _list(journal: Journal, entries: list[Sent], messages: int, voice: Voice) ->
             "verified": True,
             "messages": messages,
             "bytes": everything,
-            "epsilon": next((spent["epsilon"] for one in reversed(entries) if (spent := _spent(one))), None),
+            "releases": [spent for one in entries if (spent := _spent(one))],
             "last_fingerprint": last,
             "totals": totals,
             "sent": [_entry(one) for one in entries],
@@ -121,9 +125,9 @@ def _show(journal: Journal, entries: list[Sent], number: int, out: Path | None, 
             ["", "kind", "shape", "least", "mean", "most"],
             [[plain(name), kind, _sized(values.shape), *_range(values)] for name, kind, values in parts],
         )
-    spent = _spent(one)
-    if spent:
-        voice.say(f"ε spent so far {spent['epsilon']:g} at δ {spent['delta']:g}")
+    if spent := _spent(one):
+        noise = f"noise of ε {spent['epsilon']:g}, δ {spent['delta']:g}" if spent["epsilon"] else "no noise"
+        voice.say(f"A release with {noise}")
     files = []
     if out is not None:
         files = _write(out, packed[0], {**_entry(one), "scalars": scalars})
@@ -245,7 +249,7 @@ def _spent(one: Sent) -> Any:
 
 def _epsilon(one: Sent) -> str:
     spent = _spent(one)
-    return f"{spent['epsilon']:.3g}" if spent else ""
+    return "" if not spent else f"{spent['epsilon']:.3g}" if spent["epsilon"] else "no noise"
 
 
 def _time(one: Sent | Asked) -> str:

@@ -192,7 +192,7 @@ def rekey(
         raise BadInput("--host goes with the coordinator's directory; a client has no certificate")
     rekey_client(directory)
     name, key = directory.config().name, fingerprint(read_public_key(directory.public_key))
-    voice.say(f"New key of {name}: {key}\nJournal and privacy budget are as before.")
+    voice.say(f"New key of {name}: {key}\nThe journal is as before.")
     voice.say(
         f"Send {directory.public_key} to the owner of the coordinator, and to all that have it among their --peers. "
         "The old key has signed it, so the other members accept it."

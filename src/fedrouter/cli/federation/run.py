@@ -32,12 +32,12 @@ COUNTED = {
 }
 """What the rows are that a run heard of."""
 ROUNDS = {"add_models": 20, "add_clients": 5}
-"""As in `fedrouter model add` and `fedrouter client join`; for learning, each family has its own default."""
+"""For models and clients that join; for learning, each family has its own default."""
 
 
 def run(
     path: CoordinatorPath,
-    router: Annotated[str | None, typer.Option("--router", help=f"{', '.join(FAMILIES)}; default: auto.")] = None,
+    router: Annotated[str | None, typer.Option("--router", help=f"{', '.join(FAMILIES)}; default: bayes.")] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds, for families that average.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
     models: Annotated[
@@ -149,7 +149,7 @@ def _perform(
         voice.say("Running clients fetch it within a minute; `fedrouter federation pull CLIENT_DIR` does at once.")
     decide = [f"fedrouter federation accept {quoted(directory.path)} {name}"] if vote["status"] == "candidate" else []
     ask = f'fedrouter route {quoted(made)} "your query" --tradeoff 100 --explain'
-    voice.next(f"fedrouter evaluate {quoted(made)} --data FILE", ask, *decide)
+    voice.next(f"fedrouter evaluate {quoted(made)} LOG", ask, *decide)
     return {"run": name, **result, "steps": shown.steps}
 
 
@@ -192,7 +192,7 @@ def _job(
     if (operation == "learn") != (bundle is None):
         raise BadInput("--bundle goes with --add-model NAME, --join CLIENT or --leave CLIENT; none of them works alone")
     if bundle is None:
-        family = router or "auto"
+        family = router or "bayes"
     else:
         family = load(bundle).router.family
         if router not in (None, family):
@@ -241,6 +241,8 @@ def _counted(job: Job, result: Mapping[str, Any]) -> str:
     clients = result["clients"]
     if not any(client["rows"] for client in clients):
         names = listed([client["name"] for client in clients])
+        if not result.get("rows"):
+            return f"hidden by noise, from {names}"
         return f"{result.get('rows', 0):,}, from {names}; how many from whom is hidden"
     counted = ", ".join(f"{client['name']} {client['rows']:,}" for client in clients if client["rows"])
     hidden = listed([client["name"] for client in clients if not client["rows"]])

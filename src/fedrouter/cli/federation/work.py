@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,6 @@ from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.deployment.state.config import ClientConfig, FederationConfig
-    from fedrouter.deployment.state.directories import ClientDirectory
 
 
 def coordinator(
@@ -61,7 +60,7 @@ def coordinator(
         voice.say(f"On the roster: {names}")
         voice.next(
             f"fedrouter federation enroll {quoted(path)} NAME client.pub",
-            f"fedrouter federation run {quoted(path)} --router auto",
+            f"fedrouter federation run {quoted(path)}",
         )
         _line(
             voice,
@@ -96,21 +95,11 @@ def client(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            "--epsilon", help="Differential privacy: budget for everything ever sent; remembered; 0: no noise."
-        ),
-    ] = None,
-    multiplier: Annotated[
-        float | None,
-        typer.Option("--multiplier", help="With --epsilon: noise multiplier of one answer; remembered; default: 4."),
+        typer.Option("--epsilon", help="Noise on each release, as ε; remembered; default: 8; 0: no noise."),
     ] = None,
     peers: Annotated[
         Path | None,
         typer.Option("--peers", help="Folder of NAME.pub from all clients, to authenticate them directly; remembered."),
-    ] = None,
-    answers: Annotated[
-        int | None,
-        typer.Option("--answers", min=1, help="Instead of --multiplier: number of answers the budget must last for."),
     ] = None,
     device: DeviceOption = "cpu",
     as_json: Json = False,
@@ -128,13 +117,11 @@ def client(
     use_device(device)
     directory = open_client(path)
     config = _with_evaluations(directory.config(), log, store, encoder)
-    config = replace(config, privacy=with_privacy(config.privacy, floor, secure_only, epsilon, multiplier))
+    config = replace(config, privacy=with_privacy(config.privacy, floor, secure_only, epsilon))
     if peers is not None:
         from fedrouter.deployment.state.keys import read_peers
 
         config = replace(config, peers=read_peers(peers))
-    if answers is not None:
-        config = replace(config, privacy=_lasting(config, answers))
     voice.say(f"Reading the evaluations of {config.name}")
     summary = _check(config)
     # Everything that a run will need is opened now, so that a start that is refused has changed nothing.
@@ -145,7 +132,7 @@ def client(
     directory.write_config(config)
     models = len(summary["models"])
     voice.say(f"{config.name}: {summary['evaluations']:,} evaluations of {models} models, {summary['encoder']}")
-    voice.say(protection(directory, config))
+    voice.say(protection(config))
 
     def on_connect() -> None:
         voice.say(f"[bold]Connected[/] to {config.coordinator}   (Ctrl+C stops it)")
@@ -177,11 +164,7 @@ def _with_evaluations(config: ClientConfig, log: Path | None, store: str | None,
 
 
 def with_privacy(
-    privacy: Mapping[str, Any],
-    floor: int | None,
-    secure_only: bool | None,
-    epsilon: float | None,
-    multiplier: float | None,
+    privacy: Mapping[str, Any], floor: int | None, secure_only: bool | None, epsilon: float | None
 ) -> Mapping[str, Any]:
     """The remembered privacy settings with the options that were given now."""
     given = dict(privacy)
@@ -189,50 +172,23 @@ def with_privacy(
         given["floors"] = {"cluster": floor, "cell": floor}
     if secure_only is not None:
         given["secure_only"] = secure_only
-    if epsilon == 0:
-        given["noise"] = None
-    elif epsilon is not None:
-        given["noise"] = {**(given.get("noise") or {}), "epsilon": epsilon}
-    if multiplier is not None:
-        if not given.get("noise"):
-            raise BadInput("--multiplier goes with --epsilon")
-        given["noise"] = {**given["noise"], "multiplier": multiplier}
+    if epsilon is not None:
+        given["noise"] = {**(given.get("noise") or {}), "epsilon": epsilon} if epsilon else None
     return given
 
 
-def _lasting(config: ClientConfig, answers: int) -> Mapping[str, Any]:
-    """Privacy settings with the noise multiplier at which the budget lasts for this many answers."""
+def protection(config: ClientConfig) -> str:
+    """What protects this client, in one line: noise on a release, minimum group sizes, secure sums."""
     from fedrouter.deployment.client.local_client import privacy_of
-    from fedrouter.federation.dp.accountant import multiplier_for
-
-    noise = privacy_of(config).differential_privacy
-    if noise is None:
-        raise BadInput("--answers goes with --epsilon")
-    multiplier = multiplier_for(noise.epsilon, noise.delta, answers, noise.mechanism)
-    return {**config.privacy, "noise": {**config.privacy["noise"], "multiplier": multiplier}}
-
-
-def protection(directory: ClientDirectory, config: ClientConfig) -> str:
-    """What protects this client, in one line: minimum group sizes, or noise and what its budget still allows."""
-    from fedrouter.deployment.client.local_client import privacy_of
-    from fedrouter.federation.dp.accountant import MOST_ANSWERS, PrivacyAccountant
-    from fedrouter.federation.privacy.journal import Journal
 
     policy = privacy_of(config)
-    noise = policy.differential_privacy
-    sums = "under secure sums only" if policy.secure_only else "sums in the clear are allowed"
-    if noise is None:
-        sizes = policy.minimum_sizes
-        groups = f"at least {sizes.cell} queries behind anything sent" if sizes else "no minimum group sizes"
-        return f"Protection: {groups}, {sums}; --epsilon adds noise"
-    with closing(Journal(directory.journal)) as journal:
-        accountant = PrivacyAccountant(config.name, noise, journal)
-        spent, left = accountant.spent(), accountant.answers_left()
-    more = f"{left:,} or more" if left >= MOST_ANSWERS else f"{left:,}"
-    budget = f"epsilon {spent:.2f} of {noise.epsilon:g} is spent, {more} answers are left"
-    if not left:
-        budget += "; a larger --epsilon or --multiplier, or --answers N, makes it last"
-    return f"Protection: noise multiplier {noise.multiplier:.3g}, {sums}; {budget}"
+    noise, sizes = policy.noise, policy.minimum_sizes
+    parts = [
+        f"noise of ε {noise.epsilon:g} on each release, and ε adds up" if noise and noise.epsilon else "no noise",
+        f"at least {sizes.cell} queries behind anything else" if sizes else "no minimum group sizes",
+        "under secure sums only" if policy.secure_only else "sums in the clear are allowed",
+    ]
+    return f"Protection: {', '.join(parts)}"
 
 
 def _check(config: ClientConfig) -> dict[str, Any]:

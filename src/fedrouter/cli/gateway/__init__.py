@@ -1,1 +1,1 @@
-"""Commands for operators of a gateway: serve, learn, log, usage, key, bundle."""
+"""Commands for operators of a gateway: serve, log, usage, key, bundle."""

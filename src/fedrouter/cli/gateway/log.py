@@ -84,17 +84,14 @@ def export(
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Export the scored requests as an evaluation log for simulate, client join and federation client."""
+    """Export the scored requests as an evaluation log for learn, simulate and federation client."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         done = log.export(out, moment(since, "--since"), moment(until, "--until"), encoder, with_text)
     voice.say(f"{done.path}: {done.rows:,} evaluations with embeddings of {done.encoder}")
     if done.left_out:
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
-    voice.next(
-        f"fedrouter coverage --data {quoted(out)}",
-        f"fedrouter client join BUNDLE --client {quoted('NAME=', out)} --out joined",
-    )
+    voice.next(f"fedrouter learn {quoted(out)} --out {quoted(out.with_suffix(''))}")
     voice.result(done.to_json())
 
 

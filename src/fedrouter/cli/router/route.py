@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from fedrouter.cli.output import BundlePath, Json, Voice
+from fedrouter.cli.router.verdict import QUALITY, Quality, checked_quality
 from fedrouter.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedrouter.bundle import Bundle
 
 
 def route(
     bundle: BundlePath,
     text: Annotated[str, typer.Argument(help="The query.")],
-    tradeoff: Annotated[float, typer.Option("--tradeoff", help="λ: accuracy you would give up to save a dollar.")],
+    quality: Quality = QUALITY,
+    tradeoff: Annotated[
+        float | None, typer.Option("--tradeoff", help="λ instead: accuracy you would give up to save a dollar.")
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show every model's estimates.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -24,13 +31,16 @@ def route(
     from fedrouter.estimates import checked_tradeoff
 
     voice = Voice(as_json)
-    tradeoff = checked_tradeoff(tradeoff)
+    checked_quality(quality)
+    tradeoff = None if tradeoff is None else checked_tradeoff(tradeoff)
     if not text.strip():
         raise BadInput("text: expected a query, got nothing")
     saved = load(bundle)
     encoder = open_encoder(saved.encoder.name)
     saved.encoder.require(encoder.identity(), str(bundle))
     embedding = encoder.encode([text])
+    if tradeoff is None:
+        tradeoff = _tradeoff_of(saved, quality)
     estimates = saved.router.estimate(embedding)
     utility, names = estimates.utility(tradeoff)[0], saved.router.pool.names
     order = [int(index) for index in estimates.ranking(tradeoff)[0]]
@@ -50,18 +60,18 @@ def route(
     reason = f"highest predicted accuracy - λ · cost of {int(estimates.usable.sum())} models"
     if explain:
         voice.table(
-            ["model", "accuracy", "±", "cost, USD", "accuracy - λ · cost"],
+            ["model", "accuracy", "±", "cost, USD", "utility"],
             [
                 [entry["model"], *(_shown(entry[key]) for key in ("accuracy", "error", "cost", "utility"))]
                 if "unavailable" not in entry
                 else [entry["model"], "", "", "", entry["unavailable"]]
                 for entry in ranking
             ],
-            title=f"λ = {tradeoff:g}, {saved.router.family} router, {saved.encoder.name}",
+            title=f"λ = {tradeoff:.6g}, {saved.router.family} router, {saved.encoder.name}",
         )
         voice.say("")
     if explain:
-        voice.say("± is the standard error of the accuracy: how far off it may be because there are few evaluations.")
+        voice.say("utility: accuracy - λ · cost; ±: standard error of the accuracy, large where evaluations are few")
     voice.say(f"[bold]{chosen}[/]: predicted accuracy {best['accuracy']:.3f}, cost {best['cost']:.3g} USD")
     if saved.manifest["simulated"]:
         voice.say("[yellow]This router was trained on the simulated world; its models are fictional.[/]")
@@ -75,6 +85,18 @@ def route(
             "ranking": ranking,
         }
     )
+
+
+def _tradeoff_of(saved: Bundle, quality: float) -> float:
+    """The λ that was measured to keep a quality when the router was learned; else what its own estimates say."""
+    from fedrouter.frontier.operating_point import OperatingPoints
+    from fedrouter.gateway.routing.bundles import typical_queries
+
+    measured = {float(name): value for name, value in saved.manifest["change"].get("tradeoffs", {}).items()}
+    enough = [name for name in measured if name >= quality - 1e-9]
+    if enough:
+        return float(measured[min(enough)])
+    return OperatingPoints(saved.router.estimate(typical_queries(saved.router))).of_quality(quality)
 
 
 def _number(value: float) -> float | None:

@@ -1,85 +1,138 @@
-"""Opens a bundle together with data for it."""
+"""Reads logs for a command: under which name, with which encoder, and whether a bundle knows their models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedrouter.cli.output import Voice, bars
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle
-    from fedrouter.data.read import Dataset
-    from fedrouter.pool import ModelPool
-    from fedrouter.routers.base import Router
+    from fedrouter.encoders import EncoderIdentity
+    from fedrouter.evaluations import Evaluations, Floats, Unscored
 
 
-NO_VERDICT = "none; it takes a table with several models' answers to each query"
-OPTIMISTIC = "the router was trained on queries of this very file, so the verdict is optimistic"
+@dataclass(frozen=True)
+class Log:
+    """One owner's log: a file, or requests that a gateway routed.
+
+    ``propensity`` ``(n,)`` is what the log says of the chance of each evaluation; ``unscored`` rows count for costs.
+    """
+
+    owner: str
+    source: str
+    rows: Evaluations
+    encoder: EncoderIdentity
+    digest: str = ""
+    propensity: Floats | None = None
+    unscored: Unscored | None = None
 
 
-def open_with_data(bundle: Path, data: Path) -> tuple[Bundle, Dataset]:
-    """A bundle, and data read with its encoder and pool."""
-    from fedrouter.bundle import load
-
-    saved = load(bundle)
-    return saved, read_for(saved, data, saved.router.pool)
+def is_store(source: str) -> bool:
+    return "://" in source
 
 
-def read_for(saved: Bundle, data: Path, pool: ModelPool | None = None) -> Dataset:
-    """Data read with the bundle's encoder; with the data's own models unless a pool is given."""
+def named(entries: Sequence[str], option: str = "LOG") -> dict[str, str]:
+    """Files and stores by the name of their owner: ``NAME=FILE``, or the file's own name."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        owner, equals, source = entry.partition("=")
+        if not equals or "/" in owner or ":" in owner or Path(entry).exists():
+            owner, source = "gateway" if is_store(entry) else Path(entry).stem, entry
+        if not owner or not source:
+            raise BadInput(f"{option}: expected FILE or NAME=FILE, got {entry!r}")
+        if owner in found:
+            raise BadInput(f"{option}: two are named {owner}; give each a name: NAME=FILE")
+        found[owner] = source
+    return found
+
+
+def read_logs(
+    voice: Voice, sources: dict[str, str], saved: Bundle | None = None, encoder: str | None = None, new: bool = False
+) -> list[Log]:
+    """Every file with its own models. Names that the bundle does not know are told before anything is encoded.
+
+    With ``new`` they may be new models; otherwise their rows are of no use, and a log that has no other is refused.
+    """
+    if saved is not None:
+        for source in sources.values():
+            _tell_unknown(voice, saved, source, new)
+    found = [_of_file(owner, source, saved, encoder) for owner, source in sources.items()]
+    for log in found:
+        first = found[0].encoder if saved is None else saved.encoder
+        if log.encoder.dimension != first.dimension:
+            raise BadInput(
+                f"{log.source}: its embeddings are by {log.encoder.name} and have width {log.encoder.dimension}, "
+                f"expected {first.name} of width {first.dimension}; use a file with its embeddings or with text"
+            )
+        if saved is not None and log.encoder.weights is not None:  # the text was encoded here and now
+            saved.encoder.require(log.encoder, str(saved.path))
+        if saved is None and not first.matches(log.encoder):
+            raise BadInput(f"{log.source}: made for the encoder {log.encoder}, expected {first}")
+    return found
+
+
+def _tell_unknown(voice: Voice, saved: Bundle, source: str, new: bool) -> None:
+    from fedrouter.data.overview import overview
+
+    names, known = overview(source).names, saved.router.pool
+    unknown = [name for name in names if name not in known]
+    if len(unknown) == len(names) and not new:
+        raise BadInput(
+            f"{source}: none of its models is in {saved.path}: it has {', '.join(names)}; the router knows "
+            f"{', '.join(known.names)}"
+        )
+    if unknown and new:
+        voice.say(f"{source}: new to the router: {', '.join(unknown)}")
+    elif unknown:
+        voice.warn(f"{source}: not in the router, their rows are left out: {', '.join(unknown)}")
+
+
+def _of_file(owner: str, source: str, saved: Bundle | None, encoder: str | None) -> Log:
     from fedrouter.data.read import read
+    from fedrouter.data.source import Source
 
     with bars() as shown:
         dataset = read(
-            data,
-            encoder=saved.encoder.name,
-            pool=pool,
+            source,
+            encoder=encoder if saved is None else saved.encoder.name,
             watch=lambda done, total: shown.move("encoding", done, total),
         )
-    if dataset.encoder.dimension != saved.encoder.dimension:
-        raise BadInput(
-            f"{data}: its embeddings are by {dataset.encoder.name} and have width {dataset.encoder.dimension}, but "
-            f"{saved.path} was trained on {saved.encoder.name} of width {saved.encoder.dimension}; use a file with its "
-            "embeddings or with text, or learn the router again"
-        )
-    if dataset.encoder.weights is not None:  # the text was encoded here and now
-        saved.encoder.require(dataset.encoder, str(saved.path))
-    return dataset
+    columns = Source(source)
+    chance = columns.numbers("propensity") if "propensity" in columns.names else None
+    return Log(owner, source, dataset.evaluations, dataset.encoder, dataset.digest, chance, dataset.unscored)
 
 
-def verdict_on(saved: Bundle, dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
-    """Whether the saved router is worth having on this data, as part of the JSON output, and what to warn about."""
-    from fedrouter.calibration import comparable
-    from fedrouter.frontier import judge
+def read_traffic(saved: Bundle, source: str) -> Log | None:
+    """Requests that a gateway routed, with their propensities; None if this is no store and no export of one.
 
-    evaluations = dataset.evaluations.over(saved.router.pool)
-    truth, estimates = evaluations.grid(), saved.router.estimate(evaluations.embeddings)
-    if len(truth.pool) < 2 or not comparable(estimates, truth):
-        return {"verdict": NO_VERDICT, "verdicts": {}}, []
-    verdict = judge(estimates, truth)
-    trained = saved.manifest["data_digest"] == dataset.digest
-    return {"verdict": verdict.text, "verdicts": {saved.router.family: verdict.to_json()}}, [OPTIMISTIC] * trained
+    Requests from which the router has learned are left out.
+    """
+    import numpy as np
 
+    from fedrouter.data.source import Source
+    from fedrouter.evaluations import Evaluations
+    from fedrouter.learning.traffic import traffic_in, traffic_of
+    from fedrouter.store.store import Store
 
-def areas_before_and_after(
-    voice: Voice, saved: Bundle, router: Router, test: Path | None
-) -> dict[str, dict[str, Any]] | None:
-    """Measures of both routers on a table of answers, among the models of the newer one."""
-    if test is None:
+    pool, encoder = saved.router.pool, saved.encoder
+    changes = [saved.manifest.get("change", {}), *saved.clients.values()]
+    after = max((change["learnt_until"] for change in changes if "learnt_until" in change), default=None)
+    if is_store(source):
+        with Store.open(source, create=False) as store:
+            traffic = traffic_of(store.rows(), pool, encoder, after)
+    elif {"propensity", "chosen", "tradeoff"} <= set(Source(source).names):
+        traffic = traffic_in(source, pool, encoder, after)
+    else:
         return None
-    from fedrouter.frontier import sweep
-
-    evaluations = read_for(saved, test, router.pool).evaluations
-    truth = evaluations.grid()
-    areas = {
-        when: sweep(one.estimate(evaluations.embeddings).over(router.pool), truth).measures.to_json()
-        for when, one in (("before", saved.router), ("after", router))
-    }
-    shown = ("auc", "aiq", "max_accuracy")
-    voice.table(
-        [f"on {test.name}", *shown],
-        [[when, *(f"{found[name]:.4f}" for name in shown)] for when, found in areas.items()],
-    )
-    return areas
+    known = traffic.chosen >= 0
+    if not known.any():
+        reasons = ", ".join(f"{count:,} {why}" for why, count in traffic.left_out.items())
+        raise BadInput(f"{source}: no request that the router can be judged on ({reasons or 'none is of its models'})")
+    columns = (traffic.chosen[known], traffic.accuracy[known], traffic.cost[known])
+    rows = Evaluations(pool, traffic.embeddings[known], np.arange(int(known.sum())), *columns)
+    return Log("gateway", source, rows, encoder, propensity=traffic.propensity[known])

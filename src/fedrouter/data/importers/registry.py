@@ -69,7 +69,7 @@ def import_log(
     import pyarrow.parquet as pq
 
     if tool not in TOOLS:
-        raise BadInput(f"--from: expected one of {', '.join(TOOLS)}, got {tool!r}")
+        raise BadInput(f"TOOL: expected one of {', '.join(TOOLS)}, got {tool!r}")
     found = ImportedLog()
     columns: dict[str, list[object]] = {name: [] for name in ("prompt", "model", "accuracy", "cost", "task")}
     for row in _scored(TOOLS[tool], paths, score, model, found):

@@ -22,8 +22,9 @@ from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.message import Reply, Request
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.privacy.journal import Journal
-from fedrouter.federation.privacy.policy import DifferentialPrivacy, MinimumGroupSizes, PrivacyPolicy, TrainingBounds
+from fedrouter.federation.privacy.policy import MinimumGroupSizes, PrivacyPolicy, TrainingBounds
 from fedrouter.federation.rederivation import Rederivation
 from fedrouter.routers.base import Router
 
@@ -34,9 +35,14 @@ if TYPE_CHECKING:
     from fedrouter.store.records import Record
 
 
+def _noise(epsilon: float = Noise.epsilon, delta: float = Noise.delta) -> Noise:
+    """The noise of a client, who has no seed: it must not be repeatable."""
+    return Noise(epsilon, delta)
+
+
 POLICY_KEYS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "floors": ("minimum_sizes", MinimumGroupSizes),
-    "noise": ("differential_privacy", DifferentialPrivacy),
+    "noise": ("noise", _noise),
     "secure_only": ("secure_only", bool),
     "training": ("training", TrainingBounds),
     "least_cohort": ("least_cohort", int),
@@ -142,7 +148,7 @@ class OwnSums(LocalFederation):
     """The client alone, asked by itself for what it sends under secure sums."""
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
-        return {name: self._clients[name].answer(verb, payload, hidden=True) for name in self.clients()}
+        return {name: self._clients[name].answer(verb, payload, hidden=1) for name in self.clients()}
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class RecordingClient(Client):
         super().__init__(*parts, **settings)
         self._refusals = refusals
 
-    def answer(self, verb: str, request: Request[Reply], hidden: bool = False) -> Reply:
+    def answer(self, verb: str, request: Request[Reply], hidden: int = 0) -> Reply:
         try:
             reply = super().answer(verb, request, hidden)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The handshake of a run: which clients fit together, which models they have evaluated, what they can still answer."""
+"""The handshake of a run: which clients fit together, and which models they have evaluated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import WIRE_FORMAT
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.validation import Report
-from fedrouter.federation.verbs.hello import LEAST_NAMING, NO_BUDGET, Hello, HelloRequest, own_version
+from fedrouter.federation.verbs.hello import LEAST_NAMING, Hello, HelloRequest, own_version
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,11 @@ class Handshake:
     federation : the clients with a common wire format and encoder
     encoder : that encoder
     models : every model that one of them has enough evaluations of, with the clients that name it, sorted
-    answers : number of answers that a client's privacy budget still allows, for those that have one
     """
 
     federation: Subset
     encoder: EncoderIdentity
     models: Mapping[str, tuple[str, ...]]
-    answers: Mapping[str, int]
 
     def shared_models(self) -> tuple[str, ...]:
         """The models that two clients name, or all if there is only one client: a liar cannot add one alone."""
@@ -86,7 +84,6 @@ def shake_hands(federation: Federation, report: Report, encoder: EncoderIdentity
         Subset(federation, names),
         encoder,
         {model: tuple(name for name in names if model in replies[name].models) for model in every},
-        {name: replies[name].answers for name in names if replies[name].answers != NO_BUDGET},
     )
 
 

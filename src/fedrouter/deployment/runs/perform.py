@@ -16,7 +16,7 @@ from fedrouter.deployment.runs.handshake import Handshake, shake_hands
 from fedrouter.deployment.runs.job import BUNDLE, RESULT, Job
 from fedrouter.deployment.runs.progress import ProgressLog
 from fedrouter.errors import BadInput, BadMessage, FedrouterError
-from fedrouter.federation.families.registry import FAMILIES, family
+from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.kept_centroids import KeptCentroids, Signed
@@ -102,13 +102,11 @@ def perform(
             _require_everyone(job, tally)
         pool = _pool(job, handshake, base, log)
         settings = _settings(job, base)
-        _require_budgets(job, handshake, settings)
     log.write(
         "start",
         clients=list(clients),
         models=list(pool.names),
         encoder=handshake.encoder.name,
-        answers=dict(handshake.answers),
     )
     voters = tuple(name for name in everyone if name in clients or (base and name in base.clients))
     if job.operation != "remove_clients":
@@ -203,30 +201,6 @@ def _require_everyone(job: Job, federation: Federation) -> None:
     missing = sorted(set(job.clients) - set(federation.clients()))
     if missing:
         raise BadInput(f"{', '.join(missing)}: did not answer, and only a client itself can be asked for its sums")
-
-
-def _require_budgets(job: Job, handshake: Handshake, settings: Any) -> None:
-    """Refuse before the first question what clients with a privacy budget refuse, or cannot pay for to its end."""
-    if job.operation == "remove_clients":
-        return
-    charged, noisy = family(job.family).charged_questions, sorted(handshake.answers)
-    if charged is None:
-        if noisy:
-            possible = ", ".join(name for name in FAMILIES if FAMILIES[name].charged_questions)
-            raise BadInput(
-                f"{', '.join(noisy)}: have differential privacy, and {job.family} asks what they have no noise for; "
-                f"choose --router {possible}, or --clients without them"
-            )
-        return
-    if job.operation != "learn":
-        return
-    needed = len(set(charged(settings)))
-    short = [f"{name} {left}" for name, left in sorted(handshake.answers.items()) if left < needed]
-    if short:
-        raise BadInput(
-            f"{job.family} asks each client {needed} questions that a privacy budget is charged for, and the budgets "
-            f"of these allow fewer: {', '.join(short)}; choose another --router, or --clients without them"
-        )
 
 
 def _pool(job: Job, handshake: Handshake, base: Bundle | None, log: ProgressLog) -> ModelPool:

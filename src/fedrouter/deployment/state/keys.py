@@ -1,6 +1,6 @@
 """Keys in a state directory: whom a client trusts, and new keys for a client or the coordinator.
 
-With a new key everything else stays: a client's journal, with its privacy budget and what it remembers of earlier
+With a new key everything else stays: a client's journal, with what it remembers of earlier
 answers, and the coordinator's authority, so that clients need no new ``ca.pem``.
 """
 

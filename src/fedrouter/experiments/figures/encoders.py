@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrouter.data.partition import first_alike
 from fedrouter.data.read import EMBEDDING, Dataset, read
 from fedrouter.data.source import Source
 from fedrouter.encoders import KNOWN, column_stem
 from fedrouter.encoders.encoder import Watch as EncodingWatch
 from fedrouter.engines.local import single_owner
 from fedrouter.errors import FedrouterError
-from fedrouter.evaluations import Evaluations
+from fedrouter.evaluations import Evaluations, first_alike
 from fedrouter.experiments.claims import Claim, below, mean_and_interval, spread, untestable
 from fedrouter.experiments.comparison import AREAS, area_table, families_of, mean_area, mean_line, over, over_seeds
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points

@@ -44,7 +44,7 @@ SECTION = "When New Clients Join the System"
 MOST_GROUPS = 2000
 """Most groups of clients among which the one that joins later is sought; ten clients have 120 groups of three."""
 JOIN_ROUNDS = 5
-"""Rounds of joining, for families that have rounds: the default of `fedrouter client join`."""
+"""Rounds of joining, for families that have rounds: those of a federation across machines."""
 BEFORE, AFTER, WITHOUT_DISTILLATION = "before", "after", "after, no distillation"
 OLD, NEW = "old clients", "new clients"
 

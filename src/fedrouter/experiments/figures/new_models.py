@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedrouter.data.partition import first_alike
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Evaluations, Integers
+from fedrouter.evaluations import Evaluations, Integers, first_alike
 from fedrouter.experiments.claims import Claim, better, fact, known
 from fedrouter.experiments.comparison import (
     area_table,

@@ -1,9 +1,8 @@
 """Personalization under extreme heterogeneity (α = 0.03): federated, local and personalized routers on own tests.
 
-There are three forms of personal routers. The paper's, ``in-sample``, weighs both halves by their errors on the rows on
+There are two forms of personal routers. The paper's, ``in-sample``, weighs both halves by their errors on the rows on
 which the local half was trained. ``out-of-fold`` differs from it in one thing: errors of the local half are
-out-of-fold. Ours, ``personalized``, also squares the errors, shrinks the local weight when it has few rows, and stops
-the training of the local half early.
+out-of-fold.
 """
 
 from __future__ import annotations
@@ -37,16 +36,15 @@ from fedrouter.frontier import sweep
 from fedrouter.personalization import personalize
 
 SECTION = "Adaptive Personalization for High Heterogeneity"
-FEDERATED, LOCAL, OURS, PAPERS, HELD_OUT = "federated", "local", "personalized", "in-sample", "out-of-fold"
+FEDERATED, LOCAL, PAPERS, HELD_OUT = "federated", "local", "in-sample", "out-of-fold"
 FORMS = {
     PAPERS: "the paper's weights, from errors on the training rows",
     HELD_OUT: "the paper's weights, from out-of-fold errors",
-    OURS: "our weights",
 }
 
 
 def run(world: World, watch: Watch) -> Document:
-    """One seed: every family, in five ways, for every client that has training rows and test queries."""
+    """One seed: every family, in four ways, for every client that has training rows and test queries."""
     clients = world.clients(alpha=world.protocol.personal_alpha)
     able = [client for client in clients if len(client.train) and client.test.queries]
     everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
@@ -69,11 +67,9 @@ def run(world: World, watch: Watch) -> Document:
                     name,
                     alone,
                     world.seed,
-                    paper=True,
                     out_of_fold=out_of_fold,
                     local=local,
                 )
-            ways[OURS] = personalize(federated, client.train, name, settings, world.seed)
             curves += [
                 curve(sweep(router.estimate(client.test.embeddings), truth), way=way, family=name, test=client.name)
                 for way, router in ways.items()
@@ -94,13 +90,13 @@ def own(run: Document, family: str, way: str, area: str) -> Floats:
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
-    kinds = {LOCAL: "local", FEDERATED: "federated", PAPERS: "before", OURS: "personalized"}
-    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "the paper's weights", OURS: "our weights"}
+    kinds = {LOCAL: "local", FEDERATED: "federated", PAPERS: "personalized"}
+    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "the paper's weights"}
     return [
         Sheet(
             f"personalization-{family}",
             f"{title} routers on each client's own test queries under extreme heterogeneity (α = {first['alpha']}, "
-            f"seed {first['seed']}); personalized with the paper's weights and with ours. In the legends, areas under "
+            f"seed {first['seed']}); personalized with the paper's weights. In the legends, areas under "
             f"the curves. {len(first['left_out'])} client(s) without a log or a test are not shown.",
             [
                 Panel(
@@ -178,7 +174,7 @@ def claims(runs: Runs) -> Sequence[Claim]:
     return [
         *([_below_local(runs)] if "mlp" in titles else []),
         *([_robust(runs)] if "kmeans" in titles else []),
-        *(_personal(runs, family, title, form) for form in (PAPERS, OURS) for family, title in titles.items()),
+        *(_personal(runs, family, title) for family, title in titles.items()),
         *(_in_sample(runs, family, title) for family, title in titles.items()),
     ]
 
@@ -218,24 +214,24 @@ def _robust(runs: Runs) -> Claim:
     )
 
 
-def _personal(runs: Runs, family: str, title: str, form: str) -> Claim:
+def _personal(runs: Runs, family: str, title: str) -> Claim:
     runs = having(runs, family)
-    ours = mean_area(runs, family=family, way=form)
+    ours = mean_area(runs, family=family, way=PAPERS)
     means = [mean_area(runs, family=family, way=way) for way in (FEDERATED, LOCAL)]
     # Which of the two is better is decided once, over all seeds, as one would choose between them in practice.
     way = (FEDERATED, LOCAL)[int(means[0]("auc").mean() < means[1]("auc").mean())]
     claim = judged(
         on_par,
-        f"personalization-{family}" if form == PAPERS else f"extra-personalization-{family}",
-        f"The personalized {title} router ({FORMS[form]}) matches the better of the federated and the local one (here: "
-        f"its area is at most {ON_PAR} lower).",
-        SECTION if form == PAPERS else "ours",
+        f"personalization-{family}",
+        f"The personalized {title} router ({FORMS[PAPERS]}) matches the better of the federated and the local one "
+        f"(here: its area is at most {ON_PAR} lower).",
+        SECTION,
         ours,
         mean_area(runs, family=family, way=way),
         f"mean over clients on their own tests, personalized against {way}, the better",
     )
     hindsight = ours("auc").mean() - _better_each(runs, family)("auc").mean()
-    worse = [entry for entry in worse_than_both(runs) if (entry["family"], entry["form"]) == (family, form)]
+    worse = [entry for entry in worse_than_both(runs) if (entry["family"], entry["form"]) == (family, PAPERS)]
     return replace(
         claim,
         measured=f"{claim.measured}; against the better of both client by client {hindsight:+.3f}; worse than both for "
@@ -260,7 +256,7 @@ EXPERIMENT = Experiment(
     "personalization",
     "Adaptive personalization under extreme heterogeneity",
     SECTION,
-    Measurement("personalization", run, effort=6.0, version=2),
+    Measurement("personalization", run, effort=4.0, version=3),
     sheets,
     curve_points,
     summary,

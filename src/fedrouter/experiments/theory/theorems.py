@@ -69,7 +69,7 @@ def utility_of(expected: Grid, tradeoff: float) -> Floats:
 
 def _kmeans(place: Population, steepness: Lipschitz, rows: int, lambdas: Floats, seed: int) -> dict[str, Any]:
     """Losses, bounds and cells of the federated router, and of each client's own."""
-    settings = KMeansSettings(paper=True)
+    settings = KMeansSettings()
     logs = {
         f"client-{client:02d}": tuple(
             place.draw(client, rows // 2, uniform(place.pool), f"{purpose} {rows}", seed)
@@ -83,7 +83,7 @@ def _kmeans(place: Population, steepness: Lipschitz, rows: int, lambdas: Floats,
             LocalFederation(Client(name, logs[name][part], OPEN) for name in names) for part in (0, 1)
         )
         centres = global_centres(centring.ask("cluster", centroids_request(chosen, seed)), chosen, seed)
-        router = KMeansRouter(place.pool, centres, ask_statistics(counting, centres, place.pool), shrunk=False)
+        router = KMeansRouter(place.pool, centres, ask_statistics(counting, centres, place.pool))
         cluster = nearest_centre(place.embeddings, centres)
         distance = float(place.test @ np.linalg.norm(place.embeddings - centres[cluster], axis=1))
         least = int(router.sums.count.min())

@@ -53,7 +53,7 @@ def learn(
         total = ask_release(federation, pool)
         router = BayesRouter.of(Evidence.none(pool, total.features), total)
     else:
-        router = from_rows([own.over(pool) for own in rows], settings)
+        router = replace(from_rows([own.over(pool) for own in rows], settings), pool=pool)
     callback(Progress("evidence", 1, 1, tuple(federation.clients()), router=router))
     return router
 
@@ -92,8 +92,7 @@ def with_cells(features: FeatureMap, queries: Any, cells: int) -> FeatureMap:
 
 def ask_release(federation: Federation, pool: ModelPool) -> Release:
     """The total of the members' releases."""
-    members = tuple(federation.clients())
-    replies = federation.ask("release", ReleaseRequest(pool.names, len(members)))
+    replies = federation.ask("release", ReleaseRequest(pool.names))
     if not replies:
         raise NothingToLearn("a release", replies)
     total: ReleaseReply = reduce(add, replies.values())
@@ -152,7 +151,7 @@ def remove_clients(router: BayesRouter, federation: Federation) -> BayesRouter:
             evidence = evidence - Evidence.of(own.over(router.pool), evidence.features)
         except BadInput:
             raise never_joined(router.family) from None
-    return replace(BayesRouter.of(evidence, router.total, router.weight, router.prior))
+    return BayesRouter.of(evidence, router.total, router.weight, router.prior)
 
 
 FAMILY = Family(
@@ -166,9 +165,6 @@ FAMILY = Family(
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
-    charged_questions=None,
-    candidate=False,
-    incremental=False,
     pooled=train_once,
     extra=None,
     random=False,

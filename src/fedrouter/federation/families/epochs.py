@@ -45,8 +45,7 @@ def best_epochs(learn: Learn, settings: MLPSettings, train: Evaluations, seed: i
         assert progress.router is not None
         errors.append(_error(progress.router, held))
 
-    # The weights of every single epoch are judged: no selection and no averaging of rounds in between.
-    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0, validation_fraction=0.0, ema_decay=0.0)
+    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0)
     learn(owner("held-out", rest), train.pool, trial, seed, measure)
     return int(np.argmin(errors)) + 1 if np.isfinite(errors).any() else most
 

@@ -26,10 +26,6 @@ class Settings:
         """The settings for a client that learns from its own rows, where they differ from those for all rows."""
         return self
 
-    def local_half(self) -> Self:
-        """The settings for the local half of a personal router, which must not overfit one client's rows."""
-        return self.single_client()
-
     def changed(self, **changes: Any) -> Self:
         """A copy with some settings changed; changes of settings that this family does not have are ignored."""
         known = {part.name for part in fields(self)}
@@ -89,10 +85,6 @@ RemoveClients = Callable[[Any, Federation], Router]
 """Removes the clients of this federation from a router, exactly."""
 
 
-ChargedQuestions = Callable[[Any], tuple[str, ...]]
-"""From a family's settings, a name for each different question that learning charges to a privacy budget."""
-
-
 @dataclass(frozen=True)
 class NotASum:
     """Says that clients cannot be removed from a family's routers; ``reason`` completes "<name> router: ..."."""
@@ -119,14 +111,9 @@ class Family:
     description : one line for command-line help and documentation
     router : the class of its routers
     settings : the class of its settings; called without arguments it gives the defaults
-    paper : the settings with which the family is exactly the paper's, or None if the paper does not have it
+    paper : the settings of the paper, or None if the paper does not have the family
     learn, add_models, add_clients : see :class:`Learn`, :class:`AddModels`, :class:`AddClients`
     remove_clients : see :data:`RemoveClients`, or why it is not possible
-    charged_questions : the different questions, by any names, that ``learn`` asks with these settings and that a
-        client with differential privacy charges to its budget; at least as many as any client is really asked. None
-        if such clients refuse one of them
-    candidate : whether `auto` may consider it, as part of a blend
-    incremental : whether a router can be updated row by row from a gateway's log, in batches of any size
     pooled : how its settings change to train on all clients' rows in one place, the centralized baseline
     extra : the optional dependencies that learning needs, such as "train" for torch; None if there are none
     random : whether another seed gives another router
@@ -142,9 +129,6 @@ class Family:
     add_models: AddModels
     add_clients: AddClients
     remove_clients: RemoveClients | NotASum
-    charged_questions: ChargedQuestions | None
-    candidate: bool
-    incremental: bool
     pooled: PooledSettings
     extra: str | None
     random: bool

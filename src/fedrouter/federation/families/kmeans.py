@@ -7,8 +7,6 @@ Pool" and "When New Clients Join the System".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -36,16 +34,10 @@ class KMeansSettings(Settings):
     k_global: int = 20
     restarts: int = 3
     iterations: int = 30
-    paper: bool = False
-    """Plain means of each cell, as in the paper, instead of partially pooled ones."""
-    soft: bool = False
-    """Average over all centres, weighted by distance, instead of using the nearest one, which near a border is a matter
-    of the clustering's seed. Every query then depends on every cell, so in small logs single queries decide how a
-    router differs from another, and their owners cannot vote on it."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not isinstance(value, bool) and value < 1:
+            if value < 1:
                 raise BadInput(f"{name}: expected at least 1, got {value}")
 
     def single_client(self) -> Self:
@@ -71,7 +63,7 @@ def learn(
     # Lines 7-13: every client sums accuracy and cost around the global centres.
     sums = ask_statistics(federation, centres, pool)
     # Line 14: means follow from the sums.
-    router = KMeansRouter(pool, centres, sums, not settings.paper, settings.soft and not settings.paper)
+    router = KMeansRouter(pool, centres, sums)
     callback(Progress("statistics", 2, 2, tuple(federation.clients()), router=router))
     return router
 
@@ -91,17 +83,10 @@ def global_centres(replies: Mapping[str, Centroids], settings: KMeansSettings, s
     some = [reply for reply in replies.values() if len(reply.centres)]
     if not some:
         raise NothingToLearn("centroids", replies)
-
-    def clustered() -> Embeddings:
-        centroids = np.concatenate([reply.centres for reply in some])
-        sizes = np.concatenate([reply.sizes for reply in some])
-        how = settings.k_global, settings.restarts, settings.iterations, derive(seed, "cluster", "server")
-        return cluster(centroids, *how, weights=sizes, overwrite=True)
-
-    # What a thread has freed, the allocator keeps for it until it ends. Families that are learned in lockstep have a
-    # thread each, and each would keep two copies of all centroids; a thread that ends leaves them to the next.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, clustered).result()
+    centroids = np.concatenate([reply.centres for reply in some])
+    sizes = np.concatenate([reply.sizes for reply in some])
+    how = settings.k_global, settings.restarts, settings.iterations, derive(seed, "cluster", "server")
+    return cluster(centroids, *how, weights=sizes, overwrite=True)
 
 
 def ask_statistics(federation: Federation, centres: Embeddings, pool: ModelPool) -> CellSums:
@@ -152,14 +137,11 @@ FAMILY = Family(
     description="mean accuracy and cost of each model in the query's cluster (Algorithm 2 of the paper)",
     router=KMeansRouter,
     settings=KMeansSettings,
-    paper=KMeansSettings(paper=True),
+    paper=KMeansSettings(),
     learn=learn,
     add_models=add_models,
     add_clients=add_clients,
     remove_clients=remove_clients,
-    charged_questions=None,
-    candidate=True,
-    incremental=True,
     pooled=train_once,
     extra=None,
     random=True,

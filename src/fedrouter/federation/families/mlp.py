@@ -1,7 +1,4 @@
-"""Algorithm 1 of the paper, "Federated MLP-Router training": federated averaging of a shared trunk and heads.
-
-Four additions to it are settings that can be turned off; :meth:`MLPSettings.paper` turns all of them off.
-"""
+"""Algorithm 1 of the paper, "Federated MLP-Router training": federated averaging of a shared trunk and heads."""
 
 from __future__ import annotations
 
@@ -21,29 +18,22 @@ from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
 from fedrouter.federation.verbs.cost_totals import CostTotals, CostTotalsRequest
 from fedrouter.federation.verbs.train import TrainRequest, Update
-from fedrouter.federation.verbs.validate import HeldOutErrors, ValidateRequest
 from fedrouter.pool import ModelPool
-from fedrouter.routers.mlp import HEADS, CostScale, MLPRouter, Weights, initial_weights
+from fedrouter.routers.mlp import CostScale, MLPRouter, Weights, initial_weights
 
 LEAST_ACTIVE = 3
 """Clients that train in a round, unless there are fewer: of two, secure sums would reveal each to the other."""
 LEAST_DEVIATION = 0.01
 """Least standard deviation of log dollars, for a model whose cost is constant."""
-VALIDATE_EVERY = 4
-"""Epochs between two validations when the local half of a personal router is trained."""
 
 
 @dataclass(frozen=True)
 class MLPSettings(Settings):
-    """The paper's settings, section "Optimization and FL hyperparameters", and four additions that can be turned off.
+    """The defaults are the paper's, section "Optimization and FL hyperparameters".
 
     Parameters
     ----------
     participation : share of the clients that train in a round, at least three or all
-    zero_init_heads : heads start at zero instead of at random, so that a model with few rows keeps no initial noise
-    shared_step : clients also train a step that all heads share, which reaches the heads of models they never use
-    ema_decay : the router is an exponential moving average of the rounds' weights with this decay; 0 for none
-    validation_fraction : share of its queries on which each client validates the rounds; the best round is kept
     head_epochs : local epochs per round when heads of new models are trained, on few rows and with the trunk frozen
     distillation : weight of the distillation loss that keeps the router close to the old one when clients are added
     """
@@ -57,19 +47,8 @@ class MLPSettings(Settings):
     weight_decay: float = 3e-4
     batch_size: int = 128
     clip_norm: float = 1.0
-    zero_init_heads: bool = True
-    shared_step: bool = True
-    ema_decay: float = 0.7
-    validation_fraction: float = 0.1
     head_epochs: int = 10
     distillation: float = 1.0
-
-    @classmethod
-    def paper(cls, **changes: Any) -> MLPSettings:
-        """Algorithm 1 as it is printed."""
-        return cls(
-            **{"zero_init_heads": False, "shared_step": False, "ema_decay": 0.0, "validation_fraction": 0.0} | changes
-        )
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_epochs", "batch_size", "head_epochs"):
@@ -77,29 +56,12 @@ class MLPSettings(Settings):
                 raise BadInput(f"{name}: expected at least 1, got {getattr(self, name)}")
         if not 0 < self.participation <= 1:
             raise BadInput(f"participation: expected a share in (0, 1], got {self.participation}")
-        for name in ("ema_decay", "validation_fraction"):
-            if not 0 <= getattr(self, name) < 1:
-                raise BadInput(f"{name}: expected a share in [0, 1), got {getattr(self, name)}")
         if not 0 <= self.distillation < np.inf:
             raise BadInput(f"distillation: expected a number of at least 0, got {self.distillation}")
 
     def single_client(self) -> Self:
-        """One round of as many epochs as a federation's rounds have together.
-
-        With one round there is nothing to select, so no row is held out.
-        """
-        epochs = self.rounds * self.local_epochs
-        return replace(self, rounds=1, local_epochs=epochs, participation=1.0, validation_fraction=0.0)
-
-    def local_half(self) -> Self:
-        """Validated every few epochs, so that training stops before the network has memorized the rows."""
-        return replace(
-            self,
-            rounds=max(1, self.rounds * self.local_epochs // VALIDATE_EVERY),
-            local_epochs=VALIDATE_EVERY,
-            participation=1.0,
-            validation_fraction=self.validation_fraction or MLPSettings.validation_fraction,
-        )
+        """One round of as many epochs as a federation's rounds have together."""
+        return replace(self, rounds=1, local_epochs=self.rounds * self.local_epochs, participation=1.0)
 
 
 def learn(
@@ -113,10 +75,8 @@ def learn(
     scale, dimension = ask_cost_scale(federation, pool)
     origin = derive(seed, "weights")
     weights: Weights = initial_weights(dimension, settings.hidden, len(pool), origin)
-    if settings.zero_init_heads:
-        weights = {name: np.zeros_like(a) if name.startswith(HEADS) else a for name, a in weights.items()}
-    best = average_rounds(federation, pool, weights, scale, settings, seed, callback, origin=origin)
-    return MLPRouter(pool, best, ask_cost_correction(federation, pool, best, scale))
+    weights = average_rounds(federation, pool, weights, scale, settings, seed, callback, origin=origin)
+    return MLPRouter(pool, weights, ask_cost_correction(federation, pool, weights, scale))
 
 
 def average_rounds(
@@ -134,8 +94,6 @@ def average_rounds(
     ``rest`` goes into every :class:`TrainRequest`: the seed of first weights, or what must not change while a router
     grows.
     """
-    averaged = best = weights
-    least = np.inf
     for index in range(settings.rounds):  # line 2
         active = sample(federation.clients(), settings.participation, derive(seed, "active", index))
         request = TrainRequest(
@@ -149,8 +107,6 @@ def average_rounds(
             settings.clip_norm,
             settings.dropout,
             derive(seed, "train", index),
-            settings.shared_step,
-            settings.validation_fraction,
             round=index,
             **rest,
         )
@@ -158,18 +114,10 @@ def average_rounds(
         updates = [reply for reply in replies.values() if reply.rows]
         if updates:  # a round without an answer from a client with data leaves the weights unchanged
             weights = {**weights, **average(updates, request.returned_weights())}  # line 11
-        # Training continues from the round's own weights; the moving average is only for the router.
-        averaged = mix(averaged, weights, settings.ema_decay) if index else weights
         loss = sum(update.rows * update.loss for update in updates) / max(1, sum(u.rows for u in updates))
-        metrics = {"loss": loss}
-        error = ask_error(federation, pool, averaged, scale, settings)
-        if error is None:  # no client holds out rows: the last round is kept
-            best = averaged
-        else:
-            metrics["held-out error"] = error
-            best, least = (averaged, error) if error < least else (best, least)
-        callback(Progress("train", index + 1, settings.rounds, tuple(replies), metrics, MLPRouter(pool, best, scale)))
-    return best
+        router = MLPRouter(pool, weights, scale)
+        callback(Progress("train", index + 1, settings.rounds, tuple(replies), {"loss": loss}, router))
+    return weights
 
 
 def sample(clients: Sequence[str], participation: float, seed: int) -> list[str]:
@@ -192,34 +140,6 @@ def average(updates: Sequence[Update], like: Weights) -> Weights:
             total += np.multiply(update.weights[name], update.rows / rows, out=part, dtype=np.float64)
         found[name] = total.astype(np.float32)
     return found
-
-
-def mix(old: Weights, new: Weights, keep: float) -> Weights:
-    """An exponential moving average: ``keep`` times the old weights plus ``1 - keep`` times the new."""
-    if not keep:
-        return new
-    share = (np.float32(keep), np.float32(1 - keep))
-    # Weights that a round did not train stay the same to the bit.
-    return {
-        name: array if array is old[name] else share[0] * old[name] + share[1] * array for name, array in new.items()
-    }
-
-
-def ask_error(
-    federation: Federation, pool: ModelPool, weights: Weights, scale: CostScale, settings: MLPSettings
-) -> float | None:
-    """Mean squared error of accuracy over all clients' held-out rows; None if there are none.
-
-    Only accuracy counts: it overfits long before cost does, whose error hardly changes a choice.
-    """
-    if not settings.validation_fraction:
-        return None
-    request = ValidateRequest(pool.names, weights, scale, settings.validation_fraction)
-    replies = federation.ask("validate", request)
-    if not replies:  # withheld
-        return None
-    errors: HeldOutErrors = reduce(add, replies.values())
-    return float(errors.squares.totals()[0]) / errors.rows if errors.rows else None
 
 
 def ask_cost_scale(federation: Federation, pool: ModelPool) -> tuple[CostScale, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedrouter.errors import BadInput
 from fedrouter.federation.families.family import Family
 from fedrouter.registry import Registry
 from fedrouter.routers.registry import GROUP
@@ -32,17 +33,19 @@ FAMILIES: Registry[Family] = Registry(
         "bayes": f"{HERE}.bayes:FAMILY",
         "kmeans": f"{HERE}.kmeans:FAMILY",
         "mlp": f"{HERE}.mlp_growth:FAMILY",
-        "linear": f"{HERE}.linear:FAMILY",
-        "kernel": f"{HERE}.linear:KERNEL_FAMILY",
-        "query_blind": f"{HERE}.query_blind:FAMILY",
-        "auto": f"{HERE}.auto:FAMILY",
     },
     _accept,
 )
 
 
+REPLACED = ("auto", "linear", "kernel", "query_blind")
+"""Families of earlier versions."""
+
+
 def family(name: str) -> Family:
     """The family of this name; an unknown name is an error that lists the known ones."""
+    if name in REPLACED and name not in FAMILIES:
+        raise BadInput(f"router family {name!r}: `bayes` replaced it, which is the default")
     return FAMILIES.find(name)
 
 

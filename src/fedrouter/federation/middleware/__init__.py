@@ -1,1 +1,1 @@
-"""Federations around a federation: validation, quorum, checkpoint, folds."""
+"""Federations around a federation: validation, quorum, checkpoint, totals."""

@@ -21,8 +21,6 @@ from fedrouter.routers.mlp import HEADS, NORM_EPSILON, hidden_sizes
 
 Parameters = Mapping[str, npt.NDArray[Any]]
 """Weights by name, in any precision."""
-SHARED = "shared"
-"""The layer ``(2, hidden)`` that moves all heads of a kind at once."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Carriers:
             by_unit = {
                 part.name: _carriers(np.abs(part.delta) * np.sqrt(part.input_squares())[:, None], query)
                 for part in parts
-                if isinstance(part, Layer) and part.name != SHARED
+                if isinstance(part, Layer)
             }
             length = np.sqrt(np.sum([part.squared_lengths() for part in parts], axis=0))
         heads = np.minimum(*(by_unit.pop(head) for head in HEADS))
@@ -104,12 +102,6 @@ def _carriers(length: Floats, query: Integers) -> Floats:
     np.add.at(shares, query, length / np.maximum(length.max(axis=0, initial=0.0), 1e-300))
     largest = shares.max(axis=0, initial=0.0)
     return np.where(largest > 0, shares.sum(axis=0) / np.where(largest > 0, largest, 1.0), np.inf)
-
-
-def with_shared(weights: Parameters) -> dict[str, npt.NDArray[Any]]:
-    """Weights with the layer that all heads share, which starts at zero."""
-    shape = (len(HEADS), hidden_sizes(weights)[-1])
-    return {**weights, f"{SHARED}.weight": np.zeros(shape), f"{SHARED}.bias": np.zeros(shape[0])}
 
 
 def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | _Norm]:
@@ -131,8 +123,6 @@ def backward(weights: Parameters, rows: Rows, heads_only: bool) -> list[Layer | 
         inputs.append(hidden)
     deltas = _output_slopes(weights, hidden, rows)
     parts: list[Layer | _Norm] = [Layer(head, delta, hidden) for head, delta in zip(HEADS, deltas, strict=True)]
-    if f"{SHARED}.weight" in weights:
-        parts.append(Layer(SHARED, np.stack([delta.sum(axis=1) for delta in deltas], axis=1), hidden))
     if heads_only:
         return parts
     slope: Floats = np.zeros_like(hidden)
@@ -158,9 +148,6 @@ def _output_slopes(weights: Parameters, hidden: Floats, rows: Rows) -> list[Floa
     found = []
     for index, (head, target) in enumerate(zip(HEADS, (rows.accuracy, rows.cost), strict=True)):
         output = _times(weights[f"{head}.weight"].T, hidden) + weights[f"{head}.bias"]
-        if f"{SHARED}.weight" in weights:
-            shared = _times(weights[f"{SHARED}.weight"].T, hidden) + weights[f"{SHARED}.bias"]
-            output = output + shared[:, index : index + 1]
         rate = np.ones_like(output)
         if head == "accuracy":
             output = 1 / (1 + np.exp(-output))

@@ -28,12 +28,9 @@ from fedrouter.federation.privacy.memory import Arrays, Memory
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.routers.kmeans import nearest_centre
 
-MASKED_SAY = 0.5
-"""The most say that one query of a client may have in what masks hide, of questions so narrow that small clients can
-meet this: predictions to be scored. Whatever they were learned from, they cannot be made to differ at one query."""
 MOST_TOGETHER = 0.5
 """The most say that one row may have in any combination of all sums by group that were ever sent. More than in a single
-question: cells of five rows, of which cross-validation leaves out some, would otherwise end after one training."""
+question: cells of five rows would otherwise end after one training."""
 
 
 class DisclosureControl:
@@ -67,14 +64,9 @@ class DisclosureControl:
         self._memory.remember("admitted", {"keys": np.unique(keys)})
         return rows
 
-    def may_name(self, rows: Evaluations, inside: Mask) -> Mask:
-        """Which models ``(M,)`` may be named in any reply, when the rows ``inside`` ``(n,)`` a fold are left out.
-
-        Enough queries must remain with and without the fold, and in the fold alone.
-        """
-        keys, size = row_keys(rows), len(rows.pool)
-        outer, inner = (distinct(rows.model, keys, size, where) for where in (~inside, inside))
-        return np.asarray((outer >= self.sizes.cell) & ((inner == 0) | (inner >= self.sizes.cell)))
+    def may_name(self, rows: Evaluations) -> Mask:
+        """Which models ``(M,)`` may be named in any reply: those with enough queries."""
+        return np.asarray(distinct(rows.model, row_keys(rows), len(rows.pool)) >= self.sizes.cell)
 
     def may_send(
         self,
@@ -159,9 +151,7 @@ class DisclosureControl:
             keep[one] = sums.admits(mine == one, max(MOST_TOGETHER, self.sizes.say))
         return keep
 
-    def gathered(
-        self, rows: Evaluations, centre: Integers, centres: Embeddings, fold: int = -1
-    ) -> tuple[Evaluations, Integers]:
+    def gathered(self, rows: Evaluations, centre: Integers, centres: Embeddings) -> tuple[Evaluations, Integers]:
         """The rows, and the centre of each, after a model's small cells have joined the model's nearest other cell.
 
         Withholding small cells instead would leave a small client without influence. They would also be the difference
@@ -172,7 +162,7 @@ class DisclosureControl:
         withhold the whole cell. New rows that are too few wait.
         """
         own = evaluation_keys(rows)
-        name = f"cells/{hashlib.sha256(centres.tobytes()).hexdigest()}/{fold}"
+        name = f"cells/{hashlib.sha256(centres.tobytes()).hexdigest()}"
         before = self._memory.recall(name)
         if before is None:
             centre, _ = self._joined(rows, centre, centres)

@@ -51,7 +51,7 @@ QUESTION = "number, time, verb, bytes, outcome, digest, scalars, arrays, chain"
 
 @dataclass(frozen=True)
 class Sent:
-    """One message that was sent: time, verb, size, shapes of its arrays, and the privacy budget it spent."""
+    """One message that was sent: time, verb, size, shapes of its arrays, and the ε and δ of a release in it."""
 
     number: int
     time: str

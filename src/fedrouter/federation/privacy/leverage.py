@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.evaluations import Floats, Integers
 from fedrouter.exact import FRACTION_BITS
 
 SMALLEST = 1e-12
@@ -48,29 +48,6 @@ def heard_evenly(columns: Floats, query: npt.NDArray[Any], most: float) -> Integ
         if quiet.all():
             break
         kept = kept[quiet]
-    return kept
-
-
-def differ_together(columns: Embeddings, query: npt.NDArray[Any], least: int) -> Integers:
-    """Rows ``(m,)`` to keep so that in every column that most rows agree in, at least ``least`` queries differ.
-
-    Where one row alone differs from zero in a column, that column's products with all others are this row, however
-    many rows a sum has. So rows that differ in company too small are left out. Queries count if they differ by a
-    quarter of the largest difference. Embeddings by a neural network have no such column.
-    """
-    kept = np.arange(len(columns))
-    while len(kept):
-        some = columns[kept]
-        common = some[:, (some == np.median(some, axis=0)).mean(axis=0) > 0.5].astype(np.float64)
-        away = np.abs(common - np.median(common, axis=0))
-        alone = np.zeros(len(kept), np.bool_)
-        for column in np.flatnonzero((away > 0).any(axis=0)):
-            differing = away[:, column] >= away[:, column].max() / 4
-            if len(np.unique(query[kept][differing])) < least:
-                alone |= differing
-        if not alone.any():
-            break
-        kept = kept[~alone]
     return kept
 
 

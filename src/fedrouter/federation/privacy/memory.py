@@ -36,7 +36,7 @@ class Memory(Protocol):
         ...
 
     def sent(self, verb: str, message: Message, spent: str = "") -> None:
-        """Record a message just before it leaves; ``spent`` is its cost in privacy budget, as JSON."""
+        """Record a message just before it leaves; ``spent`` is the ε and δ of a release in it, as JSON."""
         ...
 
     def asked(self, verb: str, request: Message, outcome: str, whole: bool) -> None:

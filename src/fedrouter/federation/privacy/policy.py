@@ -1,4 +1,4 @@
-"""A client's privacy policy: minimum group sizes, differential privacy, secure sums. The server cannot change it."""
+"""A client's privacy policy: minimum group sizes, noise, secure sums. The server cannot change it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from math import inf
 
 from fedrouter.errors import BadInput
 from fedrouter.federation.noise import Noise
-from fedrouter.routers.mlp import LEAST_COST
-
-MECHANISMS = ("gaussian", "laplace")
-MOST_CLIPPED_COST = 1000.0
-"""Dollars; servers reject a mean cost above this."""
 
 
 @dataclass(frozen=True)
@@ -42,46 +37,6 @@ class MinimumGroupSizes:
                 raise BadInput(f"minimum group size {name}: expected at least 2 queries, got {value}")
         if not 0 < self.say <= 1:
             raise BadInput(f"minimum group size say: expected a share above 0 and at most 1, got {self.say}")
-
-
-@dataclass(frozen=True)
-class DifferentialPrivacy:
-    """Settings of differential privacy for single evaluations; see :mod:`fedrouter.federation.dp.mechanism`.
-
-    Parameters
-    ----------
-    epsilon, delta : the budget for everything this client ever sends; an answer that would exceed it is refused
-    multiplier : standard deviation (or scale) of the noise on one answer, in units of its sensitivity. More noise
-        spends less of the budget
-    mechanism : distribution of the noise
-    least_cost, largest_cost : range in dollars to which costs are clipped
-    models : models that the client declares to know. By default all of its pool, which reveals them if the pool was
-        made from its rows
-    """
-
-    epsilon: float
-    delta: float = 1e-5
-    multiplier: float = 4.0
-    mechanism: str = "gaussian"
-    least_cost: float = 1e-6
-    largest_cost: float = 1.0
-    models: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.mechanism not in MECHANISMS:
-            raise BadInput(
-                f"differential privacy, mechanism: expected {' or '.join(MECHANISMS)}, got {self.mechanism!r}"
-            )
-        for name in ("epsilon", "multiplier", "least_cost"):
-            if not 0 < getattr(self, name) < inf:
-                raise BadInput(f"differential privacy, {name}: expected a number above 0, got {getattr(self, name)}")
-        if not 0 < self.delta < 1:
-            raise BadInput(f"differential privacy, delta: expected a number above 0 and below 1, got {self.delta}")
-        if not LEAST_COST <= self.least_cost < self.largest_cost <= MOST_CLIPPED_COST:
-            raise BadInput(
-                f"differential privacy, least_cost and largest_cost: expected {LEAST_COST} <= least < largest <= "
-                f"{MOST_CLIPPED_COST:.0f} dollars, got {self.least_cost} and {self.largest_cost}"
-            )
 
 
 @dataclass(frozen=True)
@@ -125,7 +80,6 @@ class PrivacyPolicy:
     minimum_sizes : minimum group sizes behind centroids and sums; None sends sums over single rows, too
     secure_only : refuse to send a sum that secure aggregation does not mask; who leaves a router, or joins one with
         fewer than two others, has to allow it
-    differential_privacy : noise on every answer, within a budget; None sends exact sums
     noise : what it adds to a release; None sends exact ones
     training : settings of a training that it accepts; None accepts all
     rederive : derive the questions of a run under secure aggregation, and refuse those that do not follow; needs a
@@ -138,7 +92,6 @@ class PrivacyPolicy:
 
     minimum_sizes: MinimumGroupSizes | None = MinimumGroupSizes()
     secure_only: bool = True
-    differential_privacy: DifferentialPrivacy | None = None
     noise: Noise | None = Noise()
     training: TrainingBounds | None = TrainingBounds()
     rederive: bool = True
@@ -153,10 +106,10 @@ class PrivacyPolicy:
                 raise BadInput(f"privacy, {name}: expected a whole number of at least {least}, got {value!r}")
 
 
-DEFAULT, PLAIN, UNPROTECTED = "default", "plain", "open"
+DEFAULT, EXACT, UNPROTECTED = "default", "exact", "open"
 PRIVACY = {
-    DEFAULT: "secure sums, and minimum group sizes behind centroids, as in a real federation",
-    PLAIN: "no secure sums; each client's own minimum group sizes and limits",
+    DEFAULT: "secure sums with noise on a release, and minimum group sizes behind centroids, as in a real federation",
+    EXACT: "the same without noise",
     UNPROTECTED: "no protection",
 }
 """What protects the clients' rows in a federation, from the most to the least."""

@@ -19,7 +19,7 @@ import numpy as np
 from fedrouter.errors import Refused
 from fedrouter.federation.plausibility import SLACK
 from fedrouter.federation.privacy.policy import TrainingBounds
-from fedrouter.routers.mlp import HEADS, Weights, first_layer, hidden_sizes, initial_weights, weight_shapes
+from fedrouter.routers.mlp import Weights, first_layer, hidden_sizes, initial_weights, weight_shapes
 
 if TYPE_CHECKING:
     from fedrouter.federation.verbs.train import TrainRequest
@@ -65,11 +65,9 @@ def _reachable(request: TrainRequest, bounds: TrainingBounds) -> bool:
     steps = request.round * request.epochs * -(-bounds.rows // request.batch_size)
     first = first_weights(request.weights, request.origin)
     for name, array in request.weights.items():
-        # A head starts at random or, which learns better from few rows, at zero.
-        starts = [first[name], np.zeros_like(array)] if name.startswith(HEADS) else [first[name]]
         size = float(np.abs(array).max(initial=0.0))
         reach = steps * request.learning_rate * (MOST_STEP + request.weight_decay * size) + SLACK * size
-        if not any((np.abs(array.astype(np.float64) - start) <= reach).all() for start in starts):
+        if not (np.abs(array.astype(np.float64) - first[name]) <= reach).all():
             return False
     return True
 

@@ -94,12 +94,13 @@ be revealed; raises Refused to stay out of it."""
 
 
 class SecureAggregationClient:
-    """Answers the steps of secure aggregation; ``answer`` gives the client's own reply to a verb that asks for sums."""
+    """Answers the steps of secure aggregation; ``answer`` gives the client's own reply to a verb that asks for sums,
+    and is told how many clients are in the sum."""
 
     def __init__(
         self,
         name: str,
-        answer: Callable[[str, Request[Any]], Message],
+        answer: Callable[[str, Request[Any], int], Message],
         memory: Memory,
         identity: Identity | None = None,
         admit: CohortRule | None = None,
@@ -217,9 +218,8 @@ class SecureAggregationClient:
             if self._admit:
                 self._admit(eased, request.company, False)
             asked = open_sums(request)
-            parts = [
-                sums.flatten(plain, self._answer(verb, plain), len(request.company)) for verb, sums, plain in asked
-            ]
+            clients = len(request.company)
+            parts = [sums.flatten(plain, self._answer(verb, plain, clients), clients) for verb, sums, plain in asked]
         except Exception as error:  # nothing of this sum is sent, and the session goes on with the next one
             session.finish()
             session.keep(self._memory)

@@ -11,7 +11,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,6 @@ VERB = Verb(
     leaves="A signature of the names of the clients that are still there.",
     answer=answer,
     disclosure=NoRows("signs names that the server sent"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

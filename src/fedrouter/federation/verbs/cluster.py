@@ -17,11 +17,9 @@ from fedrouter.federation.privacy.memory import Arrays, Memory
 from fedrouter.federation.secagg.byte_arrays import MOST_SIGNATURE, Bytes
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
-    ONLY_MEANS,
     AlwaysSent,
     MinimumSizes,
     NotASum,
-    RefusedUnderNoise,
     ShowsEmbeddings,
     Verb,
 )
@@ -85,9 +83,7 @@ def _statement(request: Request[Any], reply: Centroids, name: str) -> tuple[str,
 
 def answer(client: ClientView, request: ClusterRequest) -> Centroids:
     """Clusters of every query that has an evaluation."""
-    rows, control = client.rows, client.rows.control
-    # Centres would reveal which queries a fold leaves out, so with minimum group sizes all queries are clustered.
-    queries = rows.queries(replace(request, fold=-1) if control else request)
+    queries, control = client.rows.queries(), client.rows.control
     seed = derive(request.seed, client.name)
     if control:
         return _released_once(queries, request, seed, control, client.memory)
@@ -148,7 +144,6 @@ VERB = Verb(
         "each centroid is the mean of enough different queries, each counted once; smaller clusters join the nearest; "
         "the same centroids are sent again until that many queries have come or gone",
     ),
-    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=NotASum("centroids of different clients are different points, not parts of a sum"),
     withheld=AlwaysSent("no centroids are a few bytes, and clients sign them"),
     faults=faults,

@@ -8,18 +8,14 @@ from typing import Annotated
 import numpy as np
 
 from fedrouter.errors import BadMessage
-from fedrouter.evaluations import Floats, Integers
+from fedrouter.evaluations import Integers
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.dp.sums import by_group, squared, whole_counts
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import LOGS, MOST_WIDTH, SHAPE, row_fault, spread_fault, whole_number
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
     MinimumSizes,
-    NoisySums,
     SecureSum,
     ShowsEmbeddings,
     Verb,
@@ -61,7 +57,7 @@ class LogCostSums(Message):
 
 
 def answer(client: ClientView, request: CostScaleRequest) -> LogCostSums:
-    rows = client.rows.sendable_by_model(client.rows.of_models(request, request.models))
+    rows = client.rows.sendable_by_model(client.rows.of_models(request.models))
     size, logs = len(request.models), log_cost(rows.cost)
     return LogCostSums(
         np.bincount(rows.model, minlength=size),
@@ -69,20 +65,6 @@ def answer(client: ClientView, request: CostScaleRequest) -> LogCostSums:
         ExactSums.of(logs**2, rows.model, size),
         rows.dimension,
     )
-
-
-def noisy_parts(rows: NoisyRows, request: CostScaleRequest) -> list[Part]:
-    own = rows.of_models(request, request.models)
-    u = rows.terms.costs.scaled(own.cost)
-    return by_group([u, squared(u)], own.model, len(request.models), 1.0)
-
-
-def noisy_reply(terms: NoiseTerms, request: CostScaleRequest, noisy: list[Floats]) -> LogCostSums:
-    rows, total, squares = noisy
-    count = whole_counts(rows, terms.least_cell)
-    mean, variance = terms.costs.mean(total, squares, np.maximum(rows, 1.0))
-    total, squares = mean * count, (mean**2 + variance) * count
-    return LogCostSums(count, ExactSums.from_totals(total), ExactSums.from_totals(squares), terms.dimension)
 
 
 def numbers(request: CostScaleRequest) -> int:
@@ -137,9 +119,6 @@ VERB = Verb(
         ("cell",),
         "each model's sums have enough different queries, and so has their difference from any sent before",
         eased_by_masks=False,
-    ),
-    differential_privacy=NoisySums(
-        "1 for each part, by model: the count; log cost and its square, scaled to [-1, 1]", noisy_parts, noisy_reply
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.count.any(), nothing),

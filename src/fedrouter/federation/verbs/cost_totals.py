@@ -14,10 +14,8 @@ from fedrouter.federation.plausibility import COSTS, MOST_DOLLARS, MOST_ROWS, SH
 from fedrouter.federation.privacy.disclosure import row_keys
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    ONLY_MEANS,
     HidesEmbeddings,
     MinimumSizes,
-    RefusedUnderNoise,
     SecureSum,
     Verb,
     Withheld,
@@ -54,7 +52,7 @@ class CostTotals(Message):
 
 
 def answer(client: ClientView, request: CostTotalsRequest) -> CostTotals:
-    rows = client.rows.with_cost_scale(request, request.models, request.scale)
+    rows = client.rows.with_cost_scale(request.models, request.scale)
     size = len(request.models)
     router = MLPRouter(rows.pool, request.weights, request.scale)
     own = rows
@@ -106,7 +104,6 @@ VERB = Verb(
         "each model's sums have enough different queries, and so has their difference from any sent before; no query "
         "has more than 1/5 of the say in the predictions",
     ),
-    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.predicted.limbs.any(), nothing),
     faults=faults,

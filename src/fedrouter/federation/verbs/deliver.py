@@ -9,7 +9,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import are_bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,6 @@ VERB = Verb(
     leaves="How many clients' shares it keeps.",
     answer=answer,
     disclosure=NoRows("keeps what other clients encrypted for it"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

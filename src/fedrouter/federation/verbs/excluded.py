@@ -11,7 +11,7 @@ from typing import Annotated
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import fits_name
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 MOST_REASON = 300
 """Maximum number of characters in a reason: it is shown on the client's terminal."""
@@ -56,7 +56,6 @@ VERB = Verb(
     leaves="Nothing but that it was received.",
     answer=answer,
     disclosure=NoRows("nothing is sent"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("nothing is sent"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

@@ -15,7 +15,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request, packed_digest
 from fedrouter.federation.plausibility import TOO_MANY, whole_number
 from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 Exchange = tuple[tuple[str, Mapping[str, Message]], ...]
 """What was asked together: for each question its verb, and the replies by client, or the total of all."""
@@ -154,7 +154,6 @@ VERB = Verb(
     leaves="How many exchanges of the run the client has been shown.",
     answer=answer,
     disclosure=NoRows("counts what the server sent"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("nothing to add up"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

@@ -10,24 +10,19 @@ from typing import Annotated
 from fedrouter.errors import Refused
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import WIRE_FORMAT, Message, Request
-from fedrouter.federation.plausibility import MOST_MODELS, MOST_NAME, MOST_WIDTH, SHAPE, fits_name, whole_number
+from fedrouter.federation.plausibility import MOST_MODELS, MOST_NAME, MOST_WIDTH, SHAPE, fits_name
 from fedrouter.federation.verbs.verb import (
     AlwaysSent,
     HidesEmbeddings,
     MinimumSizes,
-    NoNoiseNeeded,
     NotASum,
     Verb,
 )
 
 MOST_WORDS = 65_536
 """Maximum number of bytes in the names of a reply."""
-MOST_STATED = 1_000_000
-"""Largest number of remaining answers that a client may state."""
 LEAST_NAMING = 2
 """Number of clients that must name a model for it to enter the pool, unless the operator names it."""
-NO_BUDGET = -1
-"""The number of answers that a client without a privacy budget states."""
 
 
 def own_version() -> str:
@@ -57,7 +52,6 @@ class Hello(Message):
     normalised: Annotated[bool, "whether its embeddings have length one"]
     models: Annotated[tuple[str, ...], "names of the models it has enough evaluations of"]
     weights: Annotated[str, "sha256 of the encoder's weights; empty if the client does not know it"] = ""
-    answers: Annotated[int, "answers that its privacy budget still allows; -1 if it has none"] = NO_BUDGET
     version: Annotated[str, "its version of fedrouter"] = field(default_factory=own_version)
     wire: Annotated[int, "its version of the wire format"] = WIRE_FORMAT
 
@@ -65,7 +59,6 @@ class Hello(Message):
         self.require(len(self.models) <= MOST_MODELS, f"models must be at most {MOST_MODELS}")
         words = (self.name, self.encoder, *self.models, self.version)
         self.require(all(map(fits_name, words)), f"names must be printable text of 1 to {MOST_NAME} characters")
-        self.require(whole_number(self.answers, NO_BUDGET, MOST_STATED), "answers must be a whole number")
         self.require(type(self.wire) is int, "wire must be a whole number")
         self.require(type(self.dimension) is int and self.dimension > 0, "dimension must be above 0")
         self.require(type(self.normalised) is bool, "normalised must be true or false")
@@ -80,10 +73,8 @@ def answer(client: ClientView, request: HelloRequest) -> Hello:
             f"(fedrouter {own_version()}) speaks {WIRE_FORMAT}: install the same version on both sides",
             "version",
         )
-    declared = client.declared_models
-    models = client.rows.known_models() if declared is None else declared
-    answers = NO_BUDGET if client.answers_left is None else client.answers_left()
-    return Hello(client.name, client.encoder, client.dimension, client.normalised, models, client.weights, answers)
+    models = client.rows.known_models()
+    return Hello(client.name, client.encoder, client.dimension, client.normalised, models, client.weights)
 
 
 def fits_digest(weights: str) -> bool:
@@ -105,11 +96,10 @@ VERB = Verb(
     request=HelloRequest,
     reply=Hello,
     purpose="Before a run, check that all clients use the same encoder and version, and find the models they know.",
-    leaves="The client's name and version, its encoder and a digest of its weights, the models it has enough "
-    "evaluations of, and the number of answers that its privacy budget still allows.",
+    leaves="The client's name and version, its encoder and a digest of its weights, and the models it has enough "
+    "evaluations of.",
     answer=answer,
     disclosure=MinimumSizes(("cell",), "a model is named only if enough different queries were asked of it"),
-    differential_privacy=NoNoiseNeeded("the models are those that the client declares, not those in its rows"),
     secure_sum=NotASum("names do not add up"),
     withheld=AlwaysSent("says who the client is"),
     faults=faults,

@@ -15,7 +15,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import KEY, MOST_SIGNATURE, MOST_SUMS, Bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,6 @@ VERB = Verb(
     leaves="Fresh public keys, and a signature of them.",
     answer=answer,
     disclosure=NoRows("keys are random"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

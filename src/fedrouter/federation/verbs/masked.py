@@ -18,7 +18,6 @@ from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.federation.verbs.verb import (
     AlwaysSent,
     HidesEmbeddings,
-    NoNoiseNeeded,
     NotASum,
     SecureSum,
     SumsUnderMasks,
@@ -148,7 +147,6 @@ VERB = Verb(
     disclosure=SumsUnderMasks(
         "reads no rows itself: the verb inside applies its own minimum group sizes, without the rules on features"
     ),
-    differential_privacy=NoNoiseNeeded("the verb inside adds its own noise before the masks"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     withheld=AlwaysSent("a reply under masks must not tell whether there is anything in it"),
     faults=faults,

@@ -17,9 +17,8 @@ from fedrouter.registry import Registry
 
 GROUP = "fedrouter.verbs"
 OWN = (
-    *("hello", "cluster", "statistics", "cost_scale", "train", "validate", "cost_totals"),
-    *("release", "second_moment", "moments", "score", "keys", "shares", "deliver", "masked", "agree", "unmask"),
-    *("excluded", "follow", "vote"),
+    *("hello", "release", "cluster", "statistics", "cost_scale", "train", "cost_totals"),
+    *("keys", "shares", "deliver", "masked", "agree", "unmask", "excluded", "follow", "vote"),
 )
 
 

@@ -15,10 +15,8 @@ from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, MOST_WIDTH, SHAPE, TOO_MANY, whole_number
 from fedrouter.federation.secagg.encoding import Vector, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
-    ONLY_MEANS,
     AlwaysSent,
     OwnNoise,
-    RefusedUnderNoise,
     SecureSum,
     ShowsEmbeddings,
     Verb,
@@ -35,10 +33,6 @@ class ReleaseRequest(Request["ReleaseReply"]):
     """Asked once; every member sends a full vector, also one of zeros."""
 
     models: Annotated[tuple[str, ...], "names of the M models, in order"]
-    members: Annotated[int, "number of members that are asked, by which each divides the noise"]
-
-    def check(self) -> None:
-        self.require(whole_number(self.members, 1, 100_000), "members must be at least 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +60,11 @@ class ReleaseReply(Message):
 
 
 def answer(client: ClientView, request: ReleaseRequest) -> ReleaseReply:
-    rows = client.rows.of_models(request, request.models)
+    rows = client.rows.of_models(request.models)
     exact = Release.of(rows, map_of_width(client.dimension))
-    noisy = client.noise.on(exact, request.members) if client.noise else exact
+    # The noise is divided among the clients whose signed lists open this very sum. In the clear nobody else's noise
+    # hides this member, so it adds all of it; a number that the coordinator states would be a way to have little.
+    noisy = client.noise.on(exact, client.rows.masked or 1) if client.noise else exact
     return ReleaseReply(noisy.vector(), round((noisy.noise * UNIT) ** 2), client.dimension)
 
 
@@ -125,7 +121,6 @@ VERB = Verb(
         "a query moves the vector by at most √(2·0.5² + 1 + 0.3²), whatever it holds; discrete Gaussian noise of the "
         "policy's ε and δ is in the total, though members drop out and a fifth of them collude"
     ),
-    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=AlwaysSent("silence would tell: a member without rows sends noise, too"),
     faults=faults,

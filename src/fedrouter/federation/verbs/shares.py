@@ -12,7 +12,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import BOTH, KEY, OVERHEAD, Bytes, are_bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 LEAST_HOLDERS = 3
 """Minimum number of holders of a secret: with fewer, one or two clients could withhold everyone's total."""
@@ -81,7 +81,6 @@ VERB = Verb(
     leaves="Shares of this session's secrets, each encrypted for one client.",
     answer=answer,
     disclosure=NoRows("secrets are random"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

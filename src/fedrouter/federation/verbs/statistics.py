@@ -7,25 +7,20 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrouter.evaluations import Embeddings, Floats, Integers
+from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
-from fedrouter.federation.dp.sums import accuracies, by_group, spread, squared, whole_counts
 from fedrouter.federation.message import Message, Request
-from fedrouter.federation.plausibility import LOGS, SHAPE, dollar_fault, row_fault, spread_fault
+from fedrouter.federation.plausibility import SHAPE, dollar_fault, row_fault
 from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
     MinimumSizes,
-    NoisySums,
     SecureSum,
     Verb,
     Withheld,
 )
 from fedrouter.routers.kmeans import CELL_SUMS, CellSums, nearest_centre
-from fedrouter.routers.mlp import log_cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +47,7 @@ class CellStatistics(Message):
     cell: Annotated[Integers, "(c,) int64: index of each cell in the (K, M) table, row by row"]
     count: Annotated[Integers, "(c,) int64: number of rows"]
     accuracy: Annotated[ExactSums, "(c,) sum of accuracies"]
-    accuracy_squares: Annotated[ExactSums, "(c,) sum of squared accuracies"]
     cost: Annotated[ExactSums, "(c,) sum of costs in dollars"]
-    log_cost: Annotated[ExactSums, "(c,) sum of log costs"]
-    log_cost_squares: Annotated[ExactSums, "(c,) sum of squared log costs"]
 
     def check(self) -> None:
         self.require_array("cell", np.int64, (None,))
@@ -65,11 +57,9 @@ class CellStatistics(Message):
         self.require((self.count > 0).all(), "empty cells must not be sent")
         for name in CELL_SUMS:
             self.require_array(name, np.int64, (cells, 2))
-            if name != "log_cost":
-                self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
+            self.require((getattr(self, name).totals() >= 0).all(), f"{name} must be at least 0")
         most = self.count * (1 + RESOLUTION)
-        for name in ("accuracy", "accuracy_squares"):
-            self.require((getattr(self, name).totals() <= most).all(), f"{name} must not exceed its count")
+        self.require((self.accuracy.totals() <= most).all(), "accuracy must not exceed its count")
 
     @classmethod
     def of(cls, sums: CellSums) -> CellStatistics:
@@ -95,42 +85,21 @@ class CellStatistics(Message):
 
 def answer(client: ClientView, request: StatisticsRequest) -> CellStatistics:
     """Lines 9-12: each row belongs to the cell of its query's nearest centre and its model."""
-    rows = client.rows.of_models(request, request.models)
+    rows = client.rows.of_models(request.models)
     client.rows.require_width(request.centres.shape[1])
     shape = request.shape
     centre = nearest_centre(rows.embeddings, request.centres)[rows.query]
     if client.rows.control:
-        rows, centre = client.rows.control.gathered(rows, centre, request.centres, request.fold)
+        rows, centre = client.rows.control.gathered(rows, centre, request.centres)
     cell = centre * shape[1] + rows.model
     del centre
     rows, cell = client.rows.sendable(rows, cell, shape[0] * shape[1])
     count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
-    logs = log_cost(rows.cost)
     parts = (
         ExactSums(ExactSums.of(values, cell, count.size).limbs.reshape(*shape, 2))
-        for values in (rows.accuracy, rows.accuracy**2, rows.cost, logs, logs**2)
+        for values in (rows.accuracy, rows.cost)
     )
     return CellStatistics.of(CellSums(count, *parts))
-
-
-def noisy_parts(rows: NoisyRows, request: StatisticsRequest) -> list[Part]:
-    rows.require_width(request.centres.shape[1])
-    own = rows.of_models(request, request.models)
-    shape = request.shape
-    cell = nearest_centre(own.embeddings, request.centres)[own.query] * shape[1] + own.model
-    u = rows.terms.costs.scaled(own.cost)
-    values = [2 * own.accuracy - 1, spread(own.accuracy), u, squared(u)]
-    return by_group(values, cell, shape[0] * shape[1], 1.0)
-
-
-def noisy_reply(terms: NoiseTerms, request: StatisticsRequest, noisy: list[Floats]) -> CellStatistics:
-    table = [part.reshape(request.shape) for part in noisy]
-    count = whole_counts(table[0], terms.least_cell)
-    rows = np.maximum(table[0], 1.0)
-    accuracy, squares = accuracies(table[1], table[2], rows)
-    mean, variance = terms.costs.mean(table[3], table[4], rows)
-    means = (accuracy, squares, terms.costs.dollars(mean, variance), mean, mean**2 + variance)
-    return CellStatistics.of(CellSums(count, *(ExactSums.from_totals(part * count) for part in means)))
 
 
 def numbers(request: StatisticsRequest) -> int:
@@ -155,17 +124,11 @@ def nothing(request: StatisticsRequest) -> CellStatistics:
 def faults(request: StatisticsRequest, reply: CellStatistics) -> str | None:
     if len(reply.cell) and reply.cell[-1] >= request.shape[0] * request.shape[1]:
         return SHAPE
-    count, logs = reply.count, reply.log_cost.totals()
-    return (
-        row_fault(count)
-        or spread_fault(count, reply.accuracy.totals(), reply.accuracy_squares.totals(), 0.0, 1.0)
-        or spread_fault(count, logs, reply.log_cost_squares.totals(), *LOGS)
-        or dollar_fault(count, reply.cost.totals(), logs)
-    )
+    return row_fault(reply.count) or dollar_fault(reply.count, reply.cost.totals())
 
 
 def most_bytes(request: StatisticsRequest) -> int:
-    """96 bytes for each of K · M cells."""
+    """48 bytes for each of K · M cells."""
     return request.shape[0] * request.shape[1] * (8 + 8 + 16 * len(CELL_SUMS))
 
 
@@ -174,19 +137,13 @@ VERB = Verb(
     request=StatisticsRequest,
     reply=CellStatistics,
     purpose="Learn how accurate and how expensive each model is around each global centre.",
-    leaves="By cluster and model: the number of rows, and sums of accuracy, cost, log cost and squares.",
+    leaves="By cluster and model: the number of rows, and sums of accuracy and cost.",
     answer=answer,
     disclosure=MinimumSizes(
         ("cell",),
         "each cell has enough different queries, and so has its difference from any cell sent before; a model's "
         "smaller cells join its nearest other cell",
         eased_by_masks=False,
-    ),
-    differential_privacy=NoisySums(
-        "1 for each part, by cell: the count; accuracy, its spread a(1-a), log cost and its square, all scaled to "
-        "[-1, 1]",
-        noisy_parts,
-        noisy_reply,
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not len(reply.cell), nothing),

@@ -12,16 +12,14 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Request
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, SLACK, TOO_MANY, whole_number
-from fedrouter.federation.privacy.carriers import Carriers, Rows, with_shared
+from fedrouter.federation.privacy.carriers import Carriers, Rows
 from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.training import MOST_STEP
 from fedrouter.federation.secagg.encoding import Vector, flatten, unflatten
 from fedrouter.federation.seeds import derive
 from fedrouter.federation.verbs.verb import (
-    ONLY_MEANS,
     HidesEmbeddings,
     MinimumSizes,
-    RefusedUnderNoise,
     SecureSum,
     Verb,
     Withheld,
@@ -50,8 +48,6 @@ class TrainRequest(Request["Update"]):
     clip_norm: Annotated[float, "maximum norm of a gradient"]
     dropout: Annotated[float, "share of hidden units dropped"]
     seed: Annotated[int, "random seed"]
-    shared_step: Annotated[bool, "whether all heads also take one step in common"] = False
-    held_out: Annotated[float, "share of the queries kept for validation"] = 0.0
     heads_only: Annotated[bool, "keep the trunk fixed, and send back only the heads"] = False
     base: Annotated[Weights, "float32 arrays by name: a frozen network to stay close to, if any"] = field(
         default_factory=dict
@@ -64,7 +60,6 @@ class TrainRequest(Request["Update"]):
     def check(self) -> None:
         self.require_weights(self.weights)
         self.require(self.epochs > 0 and self.batch_size > 0, "epochs and batch_size must be above 0")
-        self.require(0 <= self.held_out < 1, "held_out must be a share below 1")
         self.require(0 <= self.distillation < np.inf, "distillation must be at least 0")
         self.require(bool(self.base) == (self.distillation > 0), "distillation goes with a base")
         if self.base:
@@ -91,9 +86,8 @@ class Update(Message):
 
 
 def answer(client: ClientView, request: TrainRequest) -> Update:
-    """Lines 5-9, on the rows that are not kept for validation."""
-    rows = client.rows.with_cost_scale(request, request.models, request.scale)
-    rows = rows.take(np.flatnonzero(~client.rows.validation(rows, request.held_out)))
+    """Lines 5-9."""
+    rows = client.rows.with_cost_scale(request.models, request.scale)
     control = client.rows.control
     if control:
         rows = _carried(request, rows, control)
@@ -137,10 +131,9 @@ def _carried(request: TrainRequest, rows: Evaluations, control: DisclosureContro
     none = rows.take(np.zeros(0, np.int64))
     if not control.enough(rows):
         return none
-    weights = with_shared(request.weights) if request.shared_step else request.weights
 
     def carriers(some: Evaluations) -> Carriers:
-        return Carriers.of(weights, _rows(request, some), some.query, request.heads_only)
+        return Carriers.of(request.weights, _rows(request, some), some.query, request.heads_only)
 
     found = carriers(rows)
     if (found.heads < MORE_THAN_ONE).any():
@@ -217,9 +210,8 @@ VERB = Verb(
     disclosure=MinimumSizes(
         ("cell", "step"),
         "enough different queries of each model and in total, and of those that carry the gradient; no more than that, "
-        "because weights can memorize single rows (differential privacy or secure sums protect against this)",
+        "because weights can memorize single rows (secure sums protect against this)",
     ),
-    differential_privacy=RefusedUnderNoise(ONLY_MEANS),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=False),
     withheld=Withheld(lambda reply: not reply.rows, nothing),
     faults=faults,

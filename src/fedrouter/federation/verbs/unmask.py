@@ -9,7 +9,7 @@ from fedrouter.federation.client_view import ClientView
 from fedrouter.federation.message import Message, Named, Request
 from fedrouter.federation.plausibility import SHAPE
 from fedrouter.federation.secagg.byte_arrays import SHARE, are_bytes
-from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoNoiseNeeded, NoRows, NotASum, Verb
+from fedrouter.federation.verbs.verb import AlwaysSent, HidesEmbeddings, NoRows, NotASum, Verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,6 @@ VERB = Verb(
     leaves="Shares of other clients' secrets, by which masks come off the total and off nothing else.",
     answer=answer,
     disclosure=NoRows("reveals shares of random secrets; one of two for each client and sum, once"),
-    differential_privacy=NoNoiseNeeded("nothing depends on the rows"),
     secure_sum=NotASum("a step of the protocol that makes sums secure"),
     withheld=AlwaysSent("says nothing about rows"),
     faults=faults,

@@ -12,10 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from fedrouter.errors import BadInput, BadMessage
-from fedrouter.evaluations import Floats
 from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.dp.mechanism import Part
-from fedrouter.federation.dp.rows import NoiseTerms, NoisyRows
 from fedrouter.federation.message import WITHHELD, Message, Packed, Request, withheld_by
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
 from fedrouter.federation.secagg.encoding import Vector
@@ -65,46 +62,6 @@ class SumsUnderMasks(NoRows):
     """
 
 
-# --- Differential privacy -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NoisySums(Generic[Asked, Answered]):
-    """The answer is made of sums over rows: the client adds the noise, charges it, and only then builds the reply.
-
-    Parameters
-    ----------
-    sensitivity : what one evaluation can move, in words
-    parts : the sums before noise, each with its sensitivity
-    reply : the reply from the noisy sums; it sees no rows
-    """
-
-    sensitivity: str
-    parts: Callable[[NoisyRows, Asked], list[Part]]
-    reply: Callable[[NoiseTerms, Asked, list[Floats]], Answered]
-
-
-@dataclass(frozen=True)
-class NoNoiseNeeded:
-    """Under differential privacy the usual answer is sent, made without access to the rows."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class RefusedUnderNoise:
-    """A client with differential privacy refuses this verb."""
-
-    reason: str
-
-
-ONLY_MEANS = (
-    "there is no noise for this question: only a router that does not read the query can be learned with it "
-    "(--router query_blind)"
-)
-"""Why clients with differential privacy refuse what every other family asks."""
-
-
 # --- Secure aggregation ---------------------------------------------------------------------------------------------
 
 
@@ -136,13 +93,12 @@ class NotASum:
 
 # --- Withheld replies -----------------------------------------------------------------------------------------------
 
-NO_ROWS, NOISE = "rows", "noise"
+NO_ROWS = "rows"
 RULES = {
     "cell": "too few different queries",
     "say": "single queries would have too much say",
     "step": "too few queries would carry the training",
     NO_ROWS: "no evaluations",
-    NOISE: "nothing is left after noise",
 }
 """Why there is nothing to send: a minimum group size, or another reason, in words."""
 
@@ -203,8 +159,7 @@ class Verb(Generic[Asked, Answered]):
     purpose : one sentence: why the server asks
     leaves : one sentence: what leaves the client
     answer : the reply from the client's rows
-    disclosure : the minimum group sizes that the answer applies
-    differential_privacy : the answer with noise
+    disclosure : the minimum group sizes that the answer applies, or the noise in it
     secure_sum : how replies flatten to vectors that secure aggregation can add
     withheld : how a reply with nothing in it travels, where it is not under masks
     faults : what is wrong with a reply to a request, as a short phrase without anything of the reply; or None
@@ -219,7 +174,6 @@ class Verb(Generic[Asked, Answered]):
     leaves: str
     answer: Callable[[ClientView, Asked], Answered]
     disclosure: MinimumSizes | OwnNoise | NoRows
-    differential_privacy: NoisySums[Asked, Answered] | NoNoiseNeeded | RefusedUnderNoise
     secure_sum: SecureSum[Asked, Answered] | NotASum
     withheld: Withheld[Asked, Answered] | AlwaysSent
     faults: Callable[[Asked, Answered], str | None]
@@ -248,7 +202,6 @@ class Verb(Generic[Asked, Answered]):
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
             "disclosure": (MinimumSizes, OwnNoise, NoRows),
-            "differential_privacy": (NoisySums, NoNoiseNeeded, RefusedUnderNoise),
             "secure_sum": (SecureSum, NotASum),
             "withheld": (Withheld, AlwaysSent),
             "embeddings": (ShowsEmbeddings, HidesEmbeddings),

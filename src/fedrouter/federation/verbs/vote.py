@@ -18,6 +18,7 @@ from typing import Annotated
 
 import numpy as np
 
+from fedrouter.errors import BadMessage
 from fedrouter.evaluations import Evaluations, Floats
 from fedrouter.exact import RESOLUTION, ExactSums
 from fedrouter.federation.client_view import ClientView
@@ -31,14 +32,13 @@ from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, un
 from fedrouter.federation.verbs.verb import (
     HidesEmbeddings,
     MinimumSizes,
-    NoNoiseNeeded,
     SecureSum,
     Verb,
     Withheld,
 )
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
-from fedrouter.routers.blend import pack_routers, unpack_routers
+from fedrouter.routers.registry import router_class
 
 MOST_ROUTER_BYTES = 1 << 28
 """The largest candidate that a client looks at."""
@@ -73,10 +73,14 @@ class VoteRequest(Request["Ballot"]):
 
     @classmethod
     def of(cls, router: Router) -> VoteRequest:
-        return cls(router.pool.names, router.family, pack_routers([router]), TRADEOFFS)
+        return cls(router.pool.names, router.family, router.arrays(), TRADEOFFS)
 
-    def router(self) -> Router:
-        return unpack_routers(ModelPool(self.models), [self.family], self.arrays, composite=("auto",))[0]
+    def router(self, pool: ModelPool | None = None) -> Router:
+        """The candidate; ``pool`` is that of its models, if more than their names is known."""
+        kind = router_class(self.family)
+        if kind.composite:
+            raise BadMessage(f"VoteRequest: a {self.family} router is one client's own")
+        return kind.from_arrays(pool or ModelPool(self.models), self.arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +127,7 @@ class Ballot(Message):
 
 
 def answer(client: ClientView, request: VoteRequest) -> Ballot:
-    if not client.has_rows:  # under differential privacy
-        return _abstention(request)
-    rows = client.rows.of_models(request, request.models)
+    rows = client.rows.of_models(request.models)
     router, other = request.router(), client.in_service() if client.in_service else None
     if other is not None and other.dimension != router.dimension:
         other = None
@@ -272,9 +274,6 @@ VERB = Verb(
         "value of λ has a query more than 1/5 of the say in any combination of them and of one vote before, also under "
         "masks",
         eased_by_masks=False,
-    ),
-    differential_privacy=NoNoiseNeeded(
-        "the client abstains: what a query adds depends on the means of all, which no noise on the sum would cover"
     ),
     secure_sum=SecureSum(numbers, to_vector, from_vector, exact=True),
     withheld=Withheld(lambda reply: not reply.count, nothing),

@@ -39,7 +39,6 @@ def _not_blank(value: str) -> str:
 
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(not_bool)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(not_bool)]
-Cosine = Annotated[float, Field(ge=-1, le=1), BeforeValidator(not_bool)]
 Count = Annotated[StrictInt, Field(ge=0)]
 Text = Annotated[StrictStr, AfterValidator(_not_blank)]
 

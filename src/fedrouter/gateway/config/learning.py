@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
 
 from fedrouter.errors import BadInput
-from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.gateway.config.fields import Count, Positive, Section, Share, Text, flat_mapping, problem
 from fedrouter.learning.judges import ModelAnswer, PricedModel
 from fedrouter.learning.panel import judge_of
@@ -28,15 +27,7 @@ class LearningConfig(Section):
     hours: Positive = Field(
         default=24.0, description="Hours after which it learns from fewer, but at least 50; 0: never."
     )
-    router: Text = Field(default="linear", description="Family of the first router.")
     folder: Text = Field(default="bundles", description="Where bundles are written, relative to this file.")
-
-    @field_validator("router")
-    @classmethod
-    def _is_a_family(cls, value: str) -> str:
-        if value not in FAMILIES:
-            raise problem(f"expected one of {', '.join(FAMILIES)}, got {value!r}")
-        return value
 
 
 def switch(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.gateway.config.fields import Cosine, Count, Positive, Section, Share, Text, not_bool, problem
+from fedrouter.gateway.config.fields import Count, Positive, Section, Share, Text, not_bool, problem
 
 DEFAULT_QUALITY = 0.95
 """The share of the best model's expected accuracy to keep, in a config that sets no quality, dial or tradeoff."""
@@ -58,10 +58,6 @@ class RoutingConfig(Section):
     tradeoff: Positive | None = Field(default=None, description="λ, in accuracy per US dollar, instead of `quality`.")
     max_cost: Positive | None = Field(
         default=None, description="US dollars that a request may be expected to cost; default: no limit."
-    )
-    region: Cosine = Field(
-        default=0.2,
-        description="Smallest similarity of a prompt to the training data; 1 is that of a typical training query.",
     )
     error: Positive = Field(default=0.35, description="Largest standard error of the chosen model's accuracy.")
     encoder: Literal["torch", "onnx"] = Field(

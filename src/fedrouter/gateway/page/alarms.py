@@ -88,7 +88,7 @@ def _requests(reasons: Counter[str], requests: int) -> list[dict[str, str]]:
     if requests < LEAST:
         return []
     found = []
-    late, far = sum(reasons[name] for name in ENCODER), reasons["out_of_region"]
+    late, unsure = sum(reasons[name] for name in ENCODER), reasons["unsure"]
     if late > SHARE * requests:
         found.append(
             _alarm(
@@ -98,14 +98,14 @@ def _requests(reasons: Counter[str], requests: int) -> list[dict[str, str]]:
                 "Raise routing.encoder_timeout, use a smaller encoder, or give the gateway more CPU.",
             )
         )
-    if far > SHARE * requests:
+    if unsure > SHARE * requests:
         found.append(
             _alarm(
                 "warn",
-                "Prompts unlike the training data",
-                f"{far / requests:.0%} of the latest {requests:,} requests were out of region, so the default model "
-                "served them.",
-                "Score some of them and learn again; or lower routing.region.",
+                "The router is unsure",
+                f"Its estimates for {unsure / requests:.0%} of the latest {requests:,} requests were too uncertain, so "
+                "the default model served them.",
+                "Score some of them and learn again; or raise routing.error.",
             )
         )
     return found

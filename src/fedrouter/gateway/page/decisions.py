@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply, text
-from fedrouter.gateway.routes.decisions import shown_estimates
+from fedrouter.gateway.routes.decisions import logged_estimates
 from fedrouter.gateway.routes.feedback import write_score
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.gateway.routing.served import Served
@@ -131,7 +131,7 @@ def _estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[s
     width = 4 * serving.encoder.dimension
     if len(record.embedding or b"") != width and serving.needs_embedding:
         raise HttpError(400, "This decision was embedded by another encoder.", "other_encoder")
-    return shown_estimates(gateway, serving, record)
+    return logged_estimates(gateway, serving, record)
 
 
 ENDPOINTS = (

@@ -9,21 +9,18 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fedrouter.estimates import Chooser, Estimates
-from fedrouter.evaluations import Embeddings
+from fedrouter.estimates import Chooser
 from fedrouter.frontier.envelope import Envelope
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply
-from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.default_tradeoff import SETTING
-from fedrouter.gateway.routing.mapped_router import typical_queries
-from fedrouter.gateway.routing.served import Served, pool_of
+from fedrouter.gateway.routing.served import Served
 from fedrouter.store.page.activity import UNROUTED
 from fedrouter.store.page.search import recent
 
 RECENT, LEAST = 500, 20
-"""Requests that stand for the traffic, and how many there must be; with fewer, the router's regions do."""
+"""Requests that stand for the traffic, and how many there must be; with fewer, what is typical for the router does."""
 DIALS = np.linspace(0, 10, 101)
 CONFIDENCE = 1.96
 
@@ -56,10 +53,9 @@ def _frontier(gateway: Gateway, serving: Served, visit: Visit) -> dict[str, Any]
     width = 4 * serving.encoder.dimension
     kept = [row[0] for row in rows if len(row[0] or b"") == width]
     from_traffic = len(kept) >= LEAST
-    queries = np.frombuffer(b"".join(kept), "<f4").reshape(len(kept), -1) if from_traffic else _typical(serving)
-    estimates, error = _known(serving.estimate_all(queries), gateway)
-    if not len(estimates):
-        raise HttpError(409, "The router has no estimates for these requests.", "no_estimates")
+    logged = np.frombuffer(b"".join(kept), "<f4").reshape(len(kept), serving.encoder.dimension)
+    estimates = serving.estimate_all(logged if from_traffic else serving.typical)
+    error = np.zeros_like(estimates.accuracy) if estimates.error is None else np.nan_to_num(estimates.error)
     chooser, every = Chooser(estimates), np.arange(len(estimates))
     names = estimates.pool.names
 
@@ -74,8 +70,7 @@ def _frontier(gateway: Gateway, serving: Served, visit: Visit) -> dict[str, Any]
             "shares": {name: float(share) for name, share in zip(names, shares, strict=True) if share},
         }
 
-    usable = np.flatnonzero(estimates.usable)
-    accuracy, cost = estimates.accuracy.mean(axis=0)[usable], estimates.cost.mean(axis=0)[usable]
+    accuracy, cost = estimates.accuracy.mean(axis=0), estimates.cost.mean(axis=0)
     toss = Envelope.of(cost, accuracy)
     tradeoff = gateway.decider.default_tradeoff(serving)
     return {
@@ -83,8 +78,8 @@ def _frontier(gateway: Gateway, serving: Served, visit: Visit) -> dict[str, Any]
         "from_traffic": from_traffic,
         "points": [{"dial": float(dial), **point(serving.points.of_dial(float(dial)))} for dial in DIALS],
         "singles": [
-            {"model": names[index], "accuracy": float(a), "cost": float(c)}
-            for index, a, c in zip(usable, accuracy, cost, strict=True)
+            {"model": name, "accuracy": float(a), "cost": float(c)}
+            for name, a, c in zip(names, accuracy, cost, strict=True)
         ],
         "toss": [{"accuracy": float(a), "cost": float(c)} for a, c in zip(toss.accuracy, toss.cost, strict=True)],
         "here": {"dial": serving.points.dial_of(tradeoff), "tradeoff": tradeoff, **point(tradeoff)},
@@ -92,25 +87,6 @@ def _frontier(gateway: Gateway, serving: Served, visit: Visit) -> dict[str, Any]
         "baseline": gateway.config.baseline_model,
         "applied": gateway.decider.default.given,
     }
-
-
-def _typical(serving: Served) -> Embeddings:
-    if isinstance(serving, ServedBundle):
-        return typical_queries(serving.router)
-    return np.zeros((1, serving.encoder.dimension), np.float32)
-
-
-def _known(found: Estimates, gateway: Gateway) -> tuple[Estimates, Any]:
-    """The estimates over the gateway's models, and their errors ``(n, M)``, where every usable model has one."""
-    pool = pool_of(gateway.config.models)
-    estimates = found.over(pool)
-    error = np.zeros(estimates.accuracy.shape)
-    if found.error is not None:
-        for index, name in enumerate(pool.names):
-            if name in found.pool:
-                error[:, index] = np.nan_to_num(found.error[:, found.pool.index(name)])
-    whole = ~np.isnan(estimates.accuracy[:, estimates.usable]).any(axis=1)
-    return Estimates(pool, estimates.accuracy[whole], estimates.cost[whole], estimates.unavailable), error[whole]
 
 
 def _observed(rows: list[tuple[Any, ...]]) -> dict[str, Any] | None:

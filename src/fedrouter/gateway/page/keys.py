@@ -49,7 +49,7 @@ async def disable(gateway: Gateway, visit: Visit, send: Send) -> None:
 async def models(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Prices, limits and health of every model that the key may use; addresses only for an administrator."""
     serving = gateway.bundles.current
-    unknown = serving.unknown if serving else []
+    guessed = serving.guessed if serving else {}
     rows = []
     for model in gateway.config.models:
         if not visit.key.allows(model.name):
@@ -64,7 +64,7 @@ async def models(gateway: Gateway, visit: Visit, send: Send) -> None:
                 "abilities": sorted(model.abilities),
                 "available": breaker.available,
                 "seconds_left": breaker.seconds_left,
-                "known": model.name not in unknown,
+                "guess": guessed.get(model.name),
                 "default": model.name == gateway.config.default_model,
                 "baseline": model.name == gateway.config.baseline_model,
                 "address": model.params.api_base if visit.key.admin else None,

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.estimates import utility
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
 from fedrouter.gateway.pipeline import route_request
 from fedrouter.gateway.routes.chat import chat_as
-from fedrouter.gateway.routing.decision import finite
+from fedrouter.gateway.routes.decisions import shown_estimates
 from fedrouter.gateway.routing.reasons import REASONS
 from fedrouter.gateway.routing.served import Served
 from fedrouter.store.records import Key
@@ -48,17 +47,7 @@ async def chat(gateway: Gateway, visit: Visit, send: Send) -> None:
 def _estimates(gateway: Gateway, key: Key, serving: Served, embedding: Any, tradeoff: float) -> dict[str, Any]:
     """Of the models that the key may use."""
     found, names = serving.estimate(embedding), gateway.decider.names
-    columns = {
-        "accuracy": found.accuracy,
-        "error": found.error,
-        "cost": found.cost,
-        "utility": utility(found.accuracy, found.cost, tradeoff),
-    }
-    rows = [
-        {"model": name} | {what: finite(values[index]) for what, values in columns.items()}
-        for index, name in enumerate(names)
-        if key.allows(name)
-    ]
+    rows = [row for row in shown_estimates(gateway, serving, found, tradeoff) if key.allows(row["model"])]
     allowed = np.array([key.allows(name) for name in names])
     dials = []
     for dial in range(11):

@@ -13,8 +13,9 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.routes.endpoint import Endpoint
 from fedrouter.gateway.routing.decision import finite
+from fedrouter.gateway.routing.estimates_cache import QueryEstimates
 from fedrouter.gateway.routing.reasons import REASONS
-from fedrouter.gateway.routing.served import Served
+from fedrouter.gateway.routing.served import Served, guess_of
 from fedrouter.store.records import Record
 
 PATH = "/v1/decisions/"
@@ -54,20 +55,25 @@ def _estimates(gateway: Gateway, record: Record) -> list[dict[str, Any]] | None:
     serving = gateway.bundles.current
     if serving is None or serving.digest != record.bundle or record.embedding is None:
         return None
-    return shown_estimates(gateway, serving, record)
+    return logged_estimates(gateway, serving, record)
 
 
-def shown_estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[str, Any]]:
+def logged_estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[str, Any]]:
     """Every model's estimates for a logged query by a router, at the λ of its decision."""
     found = serving.estimate(np.frombuffer(record.embedding or b"", "<f4"))
+    return shown_estimates(gateway, serving, found, record.tradeoff)
+
+
+def shown_estimates(gateway: Gateway, serving: Served, found: QueryEstimates, tradeoff: float) -> list[dict[str, Any]]:
+    """Every model's estimates at a λ, as JSON."""
     columns = {
         "accuracy": found.accuracy,
         "error": found.error,
         "cost": found.cost,
-        "utility": utility(found.accuracy, found.cost, record.tradeoff),
+        "utility": utility(found.accuracy, found.cost, tradeoff),
     }
     return [
-        {"model": name} | {what: finite(values[index]) for what, values in columns.items()}
+        {"model": name, **{what: finite(values[index]) for what, values in columns.items()}} | guess_of(serving, name)
         for index, name in enumerate(gateway.decider.names)
     ]
 

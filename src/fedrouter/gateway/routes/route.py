@@ -39,7 +39,7 @@ async def route(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 _ENTRY = {
     "type": "object",
     "required": ["model", "accuracy", "cost", "utility"],
-    "properties": {"model": {"type": "string"}}
+    "properties": {"model": {"type": "string"}, "guess": {"type": "string"}}
     | {name: {"type": ["number", "null"]} for name in ("accuracy", "cost", "utility")},
 }
 ENDPOINT = Endpoint(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedrouter.bundle import Bundle, load
 from fedrouter.encoders import EncoderIdentity
@@ -15,10 +17,10 @@ from fedrouter.errors import BadBundle, FedrouterError
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
+from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
-from fedrouter.gateway.routing.mapped_router import MappedRouter, typical_queries
-from fedrouter.gateway.routing.served import PRIOR, Served, ServedPrior
-from fedrouter.pool import ModelPool
+from fedrouter.gateway.routing.served import PRIOR, TOKENS, Served, ServedPrior, guesses_of, pool_of
+from fedrouter.routers.base import Router
 from fedrouter.store.engine import StoreFailed
 
 if TYPE_CHECKING:
@@ -29,29 +31,51 @@ POLL = 2.0
 """Seconds between two checks of the store for another bundle."""
 CACHED_QUERIES = 4096
 """Queries whose estimates are kept unless told otherwise; a repeated prompt is not estimated again."""
+PROBES = 64
+"""Random queries that stand in for typical ones where neither traffic nor regions are known."""
 
 
-class ServedBundle(MappedRouter):
-    """A loaded bundle as the gateway serves it."""
+class ServedBundle:
+    """A loaded bundle as the gateway serves it; models that its router has not learned have public guesses instead.
+
+    The guesses are brought to the level of what was learned: all of them together may be too high or too low, by how
+    hard the tasks are and how long the answers, which the models that are known tell.
+    """
 
     needs_embedding = True
 
     def __init__(
         self,
         bundle: Bundle,
-        models: tuple[str, ...],
+        models: Sequence[Upstream],
         typical: Embeddings | None = None,
         cached_queries: int = CACHED_QUERIES,
     ) -> None:
-        super().__init__(bundle, models)
-        self.bundle = bundle
+        self.bundle, self.router = bundle, bundle.router
         self.digest: str = bundle.manifest["digest"]
         self.version, self.family = bundle.version, bundle.router.family
         self.encoder: EncoderIdentity = bundle.encoder
-        offered = ModelPool([model for model in self.router.pool if model.name in models] or self.router.pool)
-        estimates = self.router.estimate(typical_queries(self.router) if typical is None else typical)
-        self.points = OperatingPoints(estimates.over(offered))
+        self._pool, own, found = pool_of(models), self.router.pool, guesses_of(models)
+        self._columns = np.array([own.index(name) if name in own else 0 for name in self._pool.names])
+        self.typical = typical_queries(self.router) if typical is None else typical
+        estimates = self.router.estimate(self.typical)
+        rows = self.router.rows_by_model()
+        learned = estimates.usable if rows is None else estimates.usable & (rows > 0)
+        self._known = learned[self._columns] & np.array([name in own for name in self._pool.names])
+        self.guessed: Mapping[str, str] = {
+            model.name: found.sources[index] for index, model in enumerate(models) if not self._known[index]
+        }
+        self._guess = found.accuracy, found.cost(*TOKENS), found.error
+        if self.guessed and self._known.any():
+            self._guess = self._at_level(*self._guess, estimates)
+        self.points = OperatingPoints(self._over_models(estimates))
         self._cache = EstimatesCache(self.estimate, cached_queries)
+
+    def estimate(self, embedding: Embeddings) -> QueryEstimates:
+        """Estimates for a query ``(d,)``."""
+        found = self.router.estimate(embedding)
+        accuracy, cost = self._filled(found.accuracy[0], 0), self._filled(found.cost[0], 1)
+        return QueryEstimates(embedding, accuracy, cost, lambda: self._error(found)[0])
 
     def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
         """Estimates for a query ``(d,)`` whose prompt has this digest, from the cache if it has them."""
@@ -59,20 +83,53 @@ class ServedBundle(MappedRouter):
         return self._cache.get(digest, embedding)
 
     def estimate_all(self, embeddings: Embeddings) -> Estimates:
-        return self.router.estimate(embeddings)
+        return self._over_models(self.router.estimate(embeddings))
 
     def keep(self, digest: bytes, embedding: Embeddings, numbers: Floats) -> None:
-        """Put into the cache what :meth:`estimate_many` found for a query, elsewhere, with the same bundle."""
-        accuracy, cost, error = numbers[:-1].reshape(3, -1).copy()  # which must not keep their batch in memory
-        similarity = float(numbers[-1]) if self.has_regions else None
-        self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error, similarity))
+        """Put into the cache what the same bundle's router found for a query elsewhere, ``(3, P)`` over its own pool:
+        accuracy, cost, standard error."""
+        accuracy, cost, error = (self._filled(row, which) for which, row in enumerate(numbers))
+        self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error))
+
+    def _over_models(self, found: Estimates) -> Estimates:
+        accuracy, cost = self._filled(found.accuracy, 0), self._filled(found.cost, 1)
+        return Estimates(self._pool, accuracy, cost, uncertainty=lambda: self._error(found))
+
+    def _error(self, found: Estimates) -> Floats:
+        """Standard errors ``(n, M)``; NaN where the router's family knows none."""
+        own = np.full(found.accuracy.shape, np.nan) if found.error is None else found.error
+        return self._filled(own, 2)
+
+    def _filled(self, values: Floats, which: int) -> Floats:
+        """The router's values ``(..., P)`` for the gateway's models ``(..., M)``, with guesses where it has none."""
+        found = values[..., self._columns]
+        return np.where(self._known, found, self._guess[which]) if self.guessed else found
+
+    def _at_level(
+        self, accuracy: Floats, cost: Floats, error: Floats, estimates: Estimates
+    ) -> tuple[Floats, Floats, Floats]:
+        """Guesses ``(M,)`` at the level of the router's mean estimates of the models that it knows."""
+        mean, price = (values.mean(axis=0)[self._columns] for values in (estimates.accuracy, estimates.cost))
+        accuracy = np.clip(accuracy + (mean - accuracy)[self._known].mean(), 0.0, 1.0)
+        priced = self._known & (cost > 0) & (price > 0)
+        longer = np.exp(np.log(price[priced] / cost[priced]).mean()) if priced.any() else 1.0
+        return accuracy, cost * longer, error
+
+
+def typical_queries(router: Router) -> Embeddings:
+    """Queries ``(n, d)`` that stand for a router's traffic where none is known: its regions, or random directions."""
+    regions = router.regions()
+    if regions is not None:
+        return regions
+    drawn = np.random.default_rng(0).normal(size=(PROBES, router.dimension)).astype(np.float32)
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
 @dataclass
 class Bundles:
     """The bundle in service. ``current`` is replaced in one assignment, so each request sees one bundle throughout."""
 
-    models: tuple[str, ...]
+    models: tuple[Upstream, ...]
     current: Served | None = None
     prior: ServedPrior | None = None
     """What serves while there is no bundle."""
@@ -97,7 +154,7 @@ class Bundles:
                 "change encoders"
             )
         serving = ServedBundle(bundle, self.models, self.typical(bundle.encoder), self.cached_queries)
-        if len(serving.unknown) == len(self.models):
+        if len(serving.guessed) == len(self.models):
             raise BadBundle(f"{path}: knows none of the models in model_list")
         return serving
 
@@ -112,8 +169,9 @@ class Bundles:
         if self.encoder is None or serving.encoder.weights is not None:  # known weights are not forgotten
             self.encoder = serving.encoder
         self.current, self.refused = serving, None
-        if serving.unknown:
-            LOG.warning("the router has no estimates for: %s", ", ".join(serving.unknown))
+        if serving.guessed and serving.family != PRIOR:
+            guessed = (f"{model} ({source})" for model, source in serving.guessed.items())
+            LOG.warning("the router has not learned some models, which are guessed: %s", ", ".join(guessed))
 
     async def follow(self, store: Store) -> None:
         """Poll the store and swap when it names another bundle; a bundle that is refused changes nothing."""

@@ -23,7 +23,7 @@ from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed
 from fedrouter.gateway.routing.estimates_cache import Flags, QueryEstimates, Ranking
 from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
-from fedrouter.gateway.routing.served import PRIOR, Served
+from fedrouter.gateway.routing.served import Served, guess_of
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.learning.exploration import Choice
 from fedrouter.store.records import new_id
@@ -69,7 +69,8 @@ class Decision:
     def ranking(self) -> list[dict[str, Any]]:
         """Every model of ``order`` with its estimates, as JSON; computed on first use."""
         return [
-            {"model": name} | {what: finite(values[index]) for what, values in self.estimates.items()}
+            {"model": name, **{what: finite(values[index]) for what, values in self.estimates.items()}}
+            | guess_of(self.serving, name)
             for index, name in enumerate(self.order)
         ]
 
@@ -212,8 +213,8 @@ class Decider:
             default = self.indices[self._config.default_model]
             chosen, reason = (default if allowed[default] else best), problem
         else:
-            prior = serving is not None and serving.family == PRIOR
-            chosen, reason = best, "budget" if limited else "prior" if prior else "best"
+            guessed = serving is not None and self.names[best] in serving.guessed
+            chosen, reason = best, "budget" if limited else "prior" if guessed else "best"
             previous = self._sticky_model(context, ranking.utility, best)
             if previous is not None:
                 chosen, reason = previous, "sticky"
@@ -269,9 +270,7 @@ class Decider:
 
     def _doubt(self, estimates: QueryEstimates, ranking: Ranking) -> str | None:
         """The reason not to trust the router's estimates for this query, if there is one."""
-        if estimates.similarity is not None and estimates.similarity < self._config.routing.region:
-            return "out_of_region"
-        if ranking.any_known and estimates.error_of(ranking.indices[0]) > self._config.routing.error:
+        if ranking.any_known and estimates.error[ranking.indices[0]] > self._config.routing.error:
             return "unsure"
         return None
 

@@ -39,7 +39,7 @@ class Encoded(NamedTuple):
     embeddings: Embeddings
     served: ServedBundle | None
     estimates: Floats | None
-    """``(n, 3M + 1)``, as :meth:`ServedBundle.estimate_many` makes them."""
+    """``(n, 3, P)`` over the router's own pool, as :meth:`ServedBundle.keep` takes them."""
 
 
 Then = Callable[[Encoded | None], None]
@@ -91,8 +91,7 @@ class EncoderProcess(asyncio.Protocol):
         self._number += 1
         if isinstance(served, ServedBundle):
             path = os.path.abspath(served.bundle.path)
-            bundle = {"path": path, "digest": served.digest, "models": served.models, "number": self._number}
-            self._send(orjson.dumps(bundle))
+            self._send(orjson.dumps({"path": path, "digest": served.digest, "number": self._number}))
 
     def encode(self, texts: Sequence[str], then: Then) -> None:
         """Encode a batch; batches are encoded in the order in which they come."""
@@ -152,7 +151,7 @@ class EncoderProcess(asyncio.Protocol):
         if number != self._number or not isinstance(self._served, ServedBundle):  # of a bundle before, or of none
             return Encoded(embeddings, None, None)
         estimates = np.frombuffer(body, np.float64, offset=embeddings.nbytes)
-        return Encoded(embeddings, self._served, estimates.reshape(texts, -1))
+        return Encoded(embeddings, self._served, estimates.reshape(texts, 3, -1))
 
     def _send(self, message: bytes) -> None:
         assert self._transport is not None

@@ -48,9 +48,7 @@ class Ranking:
 class QueryEstimates:
     """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
-    ``error`` gives the standard errors of the accuracy, or the way to them, all ``(M,)`` or that of one model ``(1,)``.
-    ``similarity`` is that of the query to the training data, 1 if it is typical; None if the router's family has no
-    regions.
+    ``error`` gives the standard errors of the accuracy ``(M,)``, or the way to them, which is taken on first use.
     """
 
     def __init__(
@@ -58,13 +56,11 @@ class QueryEstimates:
         embedding: Embeddings | None,
         accuracy: Floats,
         cost: Floats,
-        error: Floats | Callable[[int | None], Floats],
-        similarity: float | None = None,
+        error: Floats | Callable[[], Floats],
     ) -> None:
-        self.embedding, self.similarity = embedding, similarity
+        self.embedding = embedding
         self.accuracy, self.cost, self._error = accuracy, cost, error
         self._rankings: dict[tuple[float, bytes], Ranking] = {}
-        self._errors: dict[int, float] = {}
 
     @classmethod
     def unknown(cls, models: int) -> QueryEstimates:
@@ -75,13 +71,7 @@ class QueryEstimates:
     @cached_property
     def error(self) -> Floats:
         """Standard errors of the accuracy, ``(M,)``."""
-        return self._error(None) if callable(self._error) else self._error
-
-    def error_of(self, model: int) -> float:
-        """The standard error of one model's accuracy, which takes less time than all of them; computed once."""
-        if model not in self._errors:
-            self._errors[model] = float(self._error(model)[0] if callable(self._error) else self._error[model])
-        return self._errors[model]
+        return self._error() if callable(self._error) else self._error
 
     def ranking(self, allowed: Flags, tradeoff: float) -> Ranking:
         """The allowed models ``(M,)`` ranked at one λ; the latest few rankings are kept."""

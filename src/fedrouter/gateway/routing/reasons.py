@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 REASONS: Mapping[str, str] = {
     "best": "highest predicted accuracy - λ · cost of the models allowed for this request",
-    "prior": "nothing was learned yet: highest accuracy - λ · cost by what is publicly known of the models",
+    "prior": "highest accuracy - λ · cost, with what is publicly known of this model: nothing was learned of it yet",
     "explored": "chosen by exploration, so that this model keeps being measured",
     "sticky": "the conversation stays with its model: no other model is better by enough",
     "budget": "highest predicted accuracy - λ · cost of the models that fit the rest of the daily budget",
     "named": "the request named this model",
     "off": "the request turned routing off, so the default model serves",
     "no_ask": "the request contains no user text, so the default model serves",
-    "out_of_region": "the prompt is unlike the router's training data, so the default model serves",
     "unsure": "the router's estimates for this prompt are too uncertain, so the default model serves",
     "encoder_timeout": "the encoder took too long, so the default model serves",
     "encoder_error": "the encoder failed, so the default model serves",

@@ -24,12 +24,10 @@ from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
 from fedrouter.gateway.routing.served import PRIOR, pool_of
 from fedrouter.gateway.upkeep.journal import append, entries
 from fedrouter.gateway.upkeep.leadership import Leadership
-from fedrouter.learning.first_router import first_from_log, learn_router
-from fedrouter.learning.from_log import learn_from_log
-from fedrouter.learning.incremental import Learner
+from fedrouter.learning.from_log import learn_from_log, with_rows
 from fedrouter.learning.traffic import scored_at
 from fedrouter.learning.trial import LEAST_ROWS, Policy, run_trial
-from fedrouter.pool import ModelPool
+from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.store import Store
 
@@ -138,33 +136,26 @@ class Autopilot:
     def _attempt(self, swap: bool) -> dict[str, Any]:
         serving = self._bundles.current
         assert serving is not None
-        bundle = load(serving.bundle.path) if isinstance(serving, ServedBundle) else None
-        learned_until = 0.0 if bundle is None else float(bundle.clients.get(CLIENT, {}).get("learnt_until", 0.0))
+        bundle = serving.bundle if isinstance(serving, ServedBundle) else None
+        base = bundle.router if bundle is not None and isinstance(bundle.router, BayesRouter) else None
+        learned_until = 0.0
+        if bundle is not None and base is not None:
+            learned_until = float(bundle.clients.get(CLIENT, {}).get("learnt_until", 0.0))
         records = [record for record in self._store.rows(scored_only=True) if scored_at(record) > learned_until]
         self._until = max(map(scored_at, records), default=self._until)
-        pool = pool_of(self._config.models) if bundle is None else bundle.router.pool
-        family = self._config.learning.router
-
         trial = run_trial(
             records,
-            pool,
+            pool_of(self._config.models),
             serving.encoder,
             Policy(serving.estimate_all, self._default.of(serving.points)),
-            lambda rows: (
-                learn_router({CLIENT: rows}, family)[0] if bundle is None else Learner(bundle.router).fold(rows).router
-            ),
+            lambda rows: with_rows(base, rows),
             self._default.of,
             self._default.kept_quality or 0.0,
-            # A router may know models that this gateway does not offer, and would choose them.
-            ModelPool([model for model in pool if model.name in self._bundles.models]),
         )
         found = self._line({"swapped": False, "why": trial.why, "trial": trial.to_json()})
         if swap and not trial.better:
             return found
-        if bundle is None:
-            learned = first_from_log(records, pool, serving.encoder, family, CLIENT)
-        else:
-            learned = learn_from_log(bundle, self._store, CLIENT)
+        learned = learn_from_log(self._store, CLIENT, serving.encoder, bundle)
         path = self._folder / f"auto-{int(self._at * 1000):x}"
         found |= {"bundle": str(path), "rows": learned.rows}
         replace_file(self._folder / BEGUN, json.dumps(found).encode())

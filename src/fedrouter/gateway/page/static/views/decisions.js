@@ -80,7 +80,7 @@ export function Ranking({ rows, who, chosen }) {
   const most = Math.max(...rows.map((row) => row.cost ?? 0)) || 1;
   const sorted = [...rows].sort((a, b) => (b.utility ?? -Infinity) - (a.utility ?? -Infinity));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Ranking of models"><table class="ranking"><thead><tr><th>Model</th><th class="n" title="± one standard error">Predicted accuracy</th><th></th><th class="n">Predicted cost</th><th></th><th class="n" title="accuracy − λ · cost">Utility</th></tr></thead>
-    <tbody>${sorted.map((row) => html`<tr key=${row.model}><td><${Model} who=${who} name=${row.model} /> ${row.model === chosen ? html`<span class="badge good">chosen</span>` : ""}</td>
+    <tbody>${sorted.map((row) => html`<tr key=${row.model}><td><${Model} who=${who} name=${row.model} /> ${row.model === chosen ? html`<span class="badge good">chosen</span>` : ""}${row.guess && html` <span class="badge warn" title="Nothing was learned of it yet; where the guess comes from">guess: ${row.guess}</span>`}</td>
       <td class="n">${percent(row.accuracy, 1)}${row.error ? html`<small class="muted"> ± ${percent(row.error, 1)}</small>` : ""}</td><td><${Bar} value=${row.accuracy} error=${row.error} fill=${color(who.models, row.model)} /></td>
       <td class="n">${usd(row.cost)}</td><td><${Bar} value=${row.cost} most=${most} fill="var(--muted)" /></td>
       <td class="n">${fixed(row.utility, 3)}</td></tr>`)}</tbody></table></div>`;

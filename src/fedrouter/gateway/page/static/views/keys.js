@@ -70,7 +70,7 @@ function Models({ who }) {
   return html`<${Card} title="Models"><${Failure} error=${failed} />${!found ? html`<${Waiting} />` : html`
     <div class="scroll" tabindex="0" role="region" aria-label="Models"><table><thead><tr><th>Model</th><th>Health</th><th class="n">Input, per million tokens</th><th class="n">Output</th><th class="n">Context</th><th>Abilities</th>${who.admin && html`<th>Address</th>`}</tr></thead>
       <tbody>${found.models.map((model) => html`<tr key=${model.name}><td><${Model} who=${who} name=${model.name} />
-          ${model.default && html` <span class="badge" title="Serves when the router is unsure">default</span>`}${model.baseline && html` <span class="badge" title="Savings are relative to it">baseline</span>`}${!model.known && html` <span class="badge warn">not learned</span>`}</td>
+          ${model.default && html` <span class="badge" title="Serves when the router is unsure">default</span>`}${model.baseline && html` <span class="badge" title="Savings are relative to it">baseline</span>`}${model.guess && html` <span class="badge warn" title="Nothing was learned of it yet; where the guess comes from">guess: ${model.guess}</span>`}</td>
         <td>${model.available ? html`<span class="badge good">ok</span>` : html`<span class="badge bad">resting, ${Math.ceil(model.seconds_left)} s</span>`}</td>
         <td class="n">${usd(model.input_price)}</td><td class="n">${usd(model.output_price)}</td><td class="n">${model.context ? count(model.context) : "no limit"}</td><td>${model.abilities.join(", ") || "–"}</td>${who.admin && html`<td class="muted small">${model.address}</td>`}</tr>`)}</tbody></table></div>`}<//>`;
 }

@@ -1,0 +1,230 @@
+"""What is suspicious in a log: warnings in plain words, which name models and counts but never a prompt.
+
+Facts about rows add up, as evidence does, so a log that is read in batches, or on several machines, is checked like one
+in memory. Queries are compared by 64-bit hashes of their texts, or of their embeddings where a log has no texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.data.prices import price_table
+from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers, blocks
+from fedrouter.exact import ExactSums
+from fedrouter.pool import ModelPool
+
+FEW_ROWS = 50
+MUCH = 1.0
+"""Dollars; a query costs less on the average, unless the unit is wrong."""
+LONG_ANSWER = 16_000
+"""Tokens, in and out; at list price, answers cost less than that on the average, unless the unit is wrong."""
+EXAMPLES = 3
+"""Models that a warning names."""
+Hashes = npt.NDArray[np.uint64]
+SEED: Final = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of some rows, by model, and a fingerprint of each.
+
+    Parameters
+    ----------
+    rows, free, whole : (M,) rows, rows that cost nothing, and rows that cost a whole number of dollars above 0
+    accuracy, cost : (M,) exact sums
+    unscored : rows without a score, which are in none of the others
+    cell : (n,) hash of query and model
+    answer : (n,) of accuracy
+    rest : (n,) of what else makes two rows the same
+    model : (n,) index in the pool
+    """
+
+    pool: ModelPool
+    rows: Integers
+    free: Integers
+    whole: Integers
+    accuracy: ExactSums
+    cost: ExactSums
+    unscored: int
+    cell: Hashes
+    answer: npt.NDArray[np.uint32]
+    rest: npt.NDArray[np.uint32]
+    model: npt.NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, rows: Evaluations, unscored: int = 0) -> Facts:
+        """The facts of some evaluations."""
+        size = len(rows.pool)
+        names = hashed_texts(rows.pool.names)
+        cell = _mixed(hashed_queries(rows)[rows.query] ^ names[rows.model])
+        rest = np.zeros(len(rows), np.uint64)
+        for column in (rows.cost, rows.seconds, rows.time, rows.propensity):
+            if column is not None:
+                rest = _mixed(rest + _bits(column))
+
+        def count(which: npt.NDArray[np.bool_]) -> Integers:
+            return np.bincount(rows.model[which], minlength=size)
+
+        return cls(
+            rows.pool,
+            np.bincount(rows.model, minlength=size),
+            count(rows.cost == 0),
+            count((rows.cost > 0) & (rows.cost == np.rint(rows.cost))),
+            ExactSums.of(rows.accuracy, rows.model, size),
+            ExactSums.of(rows.cost, rows.model, size),
+            unscored,
+            cell,
+            _mixed(_bits(rows.accuracy)).astype(np.uint32),
+            rest.astype(np.uint32),
+            rows.model.astype(np.uint16),
+        )
+
+    def __add__(self, other: Facts) -> Facts:
+        return total_facts([self, other])
+
+    @property
+    def means(self) -> Floats:
+        """Mean accuracy and mean dollars of each model, ``(M, 2)``; NaN for one without rows."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.stack([self.accuracy.totals(), self.cost.totals()], axis=1) / self.rows[:, None]
+
+    def warnings(self) -> list[str]:
+        """One line for each thing that is suspicious."""
+        return [*self._repeated(), *_alike(self.pool.names), *self._costs(), *self._few()]
+
+    def _repeated(self) -> Iterator[str]:
+        """Rows that are there twice, and rows that contradict each other."""
+        order = np.argsort(self.cell, kind="stable")
+        same = self.cell[order[1:]] == self.cell[order[:-1]]
+        shared = order[np.r_[False, same] | np.r_[same, False]] if len(order) else order
+        shared = shared[np.lexsort((self.rest[shared], self.answer[shared], self.cell[shared]))]
+        one, other = shared[:-1], shared[1:]
+        same = self.cell[one] == self.cell[other]
+        equal = same & (self.answer[one] == self.answer[other])
+        twice = other[equal & (self.rest[one] == self.rest[other])]
+        if len(twice):
+            yield f"exact duplicates: {len(twice):,} ({self._examples(twice)}); each counts again"
+        _, first = np.unique(self.cell[other[same & ~equal]], return_index=True)
+        against = other[same & ~equal][first]
+        if len(against):
+            yield (
+                f"contradicting duplicates: {len(against):,} times one query and model with different accuracies "
+                f"({self._examples(against)}); their mean is learned"
+            )
+
+    def _examples(self, rows: Integers) -> str:
+        """The models that most of some rows are of."""
+        counts = np.bincount(self.model[rows], minlength=len(self.pool))
+        most = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        return _shown([f"{self.pool.names[model]}: {counts[model]:,}" for model in most])
+
+    def _costs(self) -> Iterator[str]:
+        means = self.means[:, 1]
+        some = self.rows > 0
+        free = some & (self.free == self.rows)
+        if free.any():
+            yield f"costs all zero ({self._named(free)}): a router takes such a model to be free"
+        high = some & (means > MUCH)
+        whole = some & ~high & ~free & (self.whole + self.free == self.rows)
+        listed = np.array([_long_answer(name) for name in self.pool.names])
+        beyond = some & ~high & ~whole & (means > listed)
+        for which, what in (
+            (high, f"mean cost above ${MUCH:.0f} a query"),
+            (whole, "costs are whole numbers"),
+            (beyond, f"mean cost above {LONG_ANSWER:,} tokens in and out at list price"),
+        ):
+            if which.any():
+                costs = [f"{self.pool.names[model]}: ${means[model]:,.2f}" for model in np.flatnonzero(which)]
+                yield f"{what} ({_shown(costs)}): are they cents, or for many queries? Dollars a query are expected"
+
+    def _few(self) -> Iterator[str]:
+        if len(self.pool) == 1:
+            yield f"only one model ({self.pool.names[0]}): there is nothing to choose from"
+        few = self.rows < FEW_ROWS
+        if few.any():
+            counts = [f"{self.pool.names[model]}: {self.rows[model]:,}" for model in np.flatnonzero(few)]
+            yield f"fewer than {FEW_ROWS} rows of {int(few.sum())} of {len(self.pool)} models ({_shown(counts)})"
+        if self.unscored:
+            yield f"rows without a score: {self.unscored:,}; they count for costs only"
+
+    def _named(self, which: npt.NDArray[np.bool_]) -> str:
+        return _shown([self.pool.names[model] for model in np.flatnonzero(which)])
+
+
+def warnings_of(rows: Evaluations, unscored: int = 0) -> list[str]:
+    """What is suspicious in some evaluations, one line each; ``unscored`` rows beside them have no score."""
+    return Facts.of(rows, unscored).warnings()
+
+
+def total_facts(parts: Sequence[Facts]) -> Facts:
+    """The facts of all parts, which are over one pool."""
+    found: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _BY_ROW}
+    found |= {name: reduce(add, (getattr(part, name) for part in parts)) for name in _BY_MODEL}
+    return replace(parts[0], **found)
+
+
+_BY_ROW: Final = ("cell", "answer", "rest", "model")
+_BY_MODEL: Final = ("rows", "free", "whole", "accuracy", "cost", "unscored")
+
+
+def hashed_queries(rows: Evaluations) -> Hashes:
+    """A hash of each query's text, or of its embedding if there are no texts, ``(q,)``."""
+    return hashed_vectors(rows.embeddings) if rows.text is None else hashed_texts(rows.text)
+
+
+def hashed_texts(texts: Iterable[str]) -> Hashes:
+    """The same in every process, unlike Python's own."""
+    content = b"".join(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts)
+    return np.frombuffer(content, np.uint64)
+
+
+def hashed_vectors(embeddings: Embeddings) -> Hashes:
+    """A sum of the 32-bit words of each embedding times random odd numbers, mixed."""
+    factors = np.random.default_rng(SEED).integers(0, 2**64, embeddings.shape[1], np.uint64) | np.uint64(1)
+    found = np.empty(len(embeddings), np.uint64)
+    for part, vectors in blocks(embeddings):
+        found[part] = np.ascontiguousarray(vectors, np.float32).view(np.uint32).astype(np.uint64) @ factors
+    return _mixed(found)
+
+
+def _bits(column: Floats) -> Hashes:
+    return np.ascontiguousarray(column, np.float64).view(np.uint64)
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """Every bit of the result depends on every bit of a value (the finalizer of SplitMix64)."""
+    values = values + np.uint64(SEED)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+def _alike(names: Sequence[str]) -> Iterator[str]:
+    """Names of models that only blanks or case tell apart."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault("".join(name.split()).casefold(), []).append(name)
+    for group in groups.values():
+        if len(group) > 1:
+            yield f"names that differ by blanks or case only are different models: {_shown([repr(n) for n in group])}"
+    blank = [name for name in names if name != name.strip()]
+    if blank and not any(len(group) > 1 for group in groups.values()):
+        yield f"names with blanks around them: {_shown([repr(name) for name in blank])}"
+
+
+def _long_answer(name: str) -> float:
+    listed = price_table().find(name)
+    dollars = listed.price.cost(LONG_ANSWER, LONG_ANSWER) if listed else 0.0
+    return dollars or np.inf
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:EXAMPLES]) + (f" and {len(names) - EXAMPLES:,} more" if len(names) > EXAMPLES else "")

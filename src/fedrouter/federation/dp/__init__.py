@@ -1,1 +1,0 @@
-"""Differential privacy: mechanisms, accountant, and noisy answers."""
