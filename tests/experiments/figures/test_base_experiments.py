@@ -291,18 +291,17 @@ def test_the_registry_knows_every_experiment_of_the_paper_in_its_order():
 def test_other_families_can_be_compared():
     """A family that the paper does not have, alone: nothing is claimed about families that were not measured."""
     names = {
-        global_test: {"global-kernel", "tradeoff-at-inference", "extra-query-blind-kernel"},
-        own_test: {"own-kernel", "own-consistent-kernel"},
-        centralized_training: {"centralized-kernel"},
-        new_models: {"new-models-kernel", "new-models-unchanged"},
-        new_clients: {"new-clients-kernel", "new-clients-forgetting-kernel", "new-clients-no-participation"},
+        global_test: {"global-bayes", "tradeoff-at-inference", "extra-query-blind-bayes"},
+        own_test: {"own-bayes", "own-consistent-bayes"},
+        centralized_training: {"centralized-bayes"},
+        new_models: {"new-models-bayes", "new-models-unchanged"},
+        new_clients: {"new-clients-bayes", "new-clients-forgetting-bayes", "new-clients-no-participation"},
         personalization: {
-            "personalization-kernel",
-            "extra-personalization-kernel",
-            "personalization-in-sample-kernel",
+            "personalization-bayes",
+            "personalization-in-sample-bayes",
         },
     }
-    world = replace(small_world(), families=("kernel",))
+    world = replace(small_world(), families=("bayes",))
     documents = {}
     for module, claims in names.items():
         experiment = module.EXPERIMENT

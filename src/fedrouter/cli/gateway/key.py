@@ -86,6 +86,7 @@ def list_keys(store: StoreUrl = None, config: ConfigPath = None, as_json: Json =
             ]
             for key in keys
         ],
+        wrapped=("name", "limits", "models", "default", "state"),  # an id must be copied whole
     )
     voice.result({"keys": [key.to_json() for key in keys]})
 
