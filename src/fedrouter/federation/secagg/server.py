@@ -29,7 +29,7 @@ from fedrouter.federation.verbs.verb import SecureSum
 
 EVERYONE = "everyone"
 PREPARED = 8
-"""Sums that one session prepares; `auto` needs three, and the vote one, or two if a client is missing from it."""
+"""Sums that one session prepares; a family needs one to three, and the vote one, or two if a client is missing."""
 MANY = 100
 """Above this many clients a session prepares one sum: every client gets everyone's keys of all prepared sums."""
 
