@@ -70,7 +70,13 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
         )
         for character in CAST
     )
-    routing = RoutingConfig(bundle=str(bundle), default_model="atlas-mini", baseline_model="atlas-max", tradeoff=100.0)
+    routing = RoutingConfig(
+        bundle=str(bundle),
+        default_model="atlas-mini",
+        baseline_model="atlas-max",
+        tradeoff=100.0,
+        encoder_timeout=30,  # a busy machine is not a late encoder
+    )
     config = Config(
         models=models,
         routing=routing,
