@@ -140,7 +140,7 @@ def test_keys_are_created_edited_and_disabled(admin, windows, site):
     assert site.gateway.store.key_of(token) is None
     admin.on("dialog", lambda dialog: dialog.accept())
     admin.get_by_role("button", name="Disable made in a browser").click()
-    admin.get_by_text("disabled").wait_for()
+    admin.get_by_role("row", name="made in a browser").get_by_text("disabled").wait_for()
 
 
 def test_a_candidate_is_learned_used_and_rolled_back(admin, site):
