@@ -49,7 +49,7 @@ ANSWERS = [
 
 
 async def main() -> None:
-    panel = Panel([PythonParses(), ExactMatch()], daily=1.0, per_minute=60)
+    panel = Panel([PythonParses(), ExactMatch()], daily=1.0)
     for body, answer in ANSWERS:
         found = await panel.score(body, answer)
         question = body["messages"][0]["content"]

@@ -75,7 +75,7 @@ def test_the_sdk_calls_tools_and_gets_json(sdk, upstream):
 
 def test_the_sdk_lists_models(sdk):
     names = [model.id for model in sdk.models.list()]
-    assert names == ["auto", "router-bayes-100", *NAMES]
+    assert names == ["auto", *NAMES]
 
 
 def test_the_sdk_asks_in_parallel(start, bundle, upstream, tmp_path):

@@ -29,7 +29,7 @@ routing:
   default_model: small
   baseline_model: large
   tradeoff: 1e3
-  sticky: {gain: 0.1}
+  explore: {share: 0.2}
 timing:
   retries: 3
 judges:
@@ -90,7 +90,7 @@ def test_a_good_config_is_read(tmp_path):
     )
     assert (large.params.query, large.params.key_header) == ({"api-version": "2024-10-21"}, "api-key")
     assert (large.cached_input_price, large.abilities) == (1.25, {"tools", "json", "vision"})
-    assert (config.routing.tradeoff, config.routing.sticky.gain, config.timing.retries) == (1000, 0.1, 3)
+    assert (config.routing.tradeoff, config.routing.explore.share, config.timing.retries) == (1000, 0.2, 3)
     assert config.judges.list[0].settings == {"pattern": "^yes"}
     assert config.server.auth
     assert not config.keep_prompts
@@ -149,7 +149,7 @@ def test_an_entry_that_is_wrong_is_one_problem_and_not_a_missing_model(tmp_path)
         (17, "model_list[0].input_price")
     }
     unknown = problems(tmp_path, alone.replace("timing:", "timing:\n  zzz: 1"))
-    assert unknown[8, "timing.zzz"].startswith("unknown field; expected one of answer, breaker_failures, ")
+    assert unknown[8, "timing.zzz"].startswith("unknown field; expected one of answer, breaker_rest, ")
 
 
 def test_a_secret_written_out_is_refused_and_not_repeated(tmp_path):
@@ -262,7 +262,7 @@ def test_aliases_lead_to_models(tmp_path, aliases, said):
 
 
 def test_telemetry_without_its_packages_and_with_a_wrong_address_is_refused(tmp_path, monkeypatch):
-    wrong = problems(tmp_path, GOOD + "\ntelemetry: {otlp_endpoint: localhost}\n")
+    wrong = problems(tmp_path, GOOD + "\notlp_endpoint: localhost\n")
     assert "http(s)://HOST" in next(iter(wrong.values()))
 
     def not_found(name):
@@ -270,5 +270,5 @@ def test_telemetry_without_its_packages_and_with_a_wrong_address_is_refused(tmp_
 
     for found in (not_found, lambda name: None):
         monkeypatch.setattr("fedrouter.gateway.config.server.find_spec", found)
-        missing = problems(tmp_path, GOOD + "\ntelemetry: {otlp_endpoint: 'http://localhost:4318'}\n")
+        missing = problems(tmp_path, GOOD + "\notlp_endpoint: 'http://localhost:4318'\n")
         assert "fedrouter[otel]" in next(iter(missing.values()))

@@ -70,7 +70,7 @@ async def soak(gateway: GatewayProcess, heard: Heard) -> list[float]:
 @pytest.mark.slow
 def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream):
     config = settings(tmp_path, bundle, upstream.url, dict(zip(NAMES, WAYS, strict=True)))
-    config["routing"] |= {"encoder_cache": CACHED, "estimates_cache": CACHED, "sticky": {"seconds": 10}}
+    config["routing"] |= {"cached_prompts": CACHED}
     config["judges"] = {"list": [{"kind": "regex", "settings": {"pattern": "word"}}]}
     config["timing"]["idle"] = 5
     gateway, heard = GatewayProcess(tmp_path, config), Heard(expected=EXPECTED)

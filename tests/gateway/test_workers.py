@@ -28,9 +28,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory, bundle, upstream):
     folder = tmp_path_factory.mktemp("workers")
-    config = settings(folder, bundle, upstream.url) | {"learning": {"enabled": True, "folder": str(folder / "bundles")}}
-    config["routing"]["sticky"] = {"gain": 100}
+    config = settings(folder, bundle, upstream.url, {"*": "no-usage"})
+    config["learning"] = {"enabled": True, "folder": str(folder / "bundles")}
     for model in config["model_list"]:
+        model["cached_input_price"] = 0
         model["params"]["api"] = ["chat", "responses"]
     process = GatewayProcess(folder, config, workers=2)
     process.start()
@@ -100,16 +101,16 @@ def test_a_rate_holds_over_both_workers(gateway, store):
 
 
 def test_a_conversation_stays_with_its_model_at_whichever_worker_it_arrives(gateway, store):
-    first = "Prove that there are infinitely many primes."
-    cheap = ask(gateway, "Please do.", fedrouter={"dial": 0}).headers["x-fedrouter-model"]
-    model = ask(gateway, first, fedrouter={"dial": 10}).headers["x-fedrouter-model"]
-    said = [
-        {"role": "user", "content": first},
-        {"role": "assistant", "content": "No."},
-        {"role": "user", "content": "Do"},
-    ]
-    assert model != cheap
-    turns = [ask(gateway, said, fedrouter={"dial": 0}) for _ in range(12)]
+    first = {"role": "user", "content": "Prove that there are infinitely many primes."}
+    said = [{"role": "system", "content": "word " * 4_000}, first]
+    model = ask(gateway, said, fedrouter={"dial": 10}).headers["x-fedrouter-model"]
+
+    def switches(tradeoff):
+        return ask(gateway, said, path="/v1/route", fedrouter={"tradeoff": tradeoff}).json()["model"] != model
+
+    tradeoff = next(each for each in (10.0**power for power in range(7)) if switches(each))
+    said += [{"role": "assistant", "content": "No."}, first]
+    turns = [ask(gateway, said, fedrouter={"tradeoff": tradeoff}) for _ in range(12)]
     assert {turn.headers["x-fedrouter-model"] for turn in turns} == {model}
     assert {turn.headers["x-fedrouter-reason"] for turn in turns} == {"sticky"}
 

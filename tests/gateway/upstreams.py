@@ -6,6 +6,8 @@ import threading
 import zlib
 from collections import Counter
 
+from fedrouter.gateway.upstream.circuit_breaker import FAILURES
+
 CHUNKS = 5
 ANY_ORIGIN = "access-control-allow-origin: *\r\n"  # as vLLM and Ollama can be told to send
 
@@ -161,8 +163,8 @@ class ControlledUpstream:
         behavior = model.split("/")[0]
         if behavior == "slow":
             await asyncio.sleep(0.3)
-        elif behavior == "recovers":  # fails twice, then answers once it is released
-            if self.asked[model] <= 2:
+        elif behavior == "recovers":  # fails until a circuit breaker opens, then answers once it is released
+            if self.asked[model] <= FAILURES:
                 return self._plain(writer, b"oops", 500)
             while not self.released.is_set():
                 await asyncio.sleep(0.01)
@@ -203,7 +205,7 @@ class ControlledUpstream:
         elif behavior == "spends":  # all that it may
             await asyncio.sleep(0.1)
             return self._plain(writer, completion(model, usage=(10, request["max_tokens"] * request["n"])), 200)
-        elif behavior == "no-usage":
+        elif behavior == "no-usage" and request["path"].endswith("/chat/completions"):
             return self._plain(writer, completion(model, "x" * 40, usage=None), 200)
         elif behavior == "packed":  # although it was asked not to; packed/ENCODING/SIZE, broken off if SIZE is cut
             return self._packed(request, writer, *model.split("/")[1:])

@@ -232,7 +232,7 @@ async def _open_gateway(
 ) -> Gateway:
     store = await asyncio.to_thread(Store.open, config.store)
     opened.callback(store.close)
-    bundles = Bundles(config.models, cached_queries=config.routing.estimates_cache)
+    bundles = Bundles(config.models, cached_queries=config.routing.cached_prompts)
     bundles.typical = partial(recent_queries, store)
     current = await asyncio.to_thread(store.current)
     first_bundle: tuple[str, str] | None = None
@@ -264,16 +264,16 @@ async def _open_gateway(
         process.follow(bundles.current)
         return process
 
-    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.encoder_cache, at_once, beside)
+    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.cached_prompts, at_once, beside)
     opened.callback(embedder.close)
     process = await _encoder_process(identity, workers) if encoder_of is None else None
     if process is not None:
         opened.push_async_callback(process.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     opened.push_async_callback(upstreams.close)
-    sticky = StickySessions(config.routing.sticky.seconds, shared=workers > 1 or store.path is None)
+    sticky = StickySessions(shared=workers > 1 or store.path is None)
     in_progress = InProgress(config.server.in_progress_per_key, before.in_progress if before else None)
-    if before is not None and before.config.routing.sticky == config.routing.sticky:
+    if before is not None:
         sticky = before.decider.sticky
     await sticky.share(store)
     writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
@@ -297,7 +297,7 @@ async def _open_gateway(
         UsageReports(store),
         JudgeQueue.of(config, upstreams, writer, workers),
         Leadership(store),
-        Telemetry.of(config.telemetry),
+        Telemetry.of(config.otlp_endpoint),
         DriftWatch(store, bundles),
         process,
     )

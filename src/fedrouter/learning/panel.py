@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrouter.errors import BadInput
 from fedrouter.learning.judges import Body, ExactMatch, JsonSchema, Judge, ModelJudge, PricedModel, Regex, Verdict
 
-DAY, MINUTE = 86_400.0, 60.0
+DAY = 86_400.0
 KINDS: Mapping[str, tuple[str, ...]] = {
     "exact_match": (),
     "regex": ("pattern",),
@@ -33,19 +32,16 @@ class Score:
 class Panel:
     """Judges in order of priority: the first that does not abstain gives the score.
 
-    Those that cost money share ``daily`` US dollars (days are in UTC) and ``per_minute`` calls, which are never
-    exceeded: each call reserves the most that it can cost, and gives back what it did not use. ``spent`` is what this
-    day has cost, ``failed`` counts judgments that ended in an error, ``over_budget`` those for which nothing was left.
+    Those that cost money share ``daily`` US dollars (days are in UTC), which are never exceeded: each call reserves the
+    most that it can cost, and gives back what it did not use. ``spent`` is what this day has cost, ``failed`` counts
+    judgments that ended in an error, ``over_budget`` those for which nothing was left.
     """
 
-    def __init__(
-        self, judges: Sequence[Judge], daily: float, per_minute: int, clock: Callable[[], float] = time.time
-    ) -> None:
-        if not daily >= 0 or per_minute < 0:
-            raise BadInput("panel: expected US dollars per day and calls per minute, at least 0")
-        self.judges, self._daily, self._per_minute, self._clock = tuple(judges), daily, per_minute, clock
+    def __init__(self, judges: Sequence[Judge], daily: float, clock: Callable[[], float] = time.time) -> None:
+        if not daily >= 0:
+            raise BadInput("panel: expected US dollars per day, at least 0")
+        self.judges, self._daily, self._clock = tuple(judges), daily, clock
         self.spent, self._day = 0.0, 0
-        self._calls: deque[float] = deque()
         self.judged, self.failed, self.over_budget = 0, 0, 0
 
     async def score(self, body: Body, answer: str) -> Score | None:
@@ -85,11 +81,8 @@ class Panel:
         now = self._clock()
         if (today := int(now // DAY)) != self._day:
             self._day, self.spent = today, 0.0
-        while self._calls and self._calls[0] <= now - MINUTE:
-            self._calls.popleft()
-        if len(self._calls) >= self._per_minute or self.spent + limit > self._daily:
+        if self.spent + limit > self._daily:
             return False
-        self._calls.append(now)
         self.spent += limit
         return True
 

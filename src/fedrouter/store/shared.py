@@ -127,17 +127,18 @@ def give_back_leases(connection: Connection, holder: str) -> None:
 
 @dataclass(frozen=True)
 class Answered:
-    """The model that answered last, and when."""
+    """The model that answered last, when, and the input tokens of that request."""
 
     model: str
     at: float
+    tokens: int = 0
 
 
 def last_answer(connection: Connection, key: str, session: str, since: float) -> Answered | None:
     """Who answered last in a conversation of a key."""
     d = DECISIONS.c
     found = connection.execute(
-        select(d.served, d.time)
+        select(d.served, d.time, func.coalesce(d.input_tokens, 0))
         .where(d.session == session, d.time >= since, d.key == key, d.status == "ok", d.served.is_not(None))
         .order_by(d.time.desc())
         .limit(1)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fedrouter.gateway.config import TelemetryConfig, Upstream, UpstreamParams
+from fedrouter.gateway.config import Upstream, UpstreamParams
 from fedrouter.gateway.observe.telemetry import EXPORT_SECONDS, Telemetry, provider_of
 from gateway.running import config_for, eventually
 
@@ -17,6 +17,8 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 from fedrouter.gateway.observe.collector import CollectorSession
 
 CANARY = "canary-7f3a prompt"
+OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "100", "OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_SERVICE_NAME": "routing"}
+"""OpenTelemetry's own settings, in milliseconds: a test does not wait for a minute."""
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -74,9 +76,12 @@ def collector():
 
 @pytest.fixture(scope="module")
 def gateway(collector, start, bundle, upstream, tmp_path_factory):
-    telemetry = TelemetryConfig(otlp_endpoint=collector.url, service_name="routing", every=0.1)
     behaviors = {"ember-med": "refuses"}
-    return start(config_for(tmp_path_factory.mktemp("otel"), bundle, upstream.url, behaviors, telemetry=telemetry))
+    config = config_for(tmp_path_factory.mktemp("otel"), bundle, upstream.url, behaviors, otlp_endpoint=collector.url)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in OFTEN.items():
+            patch.setenv(name, value)
+        yield start(config)
 
 
 def attributes(span):
@@ -172,14 +177,14 @@ def test_what_a_collector_sends_back_is_not_waited_for(way):
 @pytest.mark.slow
 def test_a_collector_that_hangs_delays_neither_requests_nor_the_end(start, bundle, upstream, tmp_path):
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
-        config = TelemetryConfig(otlp_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", every=0.1)
-        telemetry = Telemetry.of(config)
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        telemetry = Telemetry.of(endpoint)
         for _ in range(5000):  # more than its queue holds
             telemetry._tracer.start_span("chat").end()
         began = time.monotonic()
         telemetry.close()
         assert time.monotonic() - began < 4 * EXPORT_SECONDS  # every batch would wait as long
-        gateway = start(config_for(tmp_path, bundle, upstream.url, telemetry=config))
+        gateway = start(config_for(tmp_path, bundle, upstream.url, otlp_endpoint=endpoint))
         assert {gateway.chat(CANARY).status_code for _ in range(50)} == {200}
 
 

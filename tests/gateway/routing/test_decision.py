@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrouter.bundle import load
-from fedrouter.gateway.config import ExploreConfig, StickyConfig
+from fedrouter.gateway.config import ExploreConfig
 from gateway.running import NAMES, SQL, config_for
 
 
@@ -15,8 +15,8 @@ def gateway(start, bundle, upstream, tmp_path_factory):
     config = config_for(tmp_path_factory.mktemp("decisions"), bundle, upstream.url)
     eyes = config.models[0].replace(abilities=frozenset({"tools", "json", "vision"}))
     tongue_tied = config.models[1].replace(abilities=frozenset())
-    routing = config.routing.replace(sticky=StickyConfig(gain=0.02))
-    return start(config.replace(models=(eyes, tongue_tied, *config.models[2:]), routing=routing))
+    models = [model.replace(cached_input_price=0.0) for model in (eyes, tongue_tied, *config.models[2:])]
+    return start(config.replace(models=tuple(models)))
 
 
 @pytest.fixture
@@ -203,30 +203,34 @@ def test_a_model_the_router_has_not_learned_is_guessed_and_the_source_of_the_gue
     assert known["reason"] == "best"
 
 
-def test_a_conversation_stays_with_its_model_unless_another_is_much_better(gateway, prompts):
-    begun = gateway.chat(prompts[0], fedrouter={"tradeoff": 0})
-    first = begun.headers["x-fedrouter-model"]
+@pytest.mark.parametrize(("cached", "stays"), [(0.0, True), (None, False)])
+def test_a_conversation_keeps_its_model_while_its_prompt_cache_is_worth_more_than_a_switch(
+    start, bundle, upstream, tmp_path, prompts, cached, stays
+):
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "no-usage"})
+    priced = tuple(model.replace(cached_input_price=cached) for model in config.models)
+    gateway = start(config.replace(models=priced))
+    document = [{"role": "system", "content": "word " * 4_000}, {"role": "user", "content": prompts[0]}]
 
-    def turn(tradeoff, text="go on"):
-        messages = [
-            {"role": "user", "content": prompts[0]},
-            {"role": "assistant", "content": "Four."},
-            {"role": "user", "content": text},
-        ]
-        settings = {"tradeoff": tradeoff}
-        return gateway.http.post(
-            "/v1/route", json={"model": "auto", "messages": messages, "fedrouter": settings}
-        ).json()
+    def ask(path, tradeoff, *more):
+        body = {"model": "auto", "messages": [*document, *more], "fedrouter": {"tradeoff": tradeoff}}
+        return gateway.http.post(path, json=body)
 
-    same = turn(1.0, prompts[0])
-    assert (same["model"], same["reason"]) == (first, "sticky")
-    costly = turn(1e6, prompts[0])
-    assert costly["model"] != first
-    assert costly["reason"] == "best"
+    first = ask("/v1/chat/completions", 0).headers["x-fedrouter-model"]
+    switching = next(at for at in (10.0**power for power in range(7)) if ask("/v1/route", at).json()["model"] != first)
+    more = {"role": "assistant", "content": "Four."}, {"role": "user", "content": prompts[0]}
+    turn = ask("/v1/route", switching, *more).json()
+    assert (turn["model"] == first, turn["reason"] == "sticky") == (stays, stays)
+
+
+def test_a_conversation_too_short_for_a_cache_to_matter_goes_to_the_best_model(gateway, prompts):
+    first = gateway.chat(prompts[0], fedrouter={"tradeoff": 0, "session": "short"}).headers["x-fedrouter-model"]
+    costly = route(gateway, prompts[0], fedrouter={"tradeoff": 1e4, "session": "short"}).json()
+    assert (costly["model"] == first, costly["reason"]) == (False, "best")
 
 
 def test_a_named_session_is_sticky_from_its_second_request(gateway, prompts):
-    settings = {"tradeoff": 0, "session": "s-1"}
+    settings = {"tradeoff": 1, "session": "s-1"}
     model = gateway.chat(prompts[0], fedrouter=settings).headers["x-fedrouter-model"]
     again = gateway.chat(prompts[0], fedrouter=settings)
     assert (again.headers["x-fedrouter-reason"], again.headers["x-fedrouter-model"]) == ("sticky", model)

@@ -20,8 +20,8 @@ def test_a_conversation_that_is_over_takes_no_memory(clock):
         clock[0] += 1
         sessions.served(f"session {number}", "a")
         assert len(sessions) <= 11
-    assert sessions.model_of("session 99") == "a"
-    assert sessions.model_of("session 80") is None
+    assert sessions.last("session 99").model == "a"
+    assert sessions.last("session 80") is None
 
 
 def test_a_conversation_that_goes_on_is_kept(clock):
@@ -30,4 +30,4 @@ def test_a_conversation_that_goes_on_is_kept(clock):
         clock[0] += 1
         sessions.served(f"session {number}", "a")
         sessions.served("long", "b")
-    assert sessions.model_of("long") == "b"
+    assert sessions.last("long").model == "b"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State, Ticket
+from fedrouter.gateway.upstream.circuit_breaker import FAILURES, CircuitBreaker, State, Ticket
 from gateway.running import QUICK, config_for
 
 
@@ -29,17 +29,18 @@ def recovering(upstream):
     upstream.released.set()
 
 
-def opened(clock, failures=2, rest=10.0):
-    breaker = CircuitBreaker(failures, rest, clock)
-    for _ in range(failures):
+def opened(clock, rest=10.0):
+    breaker = CircuitBreaker(rest, clock)
+    for _ in range(FAILURES):
         breaker.failed(breaker.acquire())
     assert breaker.state is State.OPEN
     return breaker
 
 
 def test_it_opens_after_failures_in_a_row_and_not_before(clock):
-    breaker = CircuitBreaker(3, 10.0, clock)
-    for outcome in (breaker.failed, breaker.failed, breaker.succeeded, breaker.failed, breaker.failed):
+    breaker = CircuitBreaker(10.0, clock)
+    nearly = [breaker.failed] * (FAILURES - 1)
+    for outcome in (*nearly, breaker.succeeded, *nearly):
         outcome(breaker.acquire())
     assert breaker.state is State.CLOSED
     breaker.failed(breaker.acquire())
@@ -85,9 +86,9 @@ def test_a_probe_without_an_outcome_lets_the_next_one_probe(clock):
 
 
 def test_an_attempt_from_before_does_not_let_a_second_probe_out(clock):
-    breaker = CircuitBreaker(2, 10.0, clock)
+    breaker = CircuitBreaker(10.0, clock)
     old = breaker.acquire()
-    for _ in range(2):
+    for _ in range(FAILURES):
         breaker.failed(breaker.acquire())
     clock.now += 10
     probe = breaker.acquire()
@@ -99,15 +100,15 @@ def test_an_attempt_from_before_does_not_let_a_second_probe_out(clock):
 
 
 def test_a_pause_keeps_requests_away_and_needs_no_probe(clock):
-    breaker = CircuitBreaker(2, 10.0, clock)
+    breaker = CircuitBreaker(10.0, clock)
     breaker.pause(5.0)
     assert (breaker.state, breaker.acquire(), breaker.seconds_left) == (State.OPEN, None, 5.0)
     clock.now += 5
     assert (breaker.state, breaker.acquire()) == (State.CLOSED, Ticket.NORMAL)
 
 
-def test_without_a_limit_it_never_opens(clock):
-    breaker = CircuitBreaker(0, 10.0, clock)
+def test_without_a_rest_it_never_opens(clock):
+    breaker = CircuitBreaker(0.0, clock)
     for _ in range(100):
         breaker.failed(breaker.acquire())
     assert breaker.state is State.CLOSED
@@ -120,9 +121,9 @@ def test_requests_that_come_together_after_the_rest_send_one_probe_and_the_other
     body = {"model": "auto", "messages": [{"role": "user", "content": prompt}]}
     first = start(config_for(tmp_path, bundle, recovering.url)).http.post("/v1/route", json=body).json()["model"]
     (tmp_path / "recovering").mkdir()
-    timing = QUICK.replace(answer=20, deadline=20, retries=0, breaker_failures=2, breaker_rest=0.5)
+    timing = QUICK.replace(answer=20, deadline=20, retries=0, breaker_rest=0.5)
     gateway = start(config_for(tmp_path / "recovering", bundle, recovering.url, {first: "recovers"}, timing=timing))
-    for _ in range(2):
+    for _ in range(FAILURES):
         assert gateway.chat(prompt).headers["x-fedrouter-instead-of"] == first
     time.sleep(0.6)
     served = []
@@ -133,7 +134,7 @@ def test_requests_that_come_together_after_the_rest_send_one_probe_and_the_other
 
     probe = threading.Thread(target=request)
     probe.start()
-    while recovering.asked["recovers"] < 3:  # the probe is out, and its answer takes a while
+    while recovering.asked["recovers"] <= FAILURES:  # the probe is out, and its answer takes a while
         time.sleep(0.01)
     others = [threading.Thread(target=request) for _ in range(8)]
     for thread in others:
@@ -145,6 +146,6 @@ def test_requests_that_come_together_after_the_rest_send_one_probe_and_the_other
     assert all(chosen != first and model == chosen for chosen, model, _ in served)
     recovering.released.set()
     probe.join()
-    assert recovering.asked["recovers"] == 3
+    assert recovering.asked["recovers"] == FAILURES + 1
     assert served[-1] == (first, first, "ok")
     assert gateway.chat(prompt).headers["x-fedrouter-model"] == first  # closed again

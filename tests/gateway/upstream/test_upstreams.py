@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from fedrouter.gateway.upstream.circuit_breaker import FAILURES
 from gateway.running import NAMES, PATIENT, QUICK, SQL, config_for, events, eventually
 
 
@@ -169,7 +170,7 @@ def test_a_model_that_stays_busy_is_left_for_the_next_without_waiting(start, bun
     prompt = next(iter(known_prompts))
     first, second, *_ = _ranking(start, bundle, upstream, tmp_path, prompt)
     (tmp_path / "b").mkdir()
-    timing = QUICK.replace(longest_wait=20, retries=5, answer=30, deadline=60)
+    timing = QUICK.replace(retries=5, answer=30, deadline=60)
     gateway = start(config_for(tmp_path / "b", bundle, upstream.url, {first: "busy/10"}, timing=timing))
     begun = time.perf_counter()
     response = gateway.chat(prompt)
@@ -195,18 +196,18 @@ def test_a_model_that_keeps_failing_is_left_alone_and_tried_again_later(
     start, bundle, upstream, tmp_path, known_prompts
 ):
     prompt = next(iter(known_prompts))
-    timing = PATIENT.replace(retries=0, breaker_failures=2, breaker_rest=0.5)
+    timing = PATIENT.replace(retries=0, breaker_rest=0.5)
     ranking = start(config_for(tmp_path, bundle, upstream.url)).http.post("/v1/route", json=_body(prompt)).json()
     first = ranking["model"]
     (tmp_path / "b").mkdir()
     gateway = start(config_for(tmp_path / "b", bundle, upstream.url, {first: "broken"}, timing=timing))
-    for _ in range(4):
+    for _ in range(FAILURES + 2):
         assert gateway.chat(prompt).status_code == 200
-    assert upstream.asked["broken"] == 2
+    assert upstream.asked["broken"] == FAILURES
     assert gateway.record(gateway.chat(prompt)).chosen != first  # not even chosen while it rests
     time.sleep(0.6)
     gateway.chat(prompt)
-    assert upstream.asked["broken"] == 3
+    assert upstream.asked["broken"] == FAILURES + 1
 
 
 def test_a_client_that_hangs_up_mid_stream_ends_the_upstream_s_stream_and_is_logged(start, bundle, upstream, tmp_path):

@@ -61,6 +61,12 @@ def cost_of(usage: Usage, model: Upstream) -> float:
     return (fresh * model.input_price + usage.cached * cached_price + usage.output_tokens * model.output_price) / 1e6
 
 
+def cached_discount(model: Upstream, tokens: int) -> float:
+    """US dollars that input tokens cost less while they are in the model's prompt cache."""
+    cached_price = model.input_price if model.cached_input_price is None else model.cached_input_price
+    return max(0.0, model.input_price - cached_price) * tokens / 1e6
+
+
 def cost_to_reserve(model: Upstream, prompt: Prompt, predicted: float | None, default_output: int) -> float:
     """US dollars that a request may cost: at its own limit of output tokens, for each answer that it asks for.
 

@@ -6,8 +6,8 @@
 from fedrouter.gateway.config.config import Config
 from fedrouter.gateway.config.learning import JudgeConfig, JudgesConfig, LearningConfig
 from fedrouter.gateway.config.models import ABILITIES, Upstream, UpstreamParams
-from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig, StickyConfig
-from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, SpoolConfig, TelemetryConfig, TimingConfig
+from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig
+from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, SpoolConfig, TimingConfig
 
 __all__ = [
     "ABILITIES",
@@ -20,8 +20,6 @@ __all__ = [
     "RoutingConfig",
     "ServerConfig",
     "SpoolConfig",
-    "StickyConfig",
-    "TelemetryConfig",
     "TimingConfig",
     "Upstream",
     "UpstreamParams",

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from fedrouter.gateway.config.fields import Section, Text, flat_mapping, problem
 from fedrouter.gateway.config.learning import JudgesConfig, LearningConfig, switch
 from fedrouter.gateway.config.models import Upstream
 from fedrouter.gateway.config.routing import RoutingConfig
-from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, SpoolConfig, TelemetryConfig, TimingConfig
+from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, SpoolConfig, TimingConfig, collector_address
 
 
 class Config(Section):
@@ -35,7 +35,11 @@ class Config(Section):
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
     spool: SpoolConfig = Field(default=SpoolConfig(), description="Where rows wait while the store fails.")
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long the log is kept.")
-    telemetry: TelemetryConfig = Field(default=TelemetryConfig(), description="OpenTelemetry export.")
+    otlp_endpoint: Annotated[Text, AfterValidator(collector_address)] | None = Field(
+        default=None,
+        description="Address of an OpenTelemetry collector (OTLP over HTTP), such as `http://localhost:4318`; "
+        "default: no export. OpenTelemetry's own environment variables set the rest.",
+    )
     keep_prompts: StrictBool = Field(
         default=False, description="Whether the text of prompts is logged; embeddings are in any case."
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
 
 from fedrouter.errors import BadInput
-from fedrouter.gateway.config.fields import Count, Positive, Section, Share, Text, flat_mapping, problem
+from fedrouter.gateway.config.fields import Positive, Section, Share, Text, flat_mapping, problem
 from fedrouter.learning.judges import ModelAnswer, PricedModel
 from fedrouter.learning.panel import judge_of
 
@@ -68,7 +68,6 @@ class JudgesConfig(Section):
     list: tuple[JudgeConfig, ...] = Field(default=(), description="The judges; the first that has a score counts.")
     share: Share = Field(default=1.0, description="Share of answers that are judged.")
     daily_budget: Positive = Field(default=1.0, description="US dollars per day for judges of kind `model`.")
-    per_minute: Count = Field(default=60, description="Calls per minute to judges of kind `model`.")
 
 
 async def _never(messages: Sequence[Mapping[str, str]], max_tokens: int) -> ModelAnswer:

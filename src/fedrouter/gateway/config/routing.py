@@ -17,13 +17,6 @@ FIRST_SHARE = 0.5
 """The share of requests that explore where the gateway starts without a bundle, unless the config says otherwise."""
 
 
-class StickyConfig(Section):
-    """When a conversation keeps its model."""
-
-    gain: Positive = Field(default=0.05, description="Utility by which another model must be better to take over.")
-    seconds: Positive = Field(default=3600.0, description="Seconds after which a conversation is forgotten.")
-
-
 class ExploreConfig(Section):
     """How much traffic may be used to measure models other than the best one."""
 
@@ -64,9 +57,9 @@ class RoutingConfig(Section):
         default="torch", description="What runs the encoder of a bundle that needs a neural one: `torch` or `onnx`."
     )
     encoder_timeout: Positive = Field(default=2.0, description="Seconds that a request waits for its embedding.")
-    encoder_cache: Count = Field(default=20_000, description="Embeddings kept in memory.")
-    estimates_cache: Count = Field(default=4_096, description="Prompts whose estimates are kept in memory.")
-    sticky: StickyConfig = Field(default=StickyConfig(), description="When a conversation keeps its model.")
+    cached_prompts: Count = Field(
+        default=10_000, description="Prompts whose embeddings and estimates are kept in memory."
+    )
     explore: ExploreConfig = Field(default=ExploreConfig(), description="How much traffic may explore.")
 
     @property

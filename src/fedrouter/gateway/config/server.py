@@ -1,4 +1,4 @@
-"""Sections `server`, `timing`, `spool`, `retention` and `telemetry`: how the process runs."""
+"""Sections `server`, `timing`, `spool` and `retention`, and `otlp_endpoint`: how the process runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt
 
-from fedrouter.gateway.config.fields import MEGABYTE, Count, Positive, Section, Share, Text, not_bool, problem
+from fedrouter.gateway.config.fields import MEGABYTE, Count, Positive, Section, Text, not_bool, problem
 
 MAX_LIMIT_MB = 1 << 20
 """Largest limit of a body or an answer that a config may set: a TiB."""
@@ -76,25 +76,12 @@ class ServerConfig(Section):
 class TimingConfig(Section):
     """How long an upstream may take, in seconds, and how often it is retried."""
 
-    connect: Positive = Field(default=5.0, description="Seconds to connect.")
     answer: Positive = Field(default=120.0, description="Seconds to a whole answer, or to the first event of a stream.")
     idle: Positive = Field(default=60.0, description="Seconds between two events of a stream.")
-    stream: Positive = Field(default=3600.0, description="Seconds for a whole stream.")
     deadline: Positive = Field(default=300.0, description="Seconds for all attempts of a request together.")
     retries: Count = Field(default=2, description="Retries of one model before the next one is called.")
-    longest_wait: Positive = Field(
-        default=5.0, description="A longer Retry-After (seconds) moves on to the next model."
-    )
-    cooldown: Positive = Field(
-        default=5.0,
-        description="Seconds for which a deployment rests after 429 or a failure, unless it asks for more; the model's "
-        "other deployments serve meanwhile.",
-    )
-    breaker_failures: Count = Field(
-        default=5, description="Failures in a row that open a model's circuit breaker; 0 turns it off."
-    )
     breaker_rest: Positive = Field(
-        default=30.0, description="Seconds until an open circuit breaker lets one probe through."
+        default=30.0, description="Seconds for which a model rests after five failures in a row; 0: never."
     )
 
 
@@ -135,33 +122,14 @@ class RetentionConfig(Section):
     )
 
 
-class TelemetryConfig(Section):
-    """OpenTelemetry export by OTLP over HTTP; off unless there is an endpoint."""
-
-    otlp_endpoint: Text | None = Field(
-        default=None,
-        description="Address of an OpenTelemetry collector (OTLP over HTTP), such as `http://localhost:4318`; "
-        "default: no export. `OTEL_EXPORTER_OTLP_HEADERS` in the environment has headers for it.",
-    )
-    service_name: Text = Field(default="fedrouter", description="`service.name` of traces and metrics.")
-    sample: Share = Field(
-        default=1.0, description="Share of the requests without a trace of their caller's that are traced."
-    )
-    every: Annotated[float, Field(ge=0.1, le=3600), BeforeValidator(not_bool)] = Field(
-        default=15.0, description="Seconds between two exports of metrics."
-    )
-
-    @field_validator("otlp_endpoint")
-    @classmethod
-    def _can_be_used(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise problem("expected http(s)://HOST[:PORT]")
-        if not _installed("opentelemetry.sdk") or not _installed("opentelemetry.exporter.otlp.proto.http"):
-            raise problem("OpenTelemetry needs other packages: pip install 'fedrouter[otel]'")
-        return value
+def collector_address(value: str) -> str:
+    """The address of a collector, validated: without the packages that export to it, nothing would be."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise problem("expected http(s)://HOST[:PORT]")
+    if not _installed("opentelemetry.sdk") or not _installed("opentelemetry.exporter.otlp.proto.http"):
+        raise problem("OpenTelemetry needs other packages: pip install 'fedrouter[otel]'")
+    return value
 
 
 def _installed(module: str) -> bool:

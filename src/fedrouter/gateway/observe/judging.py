@@ -44,7 +44,7 @@ class JudgeQueue:
             for model in config.models
         }
         judges = [judge_of(judge.kind, judge.settings, models) for judge in config.judges.list]
-        panel = Panel(judges, config.judges.daily_budget / workers, -(-config.judges.per_minute // workers))
+        panel = Panel(judges, config.judges.daily_budget / workers)
         return cls(panel, config.judges.share, writer)
 
     def offer(self, record: Record, body: Mapping[str, Any], text: str) -> None:

@@ -7,6 +7,7 @@ development; these are the names of version 1.41 (https://opentelemetry.io/docs/
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fedrouter.gateway.config import TelemetryConfig, Upstream
+from fedrouter.gateway.config import Upstream
 from fedrouter.store.records import Record
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS = tuple(4**power for power in range(14))
 """Bounds of buckets that the conventions recommend."""
-SPANS_WAIT = 5.0
-"""Seconds for which spans are collected before they are exported, at most."""
 EXPORT_SECONDS = 5.0
 """For one export; requests never wait for it."""
 TRACE = ("traceparent", "tracestate")
@@ -52,19 +51,18 @@ PROVIDERS = {
 class Telemetry:
     """Traces and metrics of one gateway; they are not the process's global ones."""
 
-    def __init__(self, config: TelemetryConfig, spans: SpanExporter, metrics: MetricReader) -> None:
+    def __init__(self, spans: SpanExporter, metrics: MetricReader) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
         from fedrouter import __version__
 
-        about = Resource.create({"service.name": config.service_name, "service.version": __version__})
-        self._traces = TracerProvider(sampler=ParentBasedTraceIdRatio(config.sample), resource=about)
-        wait = 1000 * min(SPANS_WAIT, config.every)
-        self._traces.add_span_processor(BatchSpanProcessor(spans, schedule_delay_millis=wait))
+        name = os.environ.get("OTEL_SERVICE_NAME", "fedrouter")
+        about = Resource.create({"service.name": name, "service.version": __version__})
+        self._traces = TracerProvider(resource=about)
+        self._traces.add_span_processor(BatchSpanProcessor(spans))
         self._meters = MeterProvider([metrics], resource=about)
         self._tracer = self._traces.get_tracer("fedrouter.gateway", __version__)
         meter = self._meters.get_meter("fedrouter.gateway", __version__)
@@ -88,9 +86,9 @@ class Telemetry:
         )
 
     @classmethod
-    def of(cls, config: TelemetryConfig) -> Telemetry | None:
-        """Export to the config's collector; None if it has none."""
-        if config.otlp_endpoint is None:
+    def of(cls, endpoint: str | None) -> Telemetry | None:
+        """Export to a collector; None without one. Sampling and intervals are OpenTelemetry's, from the environment."""
+        if endpoint is None:
             return None
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -99,10 +97,10 @@ class Telemetry:
         from fedrouter.gateway.observe.collector import CollectorSession
 
         logging.getLogger("opentelemetry").setLevel(logging.ERROR)
-        base = config.otlp_endpoint.rstrip("/")
+        base = endpoint.rstrip("/")
         spans = OTLPSpanExporter(f"{base}/v1/traces", timeout=EXPORT_SECONDS, session=CollectorSession())
         metrics = OTLPMetricExporter(f"{base}/v1/metrics", timeout=EXPORT_SECONDS, session=CollectorSession())
-        return cls(config, spans, PeriodicExportingMetricReader(metrics, export_interval_millis=1000 * config.every))
+        return cls(spans, PeriodicExportingMetricReader(metrics))
 
     def begin(self, context: RequestContext) -> RequestSpan:
         """Begin the span of a request that was routed, in the trace of its caller; upstreams are told this span."""

@@ -40,6 +40,8 @@ DROPPED_PREFIXES = (b"x-fedrouter-", b"access-control-")
 upstream would decide which web pages read its answers."""
 MAX_JUDGED = 1 << 18
 """Bytes of a request up to which its answer is judged; larger ones would take too much memory in the queue."""
+STREAM_SECONDS = 3600.0
+"""Most seconds of a stream."""
 END_TIMEOUT = 1.0
 """Seconds for a connection to end after its stream has."""
 
@@ -163,7 +165,7 @@ class Exchange:
         if context.span is not None:
             context.span.end(context, record, served)
         if served is not None and status == "ok":
-            gateway.decider.sticky.served(context.session, served.name)
+            gateway.decider.sticky.served(context.session, served.name, record.input_tokens or 0)
             if text is not None and self._judged is not None and gateway.judge_queue is not None:
                 gateway.judge_queue.offer(record, self._judged, text)
 
@@ -208,7 +210,7 @@ class Exchange:
                     break
                 if ready:
                     await send({"type": "http.response.body", "body": ready, "more_body": True})
-                async with asyncio.timeout(min(timing.idle, began + timing.stream - time.perf_counter())):
+                async with asyncio.timeout(min(timing.idle, began + STREAM_SECONDS - time.perf_counter())):
                     chunk = await content.readany()
             last = ready + tracker.rest() if tracker.done else tracker.rest()
             status = "ok" if tracker.complete else "upstream_error"

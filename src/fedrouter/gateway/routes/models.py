@@ -1,4 +1,4 @@
-"""GET /v1/models and /v1/models/ID: the router's own names, then every model of the pool."""
+"""GET /v1/models and /v1/models/ID: `auto`, every model of the pool, and the config's aliases."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ async def model(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 
 def _listed(gateway: Gateway, key: Key) -> list[dict[str, Any]]:
     """What a key may use."""
-    serving = gateway.bundles.current
     names = [("auto", "fedrouter")]
-    if serving is not None:
-        names.append((f"router-{serving.family}-{gateway.decider.default_tradeoff(serving):g}", "fedrouter"))
     names += [(name, "pool") for name in gateway.decider.names if key.allows(name)]
     aliases = [
         alias

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrouter.evaluations import Embeddings, Floats
-from fedrouter.gateway.access.pricing import cost_to_reserve, expected_cost
+from fedrouter.gateway.access.pricing import cached_discount, cost_to_reserve, expected_cost
 from fedrouter.gateway.config import ABILITIES, Config
 from fedrouter.gateway.http import ClientDisconnected, HttpError
 from fedrouter.gateway.interruptions import CLIENT_GONE, shutting_down
@@ -215,7 +215,7 @@ class Decider:
         else:
             guessed = serving is not None and self.names[best] in serving.guessed
             chosen, reason = best, "budget" if limited else "prior" if guessed else "best"
-            previous = self._sticky_model(context, ranking.utility, best)
+            previous = self._sticky_model(context, ranking.utility, best, tradeoff)
             if previous is not None:
                 chosen, reason = previous, "sticky"
             elif self._policy is not None:
@@ -274,16 +274,16 @@ class Decider:
             return "unsure"
         return None
 
-    def _sticky_model(self, context: RequestContext, utility: Floats, best: int) -> int | None:
-        """The model of the conversation so far, if it is allowed and the best one is not better by enough."""
+    def _sticky_model(self, context: RequestContext, utility: Floats, best: int, tradeoff: float) -> int | None:
+        """The model of the conversation so far, unless the best one gains more than a lost prompt cache costs."""
         if not (context.prompt.continued or context.options.session):
             return None
-        model = self.sticky.model_of(context.session)
-        if model is None or model not in self.indices:
+        last = self.sticky.last(context.session)
+        if last is None or last.model not in self.indices:
             return None
-        index = self.indices[model]
-        gain = utility[best] - utility[index]
-        return index if gain <= self._config.routing.sticky.gain else None
+        index = self.indices[last.model]
+        saved = cached_discount(self._config.models[index], min(last.tokens, context.prompt.input_tokens))
+        return index if saved and utility[best] - utility[index] <= tradeoff * saved else None
 
     def _named(self, context: RequestContext, name: str, serving: Served | None) -> Decision:
         """A request that names its model: no routing, no fallbacks."""

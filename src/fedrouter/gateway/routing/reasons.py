@@ -8,7 +8,7 @@ REASONS: Mapping[str, str] = {
     "best": "highest predicted accuracy - λ · cost of the models allowed for this request",
     "prior": "highest accuracy - λ · cost, with what is publicly known of this model: nothing was learned of it yet",
     "explored": "chosen by exploration, so that this model keeps being measured",
-    "sticky": "the conversation stays with its model: no other model is better by enough",
+    "sticky": "the conversation stays with its model: no other gains more than the lost prompt cache would cost",
     "budget": "highest predicted accuracy - λ · cost of the models that fit the rest of the daily budget",
     "named": "the request named this model",
     "off": "the request turned routing off, so the default model serves",

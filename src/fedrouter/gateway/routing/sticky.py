@@ -1,4 +1,4 @@
-"""Sticky sessions: a conversation stays with its model, so that the upstream's prompt cache stays useful.
+"""Sticky sessions: a conversation keeps its model while switching loses more, in prompt cache, than it gains.
 
 Each process remembers the conversations that it served. Where several share them, those of others are found in the log.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 import secrets
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedrouter.store.engine import StoreFailed
@@ -21,9 +21,20 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS = 100_000
 """Conversations that are remembered; the least recently used is dropped first."""
+REMEMBERED = 3600.0
+"""Seconds after which a conversation is forgotten: no prompt cache lives longer."""
 FRESH = 2.0
 """Seconds for which what is remembered is not compared with the log, where other processes may have served since."""
 SETTING = "conversation_secret"
+
+
+@dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """The model that answered last in a conversation, the input tokens that its prompt cache may have, and when."""
+
+    model: str
+    tokens: int
+    at: float
 
 
 class StickySessions:
@@ -33,9 +44,9 @@ class StickySessions:
     log. ``secret`` is the key of the hashes by which conversations are known in the log.
     """
 
-    def __init__(self, seconds: float, shared: bool = False) -> None:
+    def __init__(self, seconds: float = REMEMBERED, shared: bool = False) -> None:
         self._seconds, self._shared = seconds, shared
-        self._models: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._last: OrderedDict[str, LastAnswer] = OrderedDict()
         self.secret = secrets.token_bytes(32)
 
     async def share(self, store: Store) -> None:
@@ -46,26 +57,24 @@ class StickySessions:
         self.secret = bytes.fromhex(await asyncio.to_thread(store.setting_or, SETTING, self.secret.hex()))
 
     def __len__(self) -> int:
-        return len(self._models)
+        return len(self._last)
 
-    def model_of(self, session: str) -> str | None:
-        """The model of a conversation; None if it is unknown or too old."""
-        found = self._models.get(session)
-        if found is None or time.monotonic() - found[1] > self._seconds:
-            return None
-        return found[0]
+    def last(self, session: str) -> LastAnswer | None:
+        """The last answer of a conversation; None if it is unknown or too old."""
+        found = self._last.get(session)
+        return None if found is None or time.monotonic() - found.at > self._seconds else found
 
-    def served(self, session: str, model: str, ago: float = 0.0) -> None:
-        """Remember that a model has answered in this conversation, some seconds ago."""
-        self._models[session] = (model, time.monotonic() - ago)
-        self._models.move_to_end(session)
-        while len(self._models) > MAX_SESSIONS or self._oldest_is_over():
-            self._models.popitem(last=False)
+    def served(self, session: str, model: str, tokens: int = 0, ago: float = 0.0) -> None:
+        """Remember that a model has answered a request of so many input tokens in this conversation, seconds ago."""
+        self._last[session] = LastAnswer(model, tokens, time.monotonic() - ago)
+        self._last.move_to_end(session)
+        while len(self._last) > MAX_SESSIONS or self._oldest_is_over():
+            self._last.popitem(last=False)
 
     def _oldest_is_over(self) -> bool:
         """Whether nobody will ask for the conversation that is first in line; memory then follows the traffic."""
-        _, at = next(iter(self._models.values()), ("", math.inf))
-        return time.monotonic() - at > self._seconds
+        oldest = next(iter(self._last.values()), None)
+        return oldest is not None and time.monotonic() - oldest.at > self._seconds
 
     async def look(self, store: Store, key: str, session: str) -> None:
         """Find out from the log who answered last in a conversation of a key, if another process may have."""
@@ -83,7 +92,8 @@ class StickySessions:
         if not self._known(name):
             hashed = hashlib.sha256(name.encode(errors="replace")).hexdigest()
             self._take(name, await asyncio.to_thread(store.response, hashed, time.time() - self._seconds))
-        return self.model_of(name)
+        found = self.last(name)
+        return None if found is None else found.model
 
     async def put_response(self, store: Store, key: str, response: str, model: str) -> None:
         """Remember which model gave a response; here only, if the store fails."""
@@ -96,12 +106,12 @@ class StickySessions:
             return
 
     def _known(self, name: str) -> bool:
-        found = self._models.get(name)
-        return found is not None and (not self._shared or time.monotonic() - found[1] < FRESH)
+        found = self._last.get(name)
+        return found is not None and (not self._shared or time.monotonic() - found.at < FRESH)
 
     def _take(self, name: str, found: Answered | None) -> None:
         if found is not None:
-            self.served(name, found.model, max(0.0, time.time() - found.at))
+            self.served(name, found.model, found.tokens, max(0.0, time.time() - found.at))
 
 
 def _name(key: str, session: str) -> str:

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
+FAILURES = 5
+"""Failures in a row that open a breaker."""
+
 
 class State(Enum):
     """CLOSED: requests pass. OPEN: none do. HALF_OPEN: the rest is over, and one probe decides what comes next."""
@@ -23,7 +26,7 @@ class Ticket(Enum):
 
 
 class CircuitBreaker:
-    """Opens after ``failures`` failures in a row, for ``rest`` seconds; 0 failures means that it never opens.
+    """Opens after some failures in a row, for ``rest`` seconds; with a rest of 0 it never opens.
 
     An attempt takes a ticket (:meth:`acquire`) and ends it with :meth:`succeeded`, :meth:`failed` or
     :meth:`abandoned`. In the half-open state only one attempt gets a ticket, a probe: others skip the model until the
@@ -31,8 +34,8 @@ class CircuitBreaker:
     ask for a pause (Retry-After); when that is over, the breaker is what it was before.
     """
 
-    def __init__(self, failures: int, rest: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._rest, self._clock = failures, rest, clock
+    def __init__(self, rest: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rest, self._clock = rest, clock
         self._failed = 0
         self._open_until: float | None = None
         self._paused_until = 0.0
@@ -79,7 +82,7 @@ class CircuitBreaker:
         """The attempt failed: open the breaker if that is one failure too many."""
         self.abandoned(ticket)
         self._failed += 1
-        if self._limit and self._failed >= self._limit:
+        if self._rest and self._failed >= FAILURES:
             self._open_until = self._clock() + self._rest
 
     def abandoned(self, ticket: Ticket) -> None:

@@ -44,6 +44,11 @@ BACKOFF = 0.2
 """Seconds before the first retry; doubled for each further one."""
 BUSY_WAIT, BUSY_PAUSE = 0.5, 1.0
 """Seconds to wait for a busy model (429) while another one could answer, and for which it then rests at least."""
+LONGEST_WAIT = 5.0
+"""A longer Retry-After, in seconds, moves on to the next model."""
+COOLDOWN = 5.0
+"""Seconds for which a deployment rests after 429 or a failure, unless it asks for more; others serve meanwhile."""
+CONNECT_SECONDS = 5.0
 MAX_PAUSE = 300.0
 """Longest pause in seconds that an upstream can ask for with Retry-After."""
 LARGE = 1 << 20
@@ -116,12 +121,9 @@ class Upstreams:
         self._on_failure = on_failure
         self._models = {model.name: model for model in config.models}
         self._deployments = {model.name: Deployments(model) for model in config.models}
-        self.breakers = {
-            model.name: CircuitBreaker(config.timing.breaker_failures, config.timing.breaker_rest)
-            for model in config.models
-        }
+        self.breakers = {model.name: CircuitBreaker(config.timing.breaker_rest) for model in config.models}
         self._failing: set[str] = set()
-        self._client = HttpClient(config.timing.connect)
+        self._client = HttpClient(CONNECT_SECONDS)
 
     def unavailable(self) -> Collection[str]:
         """Models to skip for now: their circuit breakers are open, or half-open with a probe under way."""
@@ -202,13 +204,13 @@ class Upstreams:
                     backoff = BACKOFF * 2**retry * (0.5 + random.random() / 2)
                     wait = backoff if failure.after is None else failure.after
                     if failure.retry and len(deployments) > 1:
-                        deployment.rest(min(max(wait, self._timing.cooldown), MAX_PAUSE))
+                        deployment.rest(min(max(wait, COOLDOWN), MAX_PAUSE))
                         if retry < retries and deployments.any_ready(api):
                             continue
                     if failure.status == 429 and not is_last and (retry or wait > BUSY_WAIT):
                         breaker.pause(min(max(wait, BUSY_PAUSE), MAX_PAUSE))
                         break
-                    if wait > self._timing.longest_wait:
+                    if wait > LONGEST_WAIT:
                         breaker.pause(min(wait, MAX_PAUSE))
                         break
                     if not failure.retry or retry == retries:
