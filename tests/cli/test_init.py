@@ -5,13 +5,16 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.command import answer, run
+from fedrouter.bundle import load
 from fedrouter.data.prices import price_table
 from fedrouter.gateway.config_file import read_config
+from fedrouter.gateway.demo import demo_bundle
 
 OWN = ("--model", "llama3.2:3b=http://localhost:11434/v1", "--price", "llama3.2:3b=0/0")
 
@@ -62,6 +65,24 @@ def test_the_command_says_the_table_s_date_and_what_comes_next(tmp_path):
     assert (listed["date"], len(listed["models"])) == (price_table().date, len(price_table().models))
 
 
+def test_the_next_steps_can_be_pasted(tmp_path):
+    flags = ("--model", "gpt-4o", *OWN, "--key", "gpt-4o=A_KEY_THAT_IS_NOT_SET", "--out", "it's my gateway.yaml")
+    shown = run("init", *flags, cwd=tmp_path).stdout.partition("Next\n")[2].splitlines()
+    *steps, serve = (line.strip() for line in shown)
+    assert serve.startswith("fedrouter serve --config")  # runs until it is stopped; the step before has checked it
+    pasted = subprocess.run(
+        ["bash", "-e"],
+        input="\n".join(steps),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        timeout=120,
+    )
+    assert pasted.returncode == 0, pasted.stderr
+    assert ": valid; 2 models" in pasted.stdout
+
+
 def test_the_list_has_the_addresses_and_the_variables_of_keys():
     known = price_table().models["gpt-4o"].provider
     shown = run("init", "--list", COLUMNS="160").stdout
@@ -91,6 +112,90 @@ def test_questions_lead_to_the_same_config(tmp_path):
     assert (known["model_name"], document["routing"]["quality"]) == ("gpt-5-mini", 0.9)
     assert (own["model_name"], own["input_price"], own["output_price"]) == ("house model", 0.2, 0.4)
     assert own["params"] == {"api_base": "http://localhost:11434/v1", "api_key": "os.environ/HOUSE_KEY"}
+
+
+LITELLM = """\
+model_list:
+  - {model_name: fast, litellm_params: {model: openai/gpt-4o-mini, api_key: os.environ/MY_KEY}}
+  - {model_name: own, litellm_params: {model: hosted_vllm/qwen, api_base: "http://gpu:8000/v1", api_key: sk-hidden},
+     model_info: {input_cost_per_token: 0.0000002, output_cost_per_token: 0.0000004, max_input_tokens: 32768}}
+  - {model_name: big, litellm_params: {model: azure/gpt-4o-eu, api_base: "https://a.openai.azure.com/",
+     api_version: 2024-10-21}, model_info: {base_model: gpt-4o}}
+  - {model_name: big, litellm_params: {model: openai/gpt-4o}}
+  - {model_name: rock, litellm_params: {model: bedrock/some-model}}
+  - {model_name: "openai/*", litellm_params: {model: "openai/*"}}
+router_settings: {model_group_alias: {gpt-4: big}}
+litellm_settings: {num_retries: 3}
+"""
+
+
+def test_a_litellm_config_becomes_one_that_the_gateway_accepts(tmp_path, monkeypatch):
+    (tmp_path / "litellm.yaml").write_text(LITELLM)
+    done = run("init", "--from", "litellm", "litellm.yaml", "--out", "g.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "sk-hidden" not in (tmp_path / "g.yaml").read_text() + done.stdout
+    for said in (
+        "rock: bedrock/some-model has no",
+        "openai/*: a wildcard",
+        "own: its key is written",
+        "litellm_settings",
+    ):
+        assert said in done.stdout
+    for name in ("MY_KEY", "OPENAI_API_KEY", "AZURE_API_KEY", "HOSTED_VLLM_API_KEY"):
+        monkeypatch.setenv(name, name.lower())
+    config = read_config(tmp_path / "g.yaml")
+    fast, own, big = config.models
+    assert (fast.name, fast.target, fast.params.api_key) == ("fast", "gpt-4o-mini", "my_key")
+    assert fast.input_price == price_table().models["gpt-4o-mini"].price.input
+    assert (own.params.api_base, own.input_price, own.output_price, own.context) == (
+        "http://gpu:8000/v1",
+        0.2,
+        0.4,
+        32768,
+    )
+    assert big.params.api_base == "https://a.openai.azure.com/openai/deployments/gpt-4o-eu"
+    assert (big.params.key_header, big.params.query) == ("api-key", {"api-version": "2024-10-21"})
+    assert [each.api_base for each in big.deployments] == ["https://api.openai.com/v1"]
+    assert dict(config.aliases) == {"gpt-4": "big"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- 1", "expected a LiteLLM config"),
+        ("model_list: 3", "model_list: expected LiteLLM's list"),
+        ("model_list: [{model_name: a}]", "model_list[0]: expected model_name and litellm_params"),
+        ("model_list: [{model_name: a, litellm_params: {model: bedrock/x}}]", "no model that can be called here"),
+        ("model_list: [{model_name: a, litellm_params: {model: groq/x}}]", "add --price a=INPUT/OUTPUT"),
+        (
+            "model_list: [{model_name: a, litellm_params: {model: ollama/x, api_base: ftp://h, "
+            "input_cost_per_token: 0, output_cost_per_token: 0}}]",
+            "model_list[0], api_base: expected http(s)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_litellm_config_is_one_line(tmp_path, text, said):
+    (tmp_path / "litellm.yaml").write_text(text)
+    done = run("init", "--from", "litellm", "litellm.yaml", "--out", "g.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "g.yaml").exists()
+
+
+def test_a_bundle_s_models_are_called_where_the_table_or_a_flag_says(tmp_path, monkeypatch):
+    made = demo_bundle(tmp_path / "made")
+    names = load(made).router.pool.names
+    short = run("init", "--bundle", made, "--out", tmp_path / "g.yaml")
+    assert short.returncode == 2
+    assert all(f"--model {name}=http://HOST/v1" in short.stderr for name in names)
+    flags = [word for name in names for word in ("--model", f"{name}=http://h/v1", "--price", f"{name}=1/2")]
+    (tmp_path / "configs").mkdir()
+    out = tmp_path / "configs" / "g.yaml"
+    assert answer("init", "--bundle", made, *flags, "--out", out)["models"] == list(names)
+    config = read_config(out)
+    assert config.routing.bundle
+    assert load(Path(config.routing.bundle)).router.pool.names == names
+    assert "not in the pool" in run("init", "--bundle", made, "--model", "x=http://h", "--out", tmp_path / "h").stderr
 
 
 @pytest.mark.parametrize(

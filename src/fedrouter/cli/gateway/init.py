@@ -1,7 +1,8 @@
-"""`fedrouter init`: writes a first config for the gateway, from flags or from a few questions."""
+"""`fedrouter init`: writes a config for the gateway, from flags, a bundle, LiteLLM's config or a few questions."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,13 @@ def init(
     keys: Annotated[
         list[str] | None, typer.Option("--key", help="NAME=VARIABLE: environment variable with a model's API key.")
     ] = None,
+    bundle: Annotated[
+        Path | None, typer.Option("--bundle", help="A router that you have: its models, and it serves them.")
+    ] = None,
+    source: Annotated[
+        tuple[str, Path] | None,
+        typer.Option("--from", metavar="litellm FILE", help="Models, prices and aliases of a LiteLLM config."),
+    ] = None,
     quality: Annotated[
         float | None, typer.Option("--quality", help="Share of the best model's accuracy to keep; default: 0.95.")
     ] = None,
@@ -43,7 +51,7 @@ def init(
     listed: Annotated[bool, typer.Option("--list", help="Print the table of prices and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a commented config for the gateway; asks a few questions unless --model is given."""
+    """Write a commented config for the gateway; asks a few questions unless it is told the models."""
     voice, table = Voice(as_json), price_table()
     if listed:
         _list(voice, table)
@@ -57,7 +65,13 @@ def init(
     if not out.parent.is_dir():
         raise BadInput(f"{out.parent}: no such folder")
     given, variables = read_prices(prices or ()), _variables(keys or ())
-    if models:
+    aliases: dict[str, str] = {}
+    if source is not None:
+        wanted, aliases = _imported(voice, source, given, table)
+        wanted += [_upstream(text, given, variables, table) for text in models or ()]
+    elif bundle is not None:
+        wanted = _of_bundle(bundle, models or (), given, variables, table)
+    elif models:
         wanted = [_upstream(text, given, variables, table) for text in models]
     elif sys.stdin.isatty():
         _list(voice, table)
@@ -65,7 +79,10 @@ def init(
         if quality is None:
             quality = typer.prompt("Share of the best model's accuracy to keep", DEFAULT_QUALITY, type=float, err=True)
     else:
-        raise BadInput("init: expected --model NAME (repeat it); `fedrouter init --list` prints the known names")
+        raise BadInput(
+            "init: expected --model NAME (repeat it), --bundle BUNDLE or --from litellm FILE; `fedrouter init --list` "
+            "prints the known names"
+        )
     quality = DEFAULT_QUALITY if quality is None else quality
     if not 0 <= quality <= 1:
         raise BadInput(f"--quality: expected a number from 0 to 1, got {quality:g}")
@@ -75,7 +92,8 @@ def init(
     if unused := sorted((given.keys() | variables.keys()) - set(names)):
         raise BadInput(f"--price, --key: no --model {unused[0]}")
     by_table = any(table.models.get(name) and name not in given for name in names)
-    text = starter.starter_config(wanted, quality, port, table if by_table else None)
+    served = None if bundle is None else os.path.relpath(bundle.resolve(), out.resolve().parent)
+    text = starter.starter_config(wanted, quality, port, table if by_table else None, served, aliases)
     write_new(out, text.encode(), PUBLIC)
     needed = starter.variables(wanted)
     _report(voice, out, wanted, table if by_table else None, needed)
@@ -89,8 +107,10 @@ def _report(voice: Voice, out: Path, wanted: Sequence[Upstream], table: PriceTab
         voice.say(f"\nPrices of {table.date}: {table.source}. They change: compare them with the providers' pages.")
     if len(wanted) == 1:
         voice.warn("one model leaves nothing to choose: add another with --model")
+    if unset := [variable for variable in needed if not os.environ.get(variable)]:
+        voice.say(f"\nPut the models' API keys into the environment: {', '.join(unset)}.")
     voice.next(
-        *(f"export {variable}=…" for variable in needed),
+        *(f"export {variable}=YOUR_KEY" for variable in unset),
         f"fedrouter serve --config {quoted(out)} --check",
         f"fedrouter serve --config {quoted(out)}",
     )
@@ -156,6 +176,48 @@ def _upstream(text: str, given: dict[str, TokenPrice], variables: dict[str, str]
             f"--model {name}: expected its price too: --price {name}=INPUT/OUTPUT, or {name}=0/0 if it is free"
         )
     return own_upstream(name, address, price, variables.get(name))
+
+
+def _imported(
+    voice: Voice, source: tuple[str, Path], given: dict[str, TokenPrice], table: PriceTable
+) -> tuple[list[Upstream], dict[str, str]]:
+    """The models and aliases of another tool's config; what is left out is said."""
+    from fedrouter.gateway.litellm_config import read_litellm
+
+    tool, path = source
+    if tool != "litellm":
+        raise BadInput(f"--from {tool}: expected litellm FILE")
+    found = read_litellm(path, given, table)
+    for each in found.left_out:
+        voice.warn(escape(each))
+    return found.models, found.aliases
+
+
+def _of_bundle(
+    path: Path, models: Sequence[str], given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable
+) -> list[Upstream]:
+    """The models of a bundle's pool: those of the table at their providers, the others where --model says."""
+    from fedrouter.bundle import load
+    from fedrouter.gateway.starter import listed_upstream, own_upstream
+
+    addresses = {name: address for name, _, address in (text.partition("=") for text in models)}
+    pool, found, missing = load(path).router.pool, [], []
+    if extra := [name for name in addresses if name not in pool]:
+        raise BadInput(f"--model {extra[0]}: not in the pool of {path}: {', '.join(pool.names)}")
+    for model in pool:
+        name, listed = model.name, table.find(model.name)
+        price = given.get(name)
+        if price is None and model.input_price is not None and model.output_price is not None:
+            price = TokenPrice(model.input_price, model.output_price)
+        if addresses.get(name) and price is not None:
+            found.append(own_upstream(name, addresses[name], price, variables.get(name)))
+        elif listed is not None and not addresses.get(name):
+            found.append(listed_upstream(listed, price, variables.get(name), name))
+        else:
+            missing.append(f"--model {name}=http://HOST/v1" + ("" if price else f" --price {name}=INPUT/OUTPUT"))
+    if missing:
+        raise BadInput(f"{path}: models that are not in the table of prices need an address: add {' '.join(missing)}")
+    return found
 
 
 def _ask_for_models(given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable) -> list[Upstream]:

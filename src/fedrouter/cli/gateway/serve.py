@@ -135,7 +135,8 @@ def announce(voice: Voice, url: str, key: str | None, store: str | None = None, 
     header = f'-H "Authorization: Bearer {key or "$FEDROUTER_KEY"}" ' if auth else ""
     commands = []
     if auth and not key:
-        commands.append("export FEDROUTER_KEY=…   (a key of this store; `fedrouter key create NAME` makes one)")
+        voice.say("Put a key of this store into FEDROUTER_KEY; `fedrouter key create NAME` makes one.")
+        commands.append("export FEDROUTER_KEY=YOUR_KEY")
     commands += [
         f"curl -i {url}/v1/chat/completions {header}-H 'Content-Type: application/json' "
         """-d '{"model": "auto", "messages": [{"role": "user", "content": "Write a SQL query that counts orders."}]}'"""
@@ -166,7 +167,12 @@ def use(
     with open_store(store, config) as opened:
         row = opened.set_current(saved.manifest["digest"], os.path.abspath(path))
     voice.say(f"{path}: version {saved.version}, {saved.router.family}; gateways on this store are swapping to it")
-    voice.next("fedrouter bundle rollback")
+    if store:
+        voice.next(f"fedrouter bundle rollback --store {quoted(store)}")
+    elif config:
+        voice.next(f"fedrouter bundle rollback --config {quoted(config)}")
+    else:
+        voice.next("fedrouter bundle rollback")
     voice.result(row.to_json())
 
 
