@@ -271,7 +271,8 @@ async def _open_gateway(
         opened.push_async_callback(process.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     opened.push_async_callback(upstreams.close)
-    sticky = StickySessions(shared=workers > 1 or store.path is None)
+    shares = workers > 1 or store.path is None or config.routing.session_budget is not None
+    sticky = StickySessions(shared=shares)
     in_progress = InProgress(config.server.in_progress_per_key, before.in_progress if before else None)
     if before is not None:
         sticky = before.decider.sticky

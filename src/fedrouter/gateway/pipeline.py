@@ -10,6 +10,7 @@ import orjson
 
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.config import Config
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.gateway.request_context import RequestContext
@@ -70,10 +71,11 @@ async def route_request(
             for name in api.passed_headers
             if name.encode() in request.headers
         },
-        budget=await gateway.budgets.reservation(key),
         secret=gateway.decider.sticky.secret,
     )
-    if context.named_model is None and (context.prompt.continued or options.session) and not gateway.writer.degraded:
+    session = context.conversation if context.prompt.continued or options.session else None
+    context.budget = await gateway.budgets.reservation(key, session, _session_budget(gateway.config, options))
+    if context.named_model is None and session is not None and not gateway.writer.degraded:
         await gateway.decider.sticky.look(gateway.store, key.id, context.conversation)
     with gateway.interruptions.of(request) as context.interrupted:
         try:
@@ -122,6 +124,12 @@ async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key,
 def _speaking(gateway: Gateway, api: Api) -> list[str]:
     """The models whose upstreams speak an API."""
     return [model.name for model in gateway.config.models if api.name in model.params.api]
+
+
+def _session_budget(config: Config, options: RequestOptions) -> float | None:
+    """US dollars for a whole session: the config's, or what the request sets, whichever is less."""
+    given = [each for each in (config.routing.session_budget, options.session_budget) if each is not None]
+    return min(given, default=None)
 
 
 def _with_defaults(options: RequestOptions, key: Key) -> RequestOptions:

@@ -54,10 +54,10 @@ class RequestContext:
     api: Api
     headers_passed: dict[str, str]
     """Headers of the client that the upstream gets."""
-    budget: BudgetReservation | None
-    """None for a key without a daily budget."""
     secret: bytes
     """Of the hash by which its conversation is logged: a plain hash of a short prompt could be reversed by guessing."""
+    budget: BudgetReservation | None = None
+    """None where neither its key nor its session has a budget."""
     interrupted: Interrupted | None = None
     """Done once the request has to end early."""
     decision: Decision = field(init=False)

@@ -60,6 +60,13 @@ def spent(connection: Connection, key: str, since: float) -> float:
     return float(live or 0) + float(pruned or 0)
 
 
+def spent_in_session(connection: Connection, key: str, session: str) -> float:
+    """US dollars that the requests of a key in one session have cost, as far as known and in the log."""
+    d = DECISIONS.c
+    found = connection.execute(select(func.sum(d.cost)).where(d.session == session, d.key == key)).scalar()
+    return float(found or 0)
+
+
 def prune_some(connection: Connection, before: float, most: int = AT_ONCE) -> int:
     """Delete some of the decisions before a time, with their feedback; their sums are kept. Returns how many."""
     d = DECISIONS.c

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from fedrouter.errors import BadInput
-from fedrouter.store.accounting import spent
+from fedrouter.store.accounting import spent, spent_in_session
 from fedrouter.store.records import BundleRow
 from fedrouter.store.tables import BUNDLES, DECISIONS, HOLDS, KEYS, LEASES, RATES, RESPONSES, SETTINGS, upsert
 
@@ -45,24 +45,26 @@ def hold(
     wanted: float,
     now: float,
     until: float,
+    session: str | None = None,
 ) -> Hold:
-    """Replace the hold of one gateway; call it inside a writing transaction.
+    """Replace the hold of one gateway, of a key's budget for a day or for a session; needs a writing transaction.
 
     ``reserved`` is what its requests in progress may cost: that much is held in any case. ``wanted`` more is held if
     the budget allows it. ``since`` is the start of the day, and ``until`` when the hold lapses.
     """
     # PostgreSQL: gateways take turns for each key. SQLite has one writer anyway and ignores this.
     connection.execute(select(KEYS.c.id).where(KEYS.c.id == key).with_for_update())
-    h = HOLDS.c
+    h, name = HOLDS.c, key if session is None else f"{key}/{session}"
     lapsed = (h.until < now) | (h.until > until + MAX_SKEW)
-    connection.execute(delete(HOLDS).where(lapsed | ((h.key == key) & (h.holder == holder))))
-    others = connection.execute(select(func.sum(h.amount)).where(h.key == key)).scalar()
-    limit = max(0.0, budget - spent(connection, key, since) - float(others or 0))
+    connection.execute(delete(HOLDS).where(lapsed | ((h.key == name) & (h.holder == holder))))
+    others = connection.execute(select(func.sum(h.amount)).where(h.key == name)).scalar()
+    used = spent(connection, key, since) if session is None else spent_in_session(connection, key, session)
+    limit = max(0.0, budget - used - float(others or 0))
     spare = SPARE * budget if wanted and limit - reserved - wanted > SPARE_UNTIL * budget else 0.0
     fits = reserved + wanted <= limit
     amount = reserved + wanted + spare if fits else reserved
     if amount > 0:
-        connection.execute(HOLDS.insert().values(key=key, holder=holder, amount=amount, until=until))
+        connection.execute(HOLDS.insert().values(key=name, holder=holder, amount=amount, until=until))
     return Hold(amount, limit)
 
 

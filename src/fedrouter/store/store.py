@@ -237,12 +237,20 @@ class Store:
             return accounting.spent(connection, key, since)
 
     def hold(
-        self, key: str, holder: str, budget: float, since: float, reserved: float, wanted: float, seconds: float
+        self,
+        key: str,
+        holder: str,
+        budget: float,
+        since: float,
+        reserved: float,
+        wanted: float,
+        seconds: float,
+        session: str | None = None,
     ) -> shared.Hold:
-        """Set aside a part of a key's budget for one gateway, for some seconds; see `shared.hold`."""
+        """Set aside a part of the budget of a key or session for one gateway, for some seconds; see `shared.hold`."""
         now = time.time()
         with self.writing() as connection:
-            return shared.hold(connection, key, holder, budget, since, reserved, wanted, now, now + seconds)
+            return shared.hold(connection, key, holder, budget, since, reserved, wanted, now, now + seconds, session)
 
     def release(self, holder: str) -> None:
         """Give back what a gateway holds of all budgets."""

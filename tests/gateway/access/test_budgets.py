@@ -59,6 +59,33 @@ def test_a_spent_budget_refuses_and_a_named_model_too(start, bundle, upstream, t
     assert not list(gateway.store.rows())
 
 
+@pytest.mark.parametrize("by", ["config", "request"])
+def test_a_session_spends_its_budget_and_no_more_while_others_go_on(start, bundle, upstream, tmp_path, by):
+    config = config_for(tmp_path, bundle, upstream.url)
+    budget, high = 0.002, 1.0
+    limit, options = (budget, {}) if by == "config" else (high, {"session_budget": budget})
+    gateway = start(config.replace(routing=config.routing.replace(session_budget=limit)))
+    answers = at_once([lambda: gateway.chat(SQL, fedrouter={"session": "a", **options}) for _ in range(40)])
+    answers += [gateway.chat(SQL, model="atlas-max", fedrouter={"session": "a", **options}) for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {200, 429}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.json()["error"]["code"] == "insufficient_quota"
+    assert "session" in refused.json()["error"]["message"]
+    assert 0 < sum(row.cost or 0 for row in gateway.store.rows()) <= budget
+    assert gateway.chat(SQL, fedrouter={"session": "b", **options}).status_code == 200
+    again = start(config.replace(routing=config.routing.replace(session_budget=limit)))  # it is in the log
+    spent = {"session": "a", **options}
+    assert again.chat(SQL, headers=with_key(gateway.key), model="atlas-max", fedrouter=spent).status_code == 429
+
+
+def test_a_conversation_without_a_name_has_a_budget_from_its_second_turn(start, bundle, upstream, tmp_path):
+    config = config_for(tmp_path, bundle, upstream.url)
+    gateway = start(config.replace(routing=config.routing.replace(session_budget=0.0)))
+    assert gateway.chat(SQL).status_code == 200
+    turn = [{"role": "user", "content": SQL}, {"role": "assistant", "content": "4"}, {"role": "user", "content": "go"}]
+    assert gateway.http.post("/v1/chat/completions", json={"model": "auto", "messages": turn}).status_code == 429
+
+
 def test_a_fallback_that_the_budget_does_not_pay_for_is_not_asked(start, bundle, upstream, tmp_path, known_prompts):
     upstream.forget()
     gateway = start(config_for(tmp_path, bundle, upstream.url, {"indigo-nano": "broken", "atlas-max": "never"}))

@@ -52,6 +52,10 @@ class RoutingConfig(Section):
     max_cost: Positive | None = Field(
         default=None, description="US dollars that a request may be expected to cost; default: no limit."
     )
+    session_budget: Positive | None = Field(
+        default=None,
+        description="US dollars that the requests of a conversation may cost together; default: no limit.",
+    )
     error: Positive = Field(default=0.35, description="Largest standard error of the chosen model's accuracy.")
     encoder: Literal["torch", "onnx"] = Field(
         default="torch", description="What runs the encoder of a bundle that needs a neural one: `torch` or `onnx`."

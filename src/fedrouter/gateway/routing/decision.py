@@ -203,7 +203,7 @@ class Decider:
             allowed = allowed & affordable
             if not allowed.any():
                 raise _budget_spent(
-                    "What is left of this key's daily budget does not cover the request with any model."
+                    "What is left of the budget of this key or session does not cover the request with any model."
                 )
             ranking = estimates.ranking(allowed, tradeoff)
         if problem is None and not ranking.any_known:
@@ -293,7 +293,7 @@ class Decider:
             tokens = self._config.server.reserve_tokens
             costs[index] = cost_to_reserve(self._config.models[index], context.prompt, None, tokens)
             if not context.budget.affordable(costs)[0][index]:
-                raise _budget_spent("The rest of this key's daily budget does not cover this model.")
+                raise _budget_spent("What is left of the budget of this key or session does not cover this model.")
         nothing = dict.fromkeys(("accuracy", "cost", "utility"), (math.nan,))
         tradeoff = self._tradeoff(context.options, serving)
         return Decision(new_id(), name, "named", tradeoff, (name,), serving, nothing)

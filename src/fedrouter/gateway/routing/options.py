@@ -61,6 +61,9 @@ class RequestOptions(BaseModel):
     session: Name | None = Field(
         default=None, description="Name of the conversation; by default it is recognized by its first messages."
     )
+    session_budget: Number | None = Field(
+        default=None, description="US dollars that the requests of this conversation may cost together."
+    )
     task: Name | None = Field(default=None, description="A label for the log.")
     expected: StrictStr | None = Field(default=None, description="The right answer, for the judge `exact_match`.")
     off: StrictBool | None = Field(default=False, description="Turn routing off: the default model serves.")
@@ -81,6 +84,7 @@ EXPECTED = {
     "max_cost": f"expected a number from 0 to {MAX_NUMBER:g}",
     "allow": "expected model names, which may contain * and ?",
     "max_price": f"expected a number from 0 to {MAX_NUMBER:g}",
+    "session_budget": f"expected a number from 0 to {MAX_NUMBER:g}",
     "expected": "expected the text of a right answer",
     "off": "expected true or false",
     "explain": "expected true or false",
@@ -123,7 +127,7 @@ def _from_headers(headers: Mapping[bytes, bytes]) -> dict[str, Any]:
         name = shown[len(HEADER) :].replace("-", "_")
         if name not in NAMES:
             raise _invalid(shown, f"unknown option; expected one of {', '.join(NAMES)}")
-        if name in (*KNOBS, "max_cost", "max_price"):
+        if name in (*KNOBS, "max_cost", "max_price", "session_budget"):
             try:
                 found[name] = float(value)
             except ValueError:

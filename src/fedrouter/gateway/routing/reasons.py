@@ -9,7 +9,7 @@ REASONS: Mapping[str, str] = {
     "prior": "highest accuracy - λ · cost, with what is publicly known of this model: nothing was learned of it yet",
     "explored": "chosen by exploration, so that this model keeps being measured",
     "sticky": "the conversation stays with its model: no other gains more than the lost prompt cache would cost",
-    "budget": "highest predicted accuracy - λ · cost of the models that fit the rest of the daily budget",
+    "budget": "highest predicted accuracy - λ · cost of the models that fit what is left of the budget",
     "named": "the request named this model",
     "off": "the request turned routing off, so the default model serves",
     "no_ask": "the request contains no user text, so the default model serves",

@@ -230,7 +230,7 @@ class Upstreams:
             refused.attempts = attempts
             return refused
         if last is None and unpaid:
-            message = "What is left of this key's daily budget does not cover the request."
+            message = "What is left of the budget of this key or session does not cover the request."
             raise UpstreamsFailed(429, "insufficient_quota", message, attempts)
         if last is None:
             rest = min((self.breakers[name].seconds_left for name in order), default=0.0)
