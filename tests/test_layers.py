@@ -102,7 +102,7 @@ ORDERS = {
     "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged",)),
     "gateway": (
         ("config", "http"),
-        ("admin", "config_file", "connection", "interruptions", "routing", "starter"),
+        ("admin", "config_file", "connection", "interruptions", "litellm_config", "routing", "starter"),
         ("access",),
         ("apis",),
         ("request_context", "upstream"),
