@@ -25,6 +25,16 @@ class BadMessage(FedrouterError):
 
 
 REFUSALS = {
+    "terms": "the terms, or what is asked under them, are not what it accepts",
+    "rollback": "its journal or the terms were restored from a backup: what was sent before is not in them",
+    "interval": "it took part too short a time ago for its policy",
+    "members": "the epoch has fewer members than its policy asks for",
+    "noise": "the epoch has less noise than its policy asks for",
+    "family": "its policy does not allow this family of routers",
+    "encoder": "its log has embeddings of another encoder",
+    "log": "its log cannot be read",
+    "over": "the time of this epoch is over",
+    "message": "the message is not one that this version reads",
     "policy": "its privacy settings forbid it",
     "secure_only": "it answers under secure sums only, unless its owner allows others with --no-secure-only",
     "secure_sum": "it does not take part in this secure sum",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -125,6 +125,20 @@ class Release:
                 )
         return replace(found, second=self.second, noise=self.noise)
 
+    def without(self, names: Collection[str]) -> Release:
+        """The same release, which says nothing of how good or expensive some models are.
+
+        Their counts stay: the covariance of queries, which all models share, is that of all queries.
+        """
+        products = self.products.copy()
+        products[[self.pool.index(name) for name in names]] = 0
+        return replace(self, products=products)
+
+    @property
+    def told(self) -> npt.NDArray[np.bool_]:
+        """The models ``(M,)`` of which it says anything."""
+        return np.asarray(self.products.any(axis=(1, 2)))
+
     def __sub__(self, other: Release) -> Release:
         """A total without what a member knows to be in it; the noise in the total stays."""
         return replace(self + other.with_vector(-other.vector(), 0.0), noise=self.noise)
@@ -160,6 +174,7 @@ class Release:
         G (G + v/σ²)⁻¹ G: directions in which noise drowns the rows count for nothing. ``variance`` is σ².
         """
         gram, products = self.approximate_gram(), self.products[:, outcome] / UNIT
+        gram[~self.told] = 0.0
         usual = RESIDUAL_VARIANCE[outcome]
         ratio = max(self.noise**2, APPROXIMATION[outcome] * usual) / (variance or usual)
         keep = np.linalg.solve(gram + ratio * np.eye(gram.shape[1]), gram)

@@ -9,7 +9,16 @@ from scipy.stats import norm
 from conftest import drawn_evaluations
 from fedrouter.encoders.feature_map import UNIT, FeatureMap
 from fedrouter.errors import BadInput
-from fedrouter.federation.noise import Noise, discrete_gaussian, gaussian_delta, gaussian_mu, honest, tolerated_dropouts
+from fedrouter.federation.noise import (
+    COUNT_EPSILON,
+    Noise,
+    colluders,
+    discrete_gaussian,
+    gaussian_delta,
+    gaussian_mu,
+    honest,
+    tolerated_dropouts,
+)
 from fedrouter.release import SENSITIVITY, Release
 
 
@@ -19,7 +28,8 @@ def test_sigma_is_on_the_exact_gaussian_curve(epsilon, delta):
     assert gaussian_delta(epsilon, mu) == pytest.approx(delta, rel=1e-3)
     wanted = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     assert gaussian_delta(epsilon, mu) == pytest.approx(wanted, rel=1e-6)
-    assert Noise(epsilon, delta).sigma == pytest.approx(SENSITIVITY / mu)
+    rest = gaussian_mu(epsilon - COUNT_EPSILON, delta)
+    assert Noise(epsilon, delta).sigma == pytest.approx(SENSITIVITY / rest)
 
 
 @pytest.mark.parametrize("members", range(3, 31))
@@ -29,6 +39,26 @@ def test_honest_members_that_remain_always_add_up_to_sigma(members):
         left = members - dropouts - colluding
         assert left * noise.share(members) ** 2 >= noise.sigma**2 * (1 - 1e-12)
     assert honest(members) >= 1
+
+
+@pytest.mark.parametrize("members", [3, 5, 10, 30, 100])
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_sigma_is_reached_whomever_the_others_trust(members, share):
+    """One member's view: it trusts some; these trust more or fewer; the worst of them drop out and collude."""
+    noise, draw = Noise(), np.random.default_rng(members)
+    for trusted in range(members):
+        divisors = [honest(members, int(each), share) for each in draw.integers(1, members + 1, trusted)]
+        staying = max(0, trusted - tolerated_dropouts(members) - colluders(members, share))
+        own = noise.deviation(honest(members, trusted + 1, share), divisors, staying)
+        least = own**2 + sum(sorted(noise.sigma**2 / each for each in divisors)[:staying])
+        assert least >= noise.sigma**2 * (1 - 1e-12)
+
+
+def test_the_declared_number_has_noise_of_its_own_part_of_epsilon():
+    drawn = np.array([Noise().declared(500) for _ in range(4_000)]) - 500
+    assert drawn.mean() == pytest.approx(0, abs=5 * np.sqrt(2) / COUNT_EPSILON / np.sqrt(4_000))
+    assert drawn.std() == pytest.approx(np.sqrt(2) / COUNT_EPSILON, rel=0.1)
+    assert {Noise(0).declared(500) for _ in range(20)} == {500}
 
 
 def test_drawn_integers_have_the_deviation_they_should():
@@ -46,7 +76,9 @@ def test_epsilon_zero_adds_nothing():
     assert Noise(0).total(10) == 0.0
 
 
-@pytest.mark.parametrize(("change", "words"), [({"epsilon": -1}, "epsilon"), ({"delta": 0}, "delta")])
+@pytest.mark.parametrize(
+    ("change", "words"), [({"epsilon": -1}, "epsilon"), ({"epsilon": 0.2}, "epsilon"), ({"delta": 0}, "delta")]
+)
 def test_impossible_budgets_are_refused(change, words):
     with pytest.raises(BadInput, match=words):
         Noise(**change)
@@ -62,7 +94,7 @@ def test_an_attacker_who_knows_all_other_queries_gains_no_more_than_epsilon_allo
     without = draw.normal(0, deviation, (4_000, len(query))) @ query
     with_it = without[::-1] + query @ query
     guessed = np.mean(with_it[:, None] > without[None, :2_000])
-    worst = norm.cdf(SENSITIVITY / noise.sigma / np.sqrt(2))
+    worst = noise.auc
     assert worst == pytest.approx(0.86, abs=0.005)  # what is claimed beside every ε of 8
     assert guessed <= worst + 3 * 0.5 / np.sqrt(2_000)
     for threshold in np.linspace(without.min(), with_it.max(), 50):

@@ -2,13 +2,16 @@
 
 A release moves by at most `SENSITIVITY` when one query joins or leaves. With μ = sensitivity/σ, Gaussian noise is
 (ε, δ)-private exactly where δ ≥ Φ(−ε/μ + μ/2) − exp(ε)·Φ(−ε/μ − μ/2) (Balle and Wang, 2018). Every member adds a share
-of σ² such that the members that stay, less those that collude, still add up to σ². Noise is drawn on the integers that
-travel, by OpenDP, from the operating system's randomness.
+of σ² such that the trusted members that stay, less those that collude, still add up to σ². Noise is drawn on the
+integers that travel, by OpenDP, from the operating system's randomness. A member also says how many new queries it has;
+that number has noise of its own, for which a small part of ε is set aside.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,13 +24,17 @@ from fedrouter.release import SENSITIVITY, Release
 
 COLLUDING: Final = 0.2
 """The share of members that may collude with the coordinator, one at least."""
-MOST_EPSILON: Final = 100.0
-"""Noise of a larger ε would protect nothing."""
+COUNT_EPSILON: Final = 0.1
+"""The part of ε for the number of new queries."""
+ROUNDED: Final = 100
+"""That number is rounded down to a multiple of this."""
+LEAST_EPSILON, MOST_EPSILON = 0.5, 100.0
+"""Less leaves nothing but noise, more protects nothing."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What a member's policy asks of an epoch; ``epsilon`` 0 turns noise off.
+    """What an epoch's terms ask; ``epsilon`` 0 turns noise off.
 
     ``seed`` makes the noise of a simulation repeatable; a real member has none.
     """
@@ -37,32 +44,58 @@ class Noise:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon <= MOST_EPSILON:
-            raise BadInput(f"epsilon: expected a number from 0 (no noise) to {MOST_EPSILON:g}, got {self.epsilon!r}")
+        if self.epsilon and not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
+            raise BadInput(
+                f"epsilon: expected 0 (no noise) or a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, "
+                f"got {self.epsilon!r}"
+            )
         if not 0 < self.delta < 1:
             raise BadInput(f"delta: expected a probability between 0 and 1, got {self.delta!r}")
 
     @property
     def sigma(self) -> float:
         """Standard deviation of the noise that honest members must add up to."""
-        return SENSITIVITY / gaussian_mu(self.epsilon, self.delta) if self.epsilon else 0.0
+        return SENSITIVITY / gaussian_mu(self.epsilon - COUNT_EPSILON, self.delta) if self.epsilon else 0.0
+
+    @property
+    def auc(self) -> float:
+        """The most that somebody who knows all other queries gets when telling whether one was there."""
+        return _below(gaussian_mu(self.epsilon, self.delta) / math.sqrt(2)) if self.epsilon else 1.0
 
     def share(self, members: int) -> float:
-        """Standard deviation of one member's noise, among this many."""
+        """Standard deviation of one member's noise, where all of this many trust each other."""
         return self.sigma / math.sqrt(honest(members))
 
     def total(self, members: int) -> float:
-        """Standard deviation of the noise in the total of all of this many members."""
+        """Standard deviation of the noise in the total of all of this many members, who trust each other."""
         return self.share(members) * math.sqrt(members)
 
+    def deviation(self, divisor: int, others: Iterable[int] = (), staying: int = 0) -> float:
+        """Standard deviation of a member's own noise: of variance σ²/divisor, or more if the others add too little.
+
+        ``others`` are the divisors of the members that it trusts, of which at least ``staying`` remain and are honest.
+        Who trusts more members than this one does adds less noise than this one would count on.
+        """
+        least = sum(sorted(1 / each for each in others)[:staying])
+        return self.sigma * math.sqrt(max(1 / divisor, 1 - least))
+
     def on(self, release: Release, members: int) -> Release:
-        """A member's release with its share of the noise."""
+        """A member's release with its share of the noise, where all of this many trust each other."""
+        return self.added(release, self.share(members))
+
+    def added(self, release: Release, deviation: float) -> Release:
         if not self.epsilon:
             return release
-        deviation = self.share(members)
         exact = release.vector()
         drawn = discrete_gaussian(len(exact), deviation * UNIT, self.seed)
         return release.with_vector(exact + drawn, math.hypot(release.noise, deviation))
+
+    def declared(self, rows: int) -> int:
+        """A number of queries with noise (discrete Laplace), for which ``COUNT_EPSILON`` is spent."""
+        if not self.epsilon:
+            return rows
+
+        return rows + _geometric(COUNT_EPSILON) - _geometric(COUNT_EPSILON)
 
 
 def tolerated_dropouts(members: int) -> int:
@@ -70,10 +103,16 @@ def tolerated_dropouts(members: int) -> int:
     return max(0, members - (2 * members // 3 + 1))
 
 
-def honest(members: int) -> int:
-    """Members whose noise counts: those that remain after the tolerated dropouts, less a fifth that may collude."""
-    colluding = max(1, math.ceil(COLLUDING * members))
-    return max(1, members - tolerated_dropouts(members) - colluding)
+def colluders(members: int, share: float = COLLUDING) -> int:
+    return max(1, math.ceil(share * members))
+
+
+def honest(members: int, trusted: int | None = None, share: float = COLLUDING) -> int:
+    """Members whose noise counts: the trusted ones that remain after the tolerated dropouts, less those that collude.
+
+    All members are trusted if nothing else is said. At least one: the member itself.
+    """
+    return max(1, (members if trusted is None else trusted) - tolerated_dropouts(members) - colluders(members, share))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -102,6 +141,15 @@ def discrete_gaussian(size: int, deviation: float, seed: int | None = None) -> n
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     mechanism = dp.m.make_gaussian(*space, scale=deviation)
     return np.array(mechanism([0] * size), np.int64)
+
+
+def _geometric(epsilon: float) -> int:
+    """How often in a row a coin of probability exp(−ε) falls on its side."""
+    # A 64-bit threshold is off by less than 2^-63, which no δ here notices.
+    bound, count = int(math.exp(-epsilon) * 2**64), 0
+    while secrets.randbits(64) < bound:
+        count += 1
+    return count
 
 
 def _below(value: float) -> float:

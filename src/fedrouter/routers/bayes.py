@@ -180,7 +180,7 @@ class BayesRouter(Router):
         counts = self.evidence.count
         if self.total is None:
             return counts
-        return np.asarray(counts + np.maximum(np.rint(self.total.count), 0).astype(np.int64))
+        return np.asarray(counts + np.maximum(np.rint(self.total.count * self.total.told), 0).astype(np.int64))
 
     def arrays(self) -> Arrays:
         found = {f"{EVIDENCE}{name}": array for name, array in self.evidence.arrays().items()}

@@ -1,0 +1,297 @@
+"""A member: owns a log, a policy, a journal and an identity key, and answers what a coordinator asks.
+
+Everything that can leave a member leaves it in :meth:`Member.answer`. Each message is answered once: asked the same
+again the member sends the same again, after a restart too, and asked something else it refuses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from fedrouter.encoders.feature_map import UNIT, map_of_width
+from fedrouter.errors import BadInput, BadMessage, FedrouterError, Refused
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.frame import Frame
+from fedrouter.federation.identity import Identity
+from fedrouter.federation.journal import Journal
+from fedrouter.federation.noise import ROUNDED, Noise, colluders, tolerated_dropouts
+from fedrouter.federation.policy import Policy
+from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
+from fedrouter.federation.secagg.primitives import LARGEST, Sums
+from fedrouter.federation.terms import SignedTerms, Terms, chained
+from fedrouter.federation.total import Total, saved
+from fedrouter.release import Release
+
+EXCHANGES: Final = ("keys", "shares", "masked", "agree", "unmask")
+AGAIN: Final = ("agree", "unmask")
+"""Exchanges that may be asked again in another form: the list of survivors, which decides, is the same."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A member's own rows, and the name of the encoder of their embeddings."""
+
+    rows: Evaluations
+    encoder: str
+
+
+class Answering(Protocol):
+    """How a member answers one exchange; returns the fields of the reply and what leaves with it, in words."""
+
+    def __call__(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]: ...
+
+
+class Member:
+    """One member, in its state directory.
+
+    Parameters
+    ----------
+    directory : holds ``identity.key``, ``policy.yaml``, ``name``, ``journal.db`` and ``totals/``
+    read_log : reads the member's log as it is now
+    on_total : called with each new total, after it was saved
+    now : the time, in seconds since 1970
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        read_log: Callable[[], Log],
+        on_total: Callable[[Total], None] = lambda total: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.directory, self.name = directory, name
+        self._read_log, self._on_total, self._now = read_log, on_total, now
+        self._identity = Identity.read(directory / "identity.key")
+        self.journal = Journal(directory / "journal.db", self._identity.secret("journal"), now)
+        self._answers: Mapping[str, Answering] = {
+            "keys": self._keys,
+            "shares": self._shares,
+            "masked": self._masked,
+            "agree": self._agree,
+            "unmask": self._unmask,
+        }
+
+    def close(self) -> None:
+        self.journal.close()
+
+    @property
+    def policy(self) -> Policy:
+        """As the file says now: an owner's edit counts from the next message on."""
+        return Policy.read(self.directory / "policy.yaml")
+
+    @property
+    def totals(self) -> list[Total]:
+        return saved(self.directory / "totals")
+
+    def answer(self, content: bytes) -> bytes:
+        """The reply to a message; a refusal names a reason of ``REFUSALS``, and its details stay here."""
+        exchange = "?"
+        try:
+            message = Frame.unpack(content)
+            exchange = message.kind
+            if exchange == "total":
+                return self._take_totals(message).pack()
+            if exchange not in self._answers:
+                raise BadMessage(f"unknown exchange {exchange[:32]!r}")
+            return self._answered(exchange, message, content)
+        except Refused as error:
+            return self._refusal(exchange, error.reason, str(error))
+        except BadMessage as error:
+            return self._refusal(exchange, "message", str(error))
+        except FedrouterError as error:
+            return self._refusal(exchange, "log", str(error))
+        except Exception as error:  # a fault here must not show a row to the coordinator
+            return self._refusal(exchange, "message", f"{type(error).__name__} in this program")
+
+    def _refusal(self, exchange: str, reason: str, words: str) -> bytes:
+        with suppress(FedrouterError):  # a full disk; what cannot be noted is refused all the same
+            self.journal.refused(exchange, reason, words)
+        return Frame("refused", {"reason": reason}).pack()
+
+    def _answered(self, exchange: str, message: Frame, content: bytes) -> bytes:
+        epoch = message.number("epoch", 1, 2**40)
+        self.journal.forget_states()
+        if (before := self.journal.answered(epoch, exchange, content)) is not None:
+            return before
+        if self.journal.has_answered(epoch, exchange) and exchange not in AGAIN:
+            raise Refused(f"{exchange} of epoch {epoch}: was answered before, to another message", "terms")
+        terms = self._new_terms(message) if exchange == "keys" else self._current(epoch)
+        # One transaction: either everything about this answer is on disk, or it has not happened and nothing leaves.
+        with self.journal.writing():
+            fields, words = self._answers[exchange](terms, message)
+            reply = Frame(exchange, {"epoch": epoch, **fields}).pack()
+            self.journal.answer(epoch, exchange, content, reply, words)
+        return reply
+
+    # Terms.
+
+    def _new_terms(self, message: Frame) -> Terms:
+        """The newest of the terms in a message, accepted; Refused says why they are not."""
+        policy, values = self.policy, message.fields.get("terms")
+        if not isinstance(values, list) or not values:
+            raise BadMessage("keys: expected terms")
+        chain = [
+            SignedTerms(part.blob("content"), part.blob("signature", 64))
+            for part in (Frame("terms", each) for each in values if isinstance(each, dict))
+        ]
+        terms = [each.verified(policy.coordinator_key) for each in chain]
+        newest, last = terms[-1], self.journal.last_terms()
+        if newest.epoch != message.number("epoch", 1, 2**40) or not chained(terms):
+            raise BadMessage("keys: terms that are no chain")
+        own = newest.members.get(self.name)
+        if own is None or own.key != self._identity.public:
+            raise Refused("the terms do not have this member with its key", "terms")
+        if last is not None and not any(last.digest in (each.previous, each.digest) for each in terms):
+            raise Refused(
+                f"the terms do not follow those of epoch {last.epoch}, the last that this member accepted: its "
+                "directory was restored from a backup, or the coordinator's history was",
+                "rollback",
+            )
+        for each in terms:
+            head = each.members[self.name].head if self.name in each.members else b""
+            if head and not self.journal.has_head(head):
+                raise Refused(
+                    f"the terms of epoch {each.epoch} know of a release that this journal does not: it was restored "
+                    "from a backup. What has left since is not known, so nothing more leaves; put the newest "
+                    "journal back, or join as a new member with queries that were never in a log before",
+                    "rollback",
+                )
+        if why := policy.refuses(newest):
+            raise Refused(why[1], why[0])
+        sent = self.journal.last_release()
+        if sent is not None and self._now() - sent < policy.interval:
+            raise Refused(f"the policy asks for {policy.interval_days:g} days between epochs", "interval")
+        for link in chain:
+            self.journal.accept(link)
+        return newest
+
+    def _current(self, epoch: int) -> Terms:
+        terms = self.journal.last_terms()
+        if terms is None or terms.epoch != epoch:
+            raise Refused(f"epoch {epoch} is not the last whose terms this member accepted", "terms")
+        return terms
+
+    # The exchanges.
+
+    def _keys(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
+        log = self._log(terms)
+        divisor = self.policy.divisor(terms, self.name)
+        # Each query is counted once in its life, so that the noise of the number is spent once, too.
+        new = self.journal.new_queries(log.rows.over(terms.pool), terms.family)
+        fresh = self.journal.count(terms.family, terms.epoch, new)
+        noise = Noise(terms.epsilon, terms.delta)
+        pending = self.journal.pending(terms.family) + noise.declared(fresh)
+        self.journal.set_pending(terms.family, pending)
+        rows = max(0, pending) // ROUNDED * ROUNDED
+        participant = self._participant(terms, fresh=True)
+        announced = participant.announce(rows, divisor)
+        self._keep(terms, participant)
+        words = f"keys for this epoch; {rows:,} new queries, rounded; noise of σ²/{divisor}; models that it declares"
+        return {
+            "announcement": announced.pack(),
+            "head": self.journal.head,
+            "models": list(self.policy.models),
+        }, words
+
+    def _shares(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
+        participant = self._participant(terms)
+        announced = message.blobs("announced", ANNOUNCEMENT)
+        sealed = participant.share({name: Announcement.unpack(each) for name, each in announced.items()})
+        self._keep(terms, participant)
+        return {"sealed": sealed}, f"shares of two keys, sealed for {len(sealed)} other members"
+
+    def _masked(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
+        participant = self._participant(terms)
+        question = message.blob("question")
+        log = self._log(terms)
+        new = self.journal.counted(terms.family, self.journal.new_queries(log.rows.over(terms.pool), terms.family))
+        exact = vector_of(terms, new.rows, question)
+        noisy, deviation = self._noisy(terms, participant, exact)
+        masked = participant.hide(message.blobs("sealed"), noisy, question)
+        spent = {"epsilon": terms.epsilon, "delta": terms.delta, "deviation": deviation}
+        head = self.journal.release(terms.epoch, terms.family, new, exact, noisy, spent)
+        self._keep(terms, participant)
+        words = f"{len(noisy):,} numbers about {len(new.hashes):,} queries, with noise of {deviation:.2f}, under masks"
+        return {"masked": masked, "variance": round((deviation * UNIT) ** 2), "head": head}, words
+
+    def _agree(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
+        participant = self._participant(terms)
+        survivors = message.names("survivors")
+        signature = participant.agree(survivors)
+        self._keep(terms, participant)
+        return {"signature": signature}, f"a signature under the list of {len(survivors)} members in the total"
+
+    def _unmask(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
+        shares = self._participant(terms).open(message.blobs("signatures", 64))
+        return {"shares": shares}, f"its shares of {len(shares)} keys, which open the total and nothing else"
+
+    def _noisy(self, terms: Terms, participant: Participant, exact: Sums) -> tuple[Sums, float]:
+        """A vector with this member's own noise, and the noise's standard deviation."""
+        noise = Noise(terms.epsilon, terms.delta)
+        if terms.family != "bayes" or not noise.epsilon:
+            return exact, 0.0
+        policy, size = self.policy, len(terms.members)
+        assert participant.state is not None
+        announced = participant.state.announced
+        trusted = policy.trusted_in(terms, self.name)
+        staying = max(0, len(trusted) - tolerated_dropouts(size) - colluders(size, policy.colluders))
+        others = [announced[name].divisor for name in trusted if name in announced]
+        deviation = noise.deviation(announced[self.name].divisor, others, staying)
+        empty = Release.none(terms.pool, map_of_width(terms.dimension))
+        return noise.added(empty.with_vector(exact, 0.0), deviation).vector(), deviation
+
+    # Totals.
+
+    def _take_totals(self, message: Frame) -> Frame:
+        """Save totals that the coordinator and these terms stand for; each once."""
+        folder, key = self.directory / "totals", self.policy.coordinator_key
+        there = {total.epoch for total in self.totals}
+        accepted = {each.terms.digest for each in self.journal.terms()}
+        for content in message.blobs("totals").values():
+            total = Total.unpack(content)
+            total.verify(key)
+            if total.terms.digest not in accepted and total.epoch in {e.terms.epoch for e in self.journal.terms()}:
+                raise Refused(f"the total of epoch {total.epoch} is under other terms than were accepted", "terms")
+            if total.epoch not in there:
+                total.save(folder)
+                self.journal.forget_states(total.epoch)
+                there.add(total.epoch)
+                self._on_total(total)
+        return Frame("total", {"have": sorted(there)})
+
+    # What is kept.
+
+    def _log(self, terms: Terms) -> Log:
+        log = self._read_log()
+        if log.encoder != terms.encoder or (log.rows.queries and log.rows.dimension != terms.dimension):
+            raise Refused(f"the epoch asks for embeddings of {terms.encoder}, the log has {log.encoder}", "encoder")
+        return log
+
+    def _participant(self, terms: Terms, fresh: bool = False) -> Participant:
+        content = None if fresh else self.journal.state(terms.epoch)
+        if content is None and not fresh:
+            raise Refused(f"epoch {terms.epoch} is over here, or its keys were never announced", "over")
+        state = State.unpack(content) if content else None
+        return Participant(self.name, self._identity, terms.digest, terms.keys, state)
+
+    def _keep(self, terms: Terms, participant: Participant) -> None:
+        assert participant.state is not None
+        self.journal.keep_state(terms.epoch, participant.state.pack(), terms.seconds)
+
+
+def vector_of(terms: Terms, rows: Evaluations, question: bytes) -> Sums:
+    """What these rows add to an epoch's sum; zeros if there are none."""
+    if terms.family != "bayes" or question:
+        raise Refused(f"an epoch of {terms.family} asks for what this version does not sum", "family")
+    vector = Release.of(rows, map_of_width(terms.dimension)).vector()
+    if len(vector) and np.abs(vector).max() >= LARGEST // len(terms.members):
+        raise BadInput("the log has more rows than fit in a sum")
+    return vector

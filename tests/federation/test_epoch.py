@@ -1,0 +1,226 @@
+"""An epoch: its total is the plain sum, it resumes after any stop, and nothing leaves a member twice."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from federation.federations import DIMENSION, POOL, Federation, rows_of
+from fedrouter.encoders.feature_map import UNIT, map_of_width
+from fedrouter.errors import BadMessage
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.epoch import NeedsConsent, TooFewLeft, TooFewRows
+from fedrouter.federation.frame import Frame
+from fedrouter.federation.member import EXCHANGES
+from fedrouter.federation.noise import Noise, honest
+from fedrouter.federation.total import Total, verified
+from fedrouter.release import Release
+
+
+@pytest.fixture
+def make(tmp_path):
+    made = []
+
+    def one(count=3, **settings):
+        made.append(Federation(tmp_path / str(len(made)), count, **settings))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_the_total_without_noise_is_the_plain_sum_to_the_bit(make, count):
+    federation = make(count, epsilon=0.0)
+    total = federation.run(epsilon=0.0)
+    assert (total.vector == federation.exact()).all()
+    assert total.survivors == tuple(federation.names)
+    assert total.noise == 0
+    for name in federation.names:
+        (saved,) = verified(federation.folder / name / "totals", federation.signing.public)
+        assert (saved.vector == total.vector).all()
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_every_allowed_dropout_leaves_the_sum_of_those_who_sent(make, exchange):
+    for gone in combinations(range(4), 1):
+        federation = make(4, epsilon=0.0)
+        lost = {f"m{index}" for index in gone}
+        total = federation.run(lambda at, name, lost=lost: name in lost and at == exchange, epsilon=0.0)
+        stayed = [name for name in federation.names if name not in lost or exchange in ("agree", "unmask")]
+        assert list(total.survivors) == stayed
+        assert (total.vector == federation.exact(stayed)).all()
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_an_epoch_resumes_after_everybody_was_killed(make, exchange):
+    """Replies to one exchange are lost and all processes die; the same vectors make the total, and only once."""
+    federation = make(3, epsilon=0.0)
+    with pytest.raises(TooFewLeft) as error:
+        federation.run(lambda at, name: at == exchange, epsilon=0.0)
+    assert error.value.exchange == exchange
+    federation.restart_coordinator()
+    for name in federation.names:
+        federation.open(name)
+        federation.rows[name] = rows_of(99)  # what came to the log meanwhile waits for the next epoch
+    total = federation.run(epsilon=0.0)
+    assert total.epoch == 1
+    if EXCHANGES.index(exchange) >= 2:
+        federation.rows = {name: rows_of(index) for index, name in enumerate(federation.names)}
+        assert (total.vector == federation.exact()).all()
+    else:
+        assert not total.vector.any()  # the log that was counted is gone
+    assert all(len(member.journal.releases()) == 1 for member in federation.members.values())
+
+
+def test_a_masked_vector_with_noise_is_the_same_when_asked_again(make):
+    federation = make(3)
+    with pytest.raises(TooFewLeft):
+        federation.run(lambda at, name: at == "masked")
+    (request,) = {federation.coordinator.requests(1, "masked")["m0"]}
+    first = federation.members["m0"].answer(request)
+    federation.open("m0")
+    assert federation.members["m0"].answer(request) == first
+
+
+def test_a_query_leaves_once(make):
+    federation = make(3, epsilon=0.0)
+    first = federation.run(epsilon=0.0)
+    again = federation.run(epsilon=0.0)
+    assert first.vector.any()
+    assert not again.vector.any()
+    # Another model's answers to old queries stay at home, new queries leave.
+    old = federation.rows["m0"]
+    every = Evaluations(
+        POOL,
+        old.embeddings,
+        np.arange(old.queries),
+        np.zeros(old.queries),
+        np.ones(old.queries),
+        np.ones(old.queries),
+        text=old.text,
+    )
+    federation.rows["m0"] = Evaluations.concatenate([old, every, rows_of(50, 10)])
+    third = federation.run(epsilon=0.0)
+    assert (third.vector == Release.of(rows_of(50, 10), map_of_width(DIMENSION)).vector()).all()
+
+
+def test_a_query_is_known_by_its_text_and_by_its_features(make):
+    federation = make(3, epsilon=0.0)
+    federation.run(epsilon=0.0)
+    rows = federation.rows["m0"]
+    moved = Evaluations(
+        POOL, rows.embeddings + np.float32(0.01), rows.query, rows.model, rows.accuracy, rows.cost, text=rows.text
+    )
+    federation.rows["m0"] = moved
+    assert not federation.run(epsilon=0.0).vector.any()
+    federation.rows["m0"] = Evaluations(POOL, rows.embeddings, rows.query, rows.model, rows.accuracy, rows.cost)
+    assert not federation.run(epsilon=0.0).vector.any()
+
+
+def test_queries_with_the_same_text_are_one_unit(make):
+    federation = make(3, epsilon=0.0)
+    once = rows_of(7, 1)
+    twice = Evaluations.concatenate([once, once])
+    journal = federation.members["m0"].journal
+    found = journal.new_queries(twice, "bayes")
+    assert found.rows.queries == 1
+    features = map_of_width(DIMENSION)
+    assert (Release.of(found.rows, features).vector() == Release.of(once, features).vector()).all()
+
+
+def test_noise_of_the_total_is_what_it_says(make):
+    federation = make(10)
+    total = federation.run()
+    noise = Noise()
+    assert total.noise == pytest.approx(noise.sigma * math.sqrt(10 / honest(10)), rel=1e-6)
+    left = (total.vector - federation.exact()) / UNIT
+    assert left.std() == pytest.approx(total.noise, rel=5 / math.sqrt(2 * len(left)))
+
+
+def test_a_member_that_trusts_nobody_adds_all_of_the_noise(make):
+    federation = make(5, trust=False)
+    total = federation.run()
+    assert total.noise == pytest.approx(Noise().sigma * math.sqrt(5), rel=1e-6)
+    (release,) = federation.members["m0"].journal.releases()
+    assert release.spent["deviation"] == pytest.approx(Noise().sigma)
+
+
+def test_noise_of_others_that_trust_more_is_made_up_for(make):
+    """Who trusts more members adds less noise; who counts on it must not count on more than it is."""
+    federation = make(10)
+    some = federation.members["m0"].policy.trusted
+    federation.change_policy("m0", trusted=some[:8])
+    federation.run()
+    sigma, size = Noise().sigma, 10
+    divisors = {name: honest(size, 8 if name == "m0" else 10) for name in federation.names}
+    own = federation.members["m0"].journal.releases()[0].spent["deviation"]
+    staying = honest(size, 8) - 1  # others that m0 trusts, that stay and do not collude
+    assert own**2 + staying * sigma**2 / divisors["m1"] >= sigma**2 * (1 - 1e-9)
+
+
+def test_too_few_rows_are_refused_and_few_need_a_word(make):
+    federation = make(3, queries=30)
+    with pytest.raises(TooFewRows, match="an epoch needs 1,000"):
+        federation.run(least_rows=1_000)
+    assert all(not member.journal.releases() for member in federation.members.values())
+    federation = make(3, queries=120)
+    with pytest.raises(NeedsConsent, match="noise of"):
+        federation.run(consent=False)
+    assert federation.run().epoch == 1
+
+
+def test_declared_numbers_are_rounded_and_have_noise(make):
+    federation = make(3, queries=250)
+    federation.run()
+    declared = [member.journal.answers()[0].words for member in federation.members.values()]
+    assert all("100 new queries" in words or "200 new queries" in words for words in declared)
+
+
+def test_an_epoch_whose_time_is_over_is_lost_and_its_queries_with_it(make):
+    federation = make(3, epsilon=0.0)
+    with pytest.raises(TooFewLeft):
+        federation.run(lambda at, name: at == "masked", epsilon=0.0, days=0.0001)
+    federation.coordinator.now = lambda: 2e12
+    total = federation.run(epsilon=0.0)
+    assert total.epoch == 2
+    assert not total.vector.any()
+
+
+def test_terms_of_a_member_that_missed_epochs_come_with_those_between(make):
+    federation = make(4, epsilon=0.0)
+    federation.run(epsilon=0.0)
+    for _ in range(2):
+        federation.run(lambda at, name: name == "m3", epsilon=0.0)  # it answers, and nobody hears it
+    federation.run(epsilon=0.0)
+    assert federation.members["m3"].journal.last_terms().epoch == 4
+    assert {total.epoch for total in federation.members["m3"].totals} == {1, 2, 3, 4}
+
+
+def test_a_reply_of_garbage_counts_as_none(make):
+    federation = make(4, epsilon=0.0)
+    member = federation.members["m2"]
+    honest_answer = member.answer
+
+    def garbage(content):
+        reply = Frame.unpack(honest_answer(content))
+        return reply.pack() if reply.kind != "masked" else Frame("masked", {**reply.fields, "masked": b"123456"}).pack()
+
+    member.answer = garbage
+    total = federation.run(epsilon=0.0)
+    assert total.survivors == ("m0", "m1", "m3")
+    assert any(event.outcome == "invalid" for event in federation.events)
+
+
+def test_a_total_is_read_back_and_an_altered_one_is_refused(make, tmp_path):
+    federation = make(3)
+    total = federation.run()
+    total.save(tmp_path / "totals")
+    again = Total.load(tmp_path / "totals", 1)
+    again.verify(federation.signing.public)
+    assert again.pack() == Total.unpack(total.pack()).pack()
+    again.vector[0] += 1
+    with pytest.raises(BadMessage, match="did not sign"):
+        again.verify(federation.signing.public)
