@@ -65,8 +65,7 @@ ORDERS = {
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("device", "shape", "tokens", "weights", "window"),
-        ("ascii_words", "cells"),
-        ("feature_map",),
+        ("ascii_words", "feature_map"),
         ("identity",),
         ("encoder", "location"),
         ("onnx", "sentence", "static"),
@@ -106,7 +105,7 @@ ORDERS = {
     "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged",)),
     "gateway": (
         ("config", "http"),
-        ("admin", "config_file", "connection", "interruptions", "litellm_config", "routing", "starter"),
+        ("admin", "config_file", "http_server", "interruptions", "litellm_config", "routing", "starter"),
         ("access",),
         ("apis",),
         ("request_context", "upstream"),

@@ -93,7 +93,7 @@ def packages_of(extra: str) -> set[str]:
 
 def test_serving_brings_the_default_encoder_without_heavy_packages():
     found = packages_of("serve")
-    assert {"numpy", "uvicorn"} <= found
+    assert {"numpy", "granian"} <= found
     assert not found & {"torch", "scipy", "scikit-learn", "pyarrow", "tokenizers", "wordllama"}
     assert len(found) <= 45
     files = [path.locate() for name in found - {"fedrouter"} for path in files_of(name) or []]

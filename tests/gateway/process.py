@@ -134,14 +134,14 @@ def main(path: str, workers: str | None = None) -> None:
     from fedrouter.data.simulator import simulated_world
     from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
-    from fedrouter.gateway.server import serve
-    from fedrouter.gateway.workers import current_worker, supervise
+    from fedrouter.gateway.server import serve, serve_by_workers
+    from fedrouter.gateway.workers import current_worker
 
     def ready(url, key):
         announce(Voice(True), url, key)
 
     if workers is not None and current_worker() is None:
-        supervise(read_config(path).server, int(workers), ready, lambda: read_config(path))
+        serve_by_workers(read_config(path).server, int(workers), ready, lambda: read_config(path))
         return
     count = int(workers or 1)
     embeddings = simulated_world().evaluations.embeddings

@@ -12,7 +12,7 @@ import httpx2 as httpx
 from fedrouter.data.simulator import CAST
 from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, TimingConfig, Upstream, UpstreamParams
 from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.server import Server, serve
+from fedrouter.gateway.server import Service, serve
 from fedrouter.store.store import Store
 
 SQL = "Write a SQL query that counts orders."
@@ -88,7 +88,7 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
 
 
 @contextmanager
-def served(config: Config, encoder_of=None) -> Iterator[tuple[str, str | None, Server]]:
+def served(config: Config, encoder_of=None) -> Iterator[tuple[str, str | None, Service]]:
     """Address, first key and server of a gateway in a thread of its own, which is stopped when the block ends."""
     ready, ended, said, servers = threading.Event(), threading.Event(), [], []
 
@@ -108,7 +108,7 @@ def served(config: Config, encoder_of=None) -> Iterator[tuple[str, str | None, S
     try:
         yield *said, servers[0]
     finally:
-        servers[0].should_exit = True
+        servers[0].stop()
         assert ended.wait(60), "the gateway did not stop"
 
 

@@ -62,7 +62,7 @@ def test_a_client_that_hangs_up_while_it_sends_is_no_failure_of_the_gateway(gate
         "content-length: 9\r\n\r\n",
     ):
         reply = asyncio.run(send(gateway.url, (head + framing).encode(), hang_up=True))
-        assert reply.status == 0
+        assert reply.status in (0, 400)
     assert "internal_error" not in gateway.http.get("/metrics").text
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 

@@ -10,8 +10,8 @@ from fedrouter.errors import FedrouterError
 from fedrouter.gateway.access.limits import SIGN_INS
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.gateway import open_gateway
+from fedrouter.gateway.http_server import listen, url_of
 from fedrouter.gateway.server import serve
-from fedrouter.gateway.workers import bind, listen, url_of
 from gateway.process import GatewayProcess, settings
 from gateway.running import SQL, config_for
 from gateway.upstreams import ControlledUpstream
@@ -63,7 +63,7 @@ def test_a_taken_port_is_said_with_brackets():
         with pytest.raises(
             FedrouterError, match=rf"^\[::1\]:{port}: cannot listen there: another process does; choose"
         ):
-            bind(ServerConfig(host="::1", port=port))
+            listen(ServerConfig(host="::1", port=port))
 
 
 @ipv6
@@ -107,4 +107,4 @@ def test_an_address_of_another_machine_is_said_to_be_one():
     with pytest.raises(
         FedrouterError, match=r"^203\.0\.113\.7:8080: cannot listen there: it is no address of this machine"
     ):
-        bind(ServerConfig(host="203.0.113.7", port=8080))
+        listen(ServerConfig(host="203.0.113.7", port=8080))

@@ -67,7 +67,7 @@ def test_the_demo_routes_without_key_or_config_and_without_anything_but_the_serv
         assert process.wait(60) == 0
         process.stdout.close()
     imported = set(json.loads((tmp_path / "modules.json").read_text()))
-    assert {"fedrouter", "numpy", "uvicorn"} <= imported
+    assert {"fedrouter", "numpy", "granian"} <= imported
     assert not imported & NOT_FOR_SERVING
 
 

@@ -30,7 +30,7 @@ def test_requests_end_or_are_told_why_they_do_not_and_each_has_its_row(stopping,
     for thread in threads:
         thread.start()
     assert eventually(lambda: set(upstream.asked) == {"endless", "drip", "hang"})
-    stopping.app.should_exit = True
+    stopping.app.stop()
     begun = time.monotonic()
     for thread in threads:
         thread.join(30)

@@ -55,7 +55,7 @@ def test_answers_and_feedback_are_taken_while_the_store_is_locked(start, bundle,
             scored = gateway.http.post("/v1/feedback", json=decision)
             assert (scored.status_code, scored.json()["outcome"]) == (200, "deferred")
         assert ready(gateway) == (200, "degraded")
-        store = gateway.app.config.app.gateway.store
+        store = gateway.app.app.gateway.store
         monkeypatch.setattr(store, "create_key", None)  # not called: it would hold a thread that requests need
         refused = at_once([lambda: gateway.http.post("/v1/keys", json={"name": "x"})] * 20)
         assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {

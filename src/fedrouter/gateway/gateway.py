@@ -303,10 +303,9 @@ async def _open_gateway(
         process,
     )
     gateway.first_bundle = first_bundle
-    metrics.gauges = gateway.gauges
     opened.pop_all()
     opened.push_async_callback(gateway.close)
-    gateway.run(budgets.renew, writer.adopt, gateway.drift.run)
+    gateway.run(budgets.renew, writer.adopt, gateway.drift.run, metrics.run)
     await decider.default.read(store)
     gateway.run(lambda: decider.default.follow(store))
     gateway.run_upkeep(gateway.leadership.run)

@@ -1,13 +1,13 @@
-"""Several worker processes behind one port: the socket that they share, and the supervisor that keeps them running.
+"""Several worker processes behind one port: the supervisor that keeps them running, and what a worker knows of it.
 
 All workers accept from one socket, which the supervisor keeps open. So a connection is never refused or left in the
-queue of a worker that has ended, and a new worker can take its place at any time.
+queue of a worker that has ended, and a new worker can take its place at any time. They put their metrics into one
+folder, which prometheus_client adds up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import logging
 import os
@@ -16,115 +16,39 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from fedrouter.errors import FedrouterError
-from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.observe.errors import not_reloaded
-from fedrouter.gateway.observe.worker_metrics import keep_ended
+from fedrouter.gateway.observe.metrics import METRICS_FOLDER
 
 LOG = logging.getLogger("fedrouter.gateway")
 FIRST_WAIT, LONGEST_WAIT, STEADY = 0.5, 30.0, 60.0
 """Seconds until a worker that ended is restarted, at first and at most; after how long it counts as steady again."""
 GRACE = 30.0
 """Seconds beyond `server.drain` after which a worker that does not end is killed."""
-Ready = Callable[[str, str | None], None]
-REASONS = {
-    errno.EADDRINUSE: "another process does; choose another port with --port or server.port",
-    errno.EADDRNOTAVAIL: "it is no address of this machine; expected one, or 0.0.0.0 for all",
-    errno.EACCES: "this user may not use the port; choose one of at least 1024 with --port or server.port",
-}
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
 VARIABLE = "FEDROUTER_WORKER"
-
-
-def bind(server: ServerConfig) -> socket.socket:
-    """A socket at the config's address, which does not listen yet; `::` is every address, of IPv4 as well."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        found = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise cannot_listen(server, error) from None
-    except UnicodeError:  # a part of the name is empty, or longer than the name of any host
-        raise cannot_listen(server, OSError()) from None
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        found.bind(address)
-    except OSError as error:
-        found.close()
-        raise cannot_listen(server, error) from None
-    return found
-
-
-def listen(server: ServerConfig) -> socket.socket:
-    """Listen at the config's address."""
-    found = bind(server)
-    try:
-        found.listen(BACKLOG)
-    except OSError as error:
-        found.close()
-        raise cannot_listen(server, error) from None
-    return found
-
-
-def cannot_listen(server: ServerConfig, error: OSError) -> FedrouterError:
-    """The error of an address, with the reason and what to do about it."""
-    why = REASONS.get(error.errno or 0, error.strerror or "no such host")
-    return FedrouterError(f"{_bracketed(server.host)}:{server.port}: cannot listen there: {why}")
-
-
-def why_not(server: ServerConfig) -> FedrouterError:
-    """The same for an address at which another part of the program could not listen, and did not say why."""
-    try:
-        listen(server).close()
-    except FedrouterError as found:
-        return found
-    return cannot_listen(server, OSError(errno.EADDRINUSE, ""))  # it was taken a moment ago
-
-
-def url_of(host: str, port: int) -> str:
-    """The address as a client on this machine can use it."""
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{_bracketed(here)}:{port}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+Ready = Callable[[str | None], None]
+"""Called with the first API key, if a worker has just created it, once all workers serve."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One of ``count`` workers; ``listening`` and ``channel`` are file descriptors of sockets that it inherits.
-
-    ``folder`` is where all of them put their metrics, each under its ``name``.
-    """
+    """One of ``count`` workers; ``listening`` and ``channel`` are file descriptors of sockets that it inherits."""
 
     index: int
     count: int
-    name: str
     listening: int
     channel: int
-    folder: str
 
-    @property
-    def metrics_folder(self) -> Path:
-        return Path(self.folder)
-
-    def environment(self) -> dict[str, str]:
-        """The environment variable from which the process knows what it is."""
-        return {VARIABLE: json.dumps(asdict(self))}
+    def socket(self) -> socket.socket:
+        return socket.socket(fileno=self.listening)
 
     def report(self, key: str | None) -> None:
-        """Tell the supervisor that this worker is ready, and the first API key, if it created it."""
+        """Tell the supervisor that this worker serves, and the first API key, if it created it."""
         os.write(self.channel, json.dumps({"key": key}).encode() + b"\n")
 
     def watch_supervisor(self, ended: Callable[[], None]) -> None:
@@ -146,53 +70,22 @@ def current_worker() -> Worker | None:
     return None if told is None else Worker(**json.loads(told))
 
 
-@dataclass(eq=False)
-class _Process:
-    """A worker process that runs."""
-
-    worker: Worker
-    process: asyncio.subprocess.Process
-    channel: asyncio.StreamWriter
-    started: float
-
-    def tell(self, number: signal.Signals) -> None:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-
-
-def supervise(server: ServerConfig, count: int, ready: Ready, read: Callable[[], object]) -> None:
+def supervise(listening: socket.socket, count: int, drain: float, ready: Ready, read: Callable[[], object]) -> None:
     """Serve by this many processes until a signal ends them; each is started with this process's own command line.
 
     SIGTERM and SIGINT stop all; SIGHUP makes all read their config again, unless ``read`` finds it wrong.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("fedrouter").setLevel(logging.INFO)
-    with (
-        tempfile.TemporaryDirectory(prefix="fedrouter-workers-", ignore_cleanup_errors=True) as folder,
-        listen(server) as listening,
-    ):
-        asyncio.run(_Supervisor(listening, count, Path(folder), server, sys.orig_argv, read).run(ready))
+    with tempfile.TemporaryDirectory(prefix="fedrouter-workers-", ignore_cleanup_errors=True) as folder, listening:
+        asyncio.run(_Supervisor(listening, count, folder, drain, read).run(ready))
 
 
 class _Supervisor:
     def __init__(
-        self,
-        listening: socket.socket,
-        count: int,
-        folder: Path,
-        server: ServerConfig,
-        command: Sequence[str],
-        read: Callable[[], object],
+        self, listening: socket.socket, count: int, folder: str, drain: float, read: Callable[[], object]
     ) -> None:
-        self._listening, self._count, self._folder, self._read = listening, count, folder, read
-        self._server, self._command = server, command
-        self._serving: dict[int, _Process] = {}
-        """The worker of each index that serves; others start or end."""
-        self._running: set[_Process] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening, self._count, self._folder, self._drain, self._read = listening, count, folder, drain, read
+        self._serving: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
-        self._waits = dict.fromkeys(range(count), FIRST_WAIT)
-        self._started = 0
         self._unseen_key: str | None = None
         """The first API key, from the worker that has made it until it is shown."""
 
@@ -200,96 +93,81 @@ class _Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
+        reloads = set[asyncio.Task[None]]()
+        loop.add_signal_handler(signal.SIGHUP, lambda: reloads.add(asyncio.create_task(self._reload())))
+        first: list[asyncio.Future[bool]] = [loop.create_future() for _ in range(self._count)]
+        kept = [asyncio.create_task(self._keep(index, serves)) for index, serves in enumerate(first)]
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            found = await self._until_stopped(asyncio.gather(*(self._start(index) for index in range(self._count))))
-            if found is not None:
-                if None in found:
+            started = asyncio.gather(*first)
+            both: list[asyncio.Future[Any]] = [started, stopping]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                if not all(started.result()):
                     raise FedrouterError("a worker did not start; its own message says why")
                 key, self._unseen_key = self._unseen_key, None
-                ready(url_of(self._server.host, self._listening.getsockname()[1]), key)
-                await self._stopping.wait()
+                ready(key)
+                await stopping
+            started.cancel()
         finally:
             self._stopping.set()
+            await asyncio.wait(kept)
             if (key := self._unseen_key) is not None:  # the store keeps only its hash
                 LOG.warning("stopped while workers started; the first API key was made, shown only here: %s", key)
-            await self._stop_all()
 
-    async def _until_stopped(self, starting: asyncio.Future[list[_Process | None]]) -> list[_Process | None] | None:
-        """What the workers' start found; None if a signal came first."""
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        both: set[asyncio.Future[Any]] = {starting, stopping}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if starting.done():
-            return starting.result()
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)  # or asyncio reports it as lost
-        return None
+    async def _keep(self, index: int, serves: asyncio.Future[bool]) -> None:
+        """Run a worker, and another one in its place whenever it ends, until all are stopped.
 
-    async def _start(self, index: int) -> _Process | None:
-        """Start a worker and wait until it serves; None if it ends instead."""
+        ``serves`` is whether the first one came to serve.
+        """
+        wait = FIRST_WAIT
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._run(index, serves)
+            if not serves.done():
+                serves.set_result(False)
+                return
+            if self._stopping.is_set():
+                return
+            wait = FIRST_WAIT if time.monotonic() - began > STEADY else wait
+            LOG.error("worker %d ended (%s); another one is started", index, _how(code))
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([stopping], timeout=wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _run(self, index: int, serves: asyncio.Future[bool]) -> int:
+        """Run a worker to its end, which comes when all are stopped; its exit code."""
         own, theirs = socket.socketpair()
-        self._started += 1
-        worker = Worker(
-            index,
-            self._count,
-            f"{index}-{self._started}",
-            self._listening.fileno(),
-            theirs.fileno(),
-            str(self._folder),
-        )
+        worker = Worker(index, self._count, self._listening.fileno(), theirs.fileno())
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *self._command,
-                env=os.environ | worker.environment(),
+                *sys.orig_argv,
+                env=os.environ | {VARIABLE: json.dumps(asdict(worker)), METRICS_FOLDER: self._folder},
                 pass_fds=(worker.listening, worker.channel),
                 process_group=0,  # Ctrl+C is for the supervisor, which passes it on
             )
         reader, channel = await asyncio.open_connection(sock=own)
-        found = _Process(worker, process, channel, time.monotonic())
-        self._running.add(found)
-        self._begin(self._watch(found))
-        line = await reader.readline()
-        if not line:
-            return None
-        self._unseen_key = json.loads(line)["key"] or self._unseen_key
-        self._serving[index] = found
-        return found
-
-    async def _watch(self, process: _Process) -> None:
-        """Wait for the end of a worker; if it was serving, start another in its place."""
-        code, index = await process.process.wait(), process.worker.index
-        process.channel.close()
-        self._running.discard(process)
-        keep_ended(self._folder, process.worker.name)
-        if self._serving.get(index) is not process or self._stopping.is_set():
-            return
-        del self._serving[index]
-        while not self._stopping.is_set():
-            if time.monotonic() - process.started > STEADY:
-                self._waits[index] = FIRST_WAIT
-            LOG.error("worker %d ended (%s); another one is started", index, _how(code))
-            await asyncio.sleep(self._waits[index])
-            self._waits[index] = min(2 * self._waits[index], LONGEST_WAIT)
-            if self._stopping.is_set() or await self._start(index) is not None:
-                return
-
-    async def _kill_late(self, process: _Process) -> None:
-        """Kill a worker that was told to end and does not."""
+        stopping = asyncio.create_task(self._end(process))
         try:
-            async with asyncio.timeout(self._server.drain + GRACE):
-                await process.process.wait()
-        except TimeoutError:
-            LOG.error("worker %d did not end and is killed", process.worker.index)
-            process.tell(signal.SIGKILL)
+            if line := await reader.readline():
+                self._unseen_key = json.loads(line)["key"] or self._unseen_key
+                self._serving[index] = process
+                if not serves.done():
+                    serves.set_result(True)
+            return await process.wait()
+        finally:
+            channel.close()
+            stopping.cancel()
+            self._serving.pop(index, None)
+            _forget_gauges(self._folder, process.pid)
 
-    async def _stop_all(self) -> None:
-        for process in self._running:
-            process.tell(signal.SIGTERM)
-        await asyncio.gather(*(self._kill_late(process) for process in self._running))
-        for task in self._tasks:
-            task.cancel()
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """When all are stopped: tell a worker to end, and kill it if it does not."""
+        await self._stopping.wait()
+        process.terminate()
+        await asyncio.sleep(self._drain + GRACE)
+        LOG.error("a worker did not end and is killed")
+        process.kill()
 
     async def _reload(self) -> None:
         try:
@@ -298,12 +176,14 @@ class _Supervisor:
             not_reloaded(error)
             return
         for process in self._serving.values():
-            process.tell(signal.SIGHUP)
+            process.send_signal(signal.SIGHUP)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _forget_gauges(folder: str, pid: int) -> None:
+    """Gauges of a worker that has ended count no more; its counters stay."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    mark_process_dead(pid, folder)  # type: ignore[no-untyped-call]
 
 
 def _how(code: int) -> str:

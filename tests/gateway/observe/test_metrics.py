@@ -1,11 +1,14 @@
 """Metrics in Prometheus' text format, read back by Prometheus' own parser."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
+from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedrouter.gateway.observe.metrics import BUCKETS, HELP, Metrics
-from fedrouter.gateway.observe.worker_metrics import WorkerMetrics, keep_ended
+from fedrouter.gateway.observe.metrics import BUCKETS, COUNTERS, METRICS_FOLDER, Metrics
 from fedrouter.store.records import Record
 
 RECORD = Record(
@@ -65,7 +68,7 @@ def test_histograms_are_by_model():
 
 def test_every_counter_is_described_before_it_has_a_value():
     text = Metrics().exposition().decode()
-    for name in HELP:
+    for name in COUNTERS:
         assert f"# HELP {name} " in text
         assert f"# TYPE {name} counter" in text
     assert "_created" not in text
@@ -82,26 +85,56 @@ def test_gauges_are_read_when_metrics_are_scraped_and_labels_are_escaped():
     assert found["fedrouter_refused_total", ("code", 'a"b\\c\nd')] == 1
 
 
+def test_a_gauge_that_is_not_read_any_more_is_zero():
+    found = [("fedrouter_resting", "about", (("model", "m"),), 1)]
+    metrics = Metrics(lambda: found)
+    assert samples(metrics)["fedrouter_resting", ("model", "m")] == 1
+    found.clear()
+    assert samples(metrics)["fedrouter_resting", ("model", "m")] == 0
+
+
+WORKER = """
+import sys
+from fedrouter.gateway.observe.metrics import Metrics
+metrics = Metrics(lambda: [("fedrouter_in_progress", "about", (), 2), ("fedrouter_resting", "about", (), 1)])
+metrics.count("fedrouter_refused_total", code="x")
+metrics.observe("fedrouter_overhead_seconds", 0.02)
+sys.stdout.buffer.write(metrics.exposition())
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
 def test_any_worker_shows_the_sums_of_all_also_of_those_that_have_ended(tmp_path):
-    workers = [Metrics(lambda: [("fedrouter_log_waiting", "about", (), 1)]) for _ in range(3)]
-    files = [WorkerMetrics(tmp_path, str(index), metrics) for index, metrics in enumerate(workers)]
-    for index, (metrics, file) in enumerate(zip(workers, files, strict=True)):
-        metrics.worker = index
-        metrics.served(RECORD, "app")
-        file.write()
+    environment = {**os.environ, METRICS_FOLDER: str(tmp_path)}
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert all(worker.stdout.readline() for worker in workers)
 
-    def shown(index):
-        found = samples(workers[index])
-        requests = found["fedrouter_requests_total", ("model", "m"), ("reason", "best"), ("status", "ok")]
-        return requests, found["fedrouter_request_seconds_count", ("model", "m")]
+    def shown():
+        program = WORKER.replace("metrics.count", "0 and metrics.count").replace(
+            "metrics.observe", "0 and metrics.observe"
+        )
+        told = subprocess.run(
+            [sys.executable, "-c", program], env=environment, input=b"", capture_output=True, check=True
+        )
+        families = text_string_to_metric_families(told.stdout.decode())
+        found = {
+            (each.name, *sorted(each.labels.items())): each.value for family in families for each in family.samples
+        }
+        for path in tmp_path.glob("gauge_live*"):  # those of the process that asked
+            if str(workers[0].pid) not in path.name and str(workers[1].pid) not in path.name:
+                path.unlink()
+        return found
 
-    def gauges(index):
-        return {each[1] for each in samples(workers[index]) if each[0] == "fedrouter_log_waiting"}
-
-    assert shown(0) == shown(1) == shown(2) == (3, 3)
-    assert gauges(0) == {("worker", "0"), ("worker", "1"), ("worker", "2")}
-    files[2].end()
-    keep_ended(tmp_path, "2")
-    keep_ended(tmp_path, "2")  # it counts once
-    assert shown(0) == shown(1) == (3, 3)
-    assert gauges(0) == {("worker", "0"), ("worker", "1")}
+    found = shown()
+    assert found["fedrouter_refused_total", ("code", "x")] == found["fedrouter_overhead_seconds_count",] == 2
+    assert (found["fedrouter_in_progress",], found["fedrouter_resting",]) == (6, 1)
+    workers[1].communicate(b"")
+    mark_process_dead(workers[1].pid, str(tmp_path))
+    found = shown()
+    assert found["fedrouter_refused_total", ("code", "x")] == 2
+    assert found["fedrouter_in_progress",] == 4
+    workers[0].communicate(b"")

@@ -32,7 +32,7 @@ def site(tmp_path_factory):
     threading.Thread(target=run, daemon=True).start()
     assert told.wait(60)
     yield Site(Running(found["url"], found["key"], None, None), "", "")
-    servers[0].should_exit = True
+    servers[0].stop()
     assert ended.wait(60)
 
 

@@ -59,7 +59,7 @@ def test_an_open_page_does_not_delay_a_shutdown(start, bundle, upstream, tmp_pat
         def listen() -> None:
             with client.stream("GET", "events") as response:
                 for _ in response.iter_lines():
-                    running.app.should_exit = True
+                    running.app.stop()
             ended.set()
 
         thread = threading.Thread(target=listen)

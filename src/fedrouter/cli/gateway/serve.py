@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,12 +50,13 @@ def serve(
     if demo == (config is not None):
         raise BadInput("serve: expected --config FILE, which `fedrouter init` writes, or --demo")
     try:
+        import granian  # noqa: F401
         import orjson  # noqa: F401
         import prometheus_client  # noqa: F401
         import pydantic  # noqa: F401
         import sqlalchemy  # noqa: F401
+        import starlette  # noqa: F401
         import threadpoolctl  # noqa: F401
-        import uvicorn  # noqa: F401
     except ImportError:
         raise MissingExtra("The gateway", "serve") from None
     if check:
@@ -88,7 +90,8 @@ def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, 
     from fedrouter.gateway.config_file import read_config
     from fedrouter.gateway.gateway import open_gateway
     from fedrouter.gateway.server import serve as run
-    from fedrouter.gateway.workers import current_worker, supervise
+    from fedrouter.gateway.server import serve_by_workers
+    from fedrouter.gateway.workers import current_worker
 
     def read() -> Config:
         config = read_config(path)
@@ -100,7 +103,8 @@ def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, 
 
     config = read()
     if workers is not None and current_worker() is None:
-        supervise(config.server, workers, lambda url, key: announce(voice, url, key, auth=config.server.auth), read)
+        ready = partial(announce, voice, auth=config.server.auth)
+        serve_by_workers(config.server, workers, ready, read)
     else:
         run(config, lambda url, key: announce(voice, url, key, auth=config.server.auth), reopened=reopened)
 

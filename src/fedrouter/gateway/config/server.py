@@ -31,12 +31,13 @@ class ServerConfig(Section):
         default=64.0, description="Largest head of a request (its line and headers), in KiB."
     )
     connections: Annotated[StrictInt, Field(ge=1)] = Field(
-        default=1000,
-        description="Connections of clients to serve; further ones close those without a request, or get 503.",
+        default=4000,
+        description="Connections of clients to serve; further ones wait until others are closed.",
     )
     request_timeout: Positive = Field(
         default=30.0,
-        description="Seconds for the head of a request, and for its body; a second more for each KiB.",
+        description="Seconds for the head of a request, that of a further one too, and for its body; a second more for "
+        "each KiB.",
     )
     write_timeout: Positive = Field(
         default=60.0, description="Seconds after which a client that takes nothing of its answer is disconnected."

@@ -1,141 +1,94 @@
 """Prometheus metrics of the gateway. Labels are names of models and keys, reasons and codes; nothing of a prompt.
 
-Values are kept in plain dictionaries, because every request updates several of them on one thread and needs no locks;
-`prometheus_client` collects and formats them.
+By `prometheus_client`: a worker of several counts in files of a folder that all of them share, and any of them shows
+the sums of all, also of those that have ended. The folder is in the environment before this is imported.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import Gauge as PrometheusGauge
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from fedrouter.store.records import Record
 
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable from which prometheus_client knows it."""
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """Upper bounds of the histograms' buckets, in seconds."""
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-HELP = {
-    "fedrouter_requests_total": "Requests that reached a decision, by serving model, status and reason.",
-    "fedrouter_refused_total": "Requests that were rejected, by error code.",
-    "fedrouter_tokens_total": "Tokens, by model and direction.",
-    "fedrouter_cost_usd_total": "US dollars spent, by model.",
-    "fedrouter_baseline_cost_usd_total": "US dollars the baseline model would have cost for the same tokens.",
-    "fedrouter_fallbacks_total": "Requests served by another model than the chosen one.",
-    "fedrouter_upstream_failures_total": "Failed attempts to call an upstream, by model.",
-    "fedrouter_feedback_total": "Scores received, by outcome.",
-    "fedrouter_scores_total": "Scores received, by the model that answered.",
-    "fedrouter_score_sum_total": "The sum of these scores; divided by their number it is the mean.",
-    "fedrouter_key_requests_total": "Requests that reached a decision, by the name of the API key.",
-    "fedrouter_key_cost_usd_total": "US dollars spent, by the name of the API key.",
-    "fedrouter_removed_total": "Rows, and prompts with their embeddings, that retention has removed from the log.",
+COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "fedrouter_requests_total": (
+        "Requests that reached a decision, by serving model, status and reason.",
+        ("model", "status", "reason"),
+    ),
+    "fedrouter_refused_total": ("Requests that were rejected, by error code.", ("code",)),
+    "fedrouter_tokens_total": ("Tokens, by model and direction.", ("model", "direction")),
+    "fedrouter_cost_usd_total": ("US dollars spent, by model.", ("model",)),
+    "fedrouter_baseline_cost_usd_total": ("US dollars the baseline model would have cost for the same tokens.", ()),
+    "fedrouter_fallbacks_total": ("Requests served by another model than the chosen one.", ("chosen", "served")),
+    "fedrouter_upstream_failures_total": ("Failed attempts to call an upstream, by model.", ("model",)),
+    "fedrouter_feedback_total": ("Scores received, by outcome.", ("outcome",)),
+    "fedrouter_scores_total": ("Scores received, by the model that answered.", ("model",)),
+    "fedrouter_score_sum_total": ("The sum of these scores; divided by their number it is the mean.", ("model",)),
+    "fedrouter_key_requests_total": ("Requests that reached a decision, by the name of the API key.", ("key",)),
+    "fedrouter_key_cost_usd_total": ("US dollars spent, by the name of the API key.", ("key",)),
+    "fedrouter_removed_total": (
+        "Rows, and prompts with their embeddings, that retention has removed from the log.",
+        ("what",),
+    ),
 }
-HISTOGRAMS = {
-    "fedrouter_request_seconds": "Duration of a request, from first byte to last, by model.",
-    "fedrouter_first_token_seconds": "Time until a streamed answer begins, by model.",
-    "fedrouter_overhead_seconds": "The part of a request's duration not spent waiting for an upstream.",
+HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "fedrouter_request_seconds": ("Duration of a request, from first byte to last, by model.", ("model",)),
+    "fedrouter_first_token_seconds": ("Time until a streamed answer begins, by model.", ("model",)),
+    "fedrouter_overhead_seconds": ("The part of a request's duration not spent waiting for an upstream.", ()),
 }
+SUMMED = frozenset(
+    f"fedrouter_{name}"
+    for name in ("log_waiting", "log_spooled", "encoder_waiting", "encoder_asks", "in_progress", "tasks", "sessions")
+)
+"""Gauges that are added up over workers; of all others the largest counts."""
 REMEMBERED = 10_000
 """Requests whose model is kept in memory for when they are scored."""
+EVERY = 1.0
+"""Seconds between two readings of a worker's gauges."""
 Labels = tuple[tuple[str, str], ...]
 Gauge = tuple[str, str, Labels, float]
 """Name, help, labels and value."""
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Histogram:
-    """Observations counted by bucket."""
-
-    def __init__(self, counts: Sequence[int] = (0,) * (len(BUCKETS) + 1), total: float = 0.0) -> None:
-        self._counts, self._sum = list(counts), total
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(BUCKETS, seconds)] += 1
-        self._sum += seconds
-
-    def plus(self, other: Histogram) -> Histogram:
-        return Histogram([a + b for a, b in zip(self._counts, other._counts, strict=True)], self._sum + other._sum)
-
-    def to_json(self) -> list[Any]:
-        return [self._counts, self._sum]
-
-    def add_to(self, family: HistogramMetricFamily, labels: Labels) -> None:
-        """Add the buckets to a metric."""
-        total, buckets = 0, []
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        family.add_metric([value for _, value in labels], buckets, self._sum)
-
-
-class Snapshot:
-    """Counters and histograms of one process or of several together, and the gauges of each."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
-        self.histograms: dict[str, dict[Labels, Histogram]] = {name: defaultdict(Histogram) for name in HISTOGRAMS}
-        self.gauges: list[Gauge] = []
-
-    def add(self, other: Snapshot) -> None:
-        """Add what another process has counted, and its gauges."""
-        for name, values in other.counts.items():
-            for labels, value in values.items():
-                self.counts[name][labels] += value
-        for name, histograms in other.histograms.items():
-            for labels, histogram in histograms.items():
-                self.histograms[name][labels] = self.histograms[name][labels].plus(histogram)
-        self.gauges += other.gauges
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "counts": [[name, labels, value] for name, all in self.counts.items() for labels, value in all.items()],
-            "histograms": [
-                [name, labels, *histogram.to_json()]
-                for name, all in self.histograms.items()
-                for labels, histogram in all.items()
-            ],
-            "gauges": self.gauges,
-        }
-
-    @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> Snapshot:
-        snapshot = cls()
-        for name, labels, value in found["counts"]:
-            snapshot.counts[name][_labels(labels)] = value
-        for name, labels, counts, total in found["histograms"]:
-            snapshot.histograms[name][_labels(labels)] = Histogram(counts, total)
-        snapshot.gauges = [(name, about, _labels(labels), value) for name, about, labels, value in found["gauges"]]
-        return snapshot
-
-
-class Metrics(Collector):
-    """What the gateway has done since it started, and gauges that ``gauges`` reads when metrics are scraped.
-
-    ``others`` is what the other workers of the gateway have counted, which is added.
-    """
+class Metrics:
+    """What the gateway has done since it started, and gauges, which ``gauges`` reads."""
 
     def __init__(self, gauges: Callable[[], Iterable[Gauge]] = lambda: ()) -> None:
         self.gauges = gauges
-        self.others: Callable[[], Iterable[Snapshot]] = lambda: ()
-        self.worker: int | None = None
-        """Which worker this is, as a label of its gauges; None if it is the only one."""
-        self._now = Snapshot()
-        self._counts, self._histograms = self._now.counts, self._now.histograms
+        self._folder = os.environ.get(METRICS_FOLDER)
+        self._own = CollectorRegistry(auto_describe=False)
+        self._known: dict[str, Any] = {
+            name: Counter(name, about, labels, registry=self._own) for name, (about, labels) in COUNTERS.items()
+        }
+        for name, (about, labels) in HISTOGRAMS.items():
+            self._known[name] = Histogram(name, about, labels, buckets=BUCKETS, registry=self._own)
+        self._children: dict[tuple[str, ...], Any] = {}
+        """By name and values of labels: looking them up at their metric takes longer than counting."""
+        self._read: dict[tuple[str, Labels], float] = {}
+        """The gauges as of the last reading."""
         self._models: OrderedDict[str, str] = OrderedDict()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Increase a counter of :data:`HELP`."""
-        self._counts[name][tuple(labels.items())] += amount
+        """Increase a counter of :data:`COUNTERS`."""
+        self._child(name, labels).inc(amount)
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Add a duration to one of :data:`HISTOGRAMS`."""
-        self._histograms[name][tuple(labels.items())].observe(seconds)
+        self._child(name, labels).observe(seconds)
 
     def served(self, record: Record, key: str) -> None:
         """Count a request that has its row in the log; ``key`` is the name of its API key."""
@@ -169,57 +122,36 @@ class Metrics(Collector):
             self.count("fedrouter_scores_total", model=model)
             self.count("fedrouter_score_sum_total", score, model=model)
 
-    def counted(self) -> Snapshot:
-        """What this process has counted."""
-        found = Snapshot()
-        found.add(self._now)
-        return found
-
-    def snapshot(self) -> Snapshot:
-        """What this process has counted, and its gauges."""
-        found, own = self.counted(), () if self.worker is None else (("worker", str(self.worker)),)
-        found.gauges = [(name, about, (*labels, *own), float(value)) for name, about, labels, value in self.gauges()]
-        return found
+    async def run(self) -> None:
+        """Read the gauges of a worker of several now and then, until cancelled, so that the others can show them."""
+        while self._folder is not None:
+            self._read_gauges()
+            await asyncio.sleep(EVERY)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
+        self._read_gauges()
+        if self._folder is None:
+            return generate_latest(self._own)
+        everybody = CollectorRegistry()
+        MultiProcessCollector(everybody, self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(everybody)
 
-    def collect(self) -> Iterator[Metric]:
-        """The metrics as `prometheus_client` wants them; it calls this."""
-        all = self.snapshot()
-        for other in self.others():
-            all.add(other)
-        for name, about in HELP.items():
-            yield _family(CounterMetricFamily, name, about, all.counts[name].items())
-        for name, about in HISTOGRAMS.items():
-            yield _histogram(name, about, all.histograms[name])
-        gauges: dict[tuple[str, str], list[tuple[Labels, float]]] = defaultdict(list)
-        for name, about, labels, value in all.gauges:
-            gauges[name, about].append((labels, value))
-        for (name, about), samples in gauges.items():
-            yield _family(GaugeMetricFamily, name, about, samples)
+    def _read_gauges(self) -> None:
+        now = {(name, labels): (about, float(value)) for name, about, labels, value in self.gauges()}
+        gone = {each: ("", 0.0) for each in self._read if each not in now}
+        self._read = {each: value for each, (_, value) in now.items()}
+        for (name, labels), (about, value) in (now | gone).items():
+            if name not in self._known:
+                mode: Any = "livesum" if name in SUMMED else "livemax"
+                self._known[name] = PrometheusGauge(
+                    name, about, [label for label, _ in labels], registry=self._own, multiprocess_mode=mode
+                )
+            self._child(name, dict(labels)).set(value)
 
-
-def _labels(pairs: Iterable[Sequence[str]]) -> Labels:
-    return tuple((name, value) for name, value in pairs)
-
-
-def _histogram(name: str, about: str, found: Mapping[Labels, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, about, labels=[label for label, _ in next(iter(found), ())])
-    for labels, histogram in found.items():
-        histogram.add_to(family, labels)
-    return family
-
-
-def _family(
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
-    name: str,
-    about: str,
-    samples: Iterable[tuple[Labels, float]],
-) -> Metric:
-    samples = list(samples)
-    family = kind(name, about, labels=[label for label, _ in samples[0][0]] if samples else [])
-    for labels, value in samples:
-        family.add_metric([text for _, text in labels], value)
-    return family
+    def _child(self, name: str, labels: Mapping[str, str]) -> Any:
+        values = (name, *labels.values())
+        found = self._children.get(values)
+        if found is None:
+            found = self._children[values] = self._known[name].labels(**labels) if labels else self._known[name]
+        return found

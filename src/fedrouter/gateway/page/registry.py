@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from asyncio import Semaphore
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import AsgiMessage, HttpError, HttpRequest, Send, send_error
+from fedrouter.gateway.http import AsgiMessage, Headers, HttpError, HttpRequest, Send, send_error
 from fedrouter.gateway.page import decisions, drift, events, frontier, keys, learning, overview, playground, session
 from fedrouter.gateway.page.endpoint import API, PageEndpoint, Visit
 from fedrouter.gateway.page.files import PREFIX, send_file
-from fedrouter.gateway.routes.endpoint import Handler, Paths
+from fedrouter.gateway.routes.endpoint import Handler
 
 ENDPOINTS: tuple[PageEndpoint, ...] = (
     *session.ENDPOINTS,
@@ -30,10 +31,9 @@ POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = [
+HEADERS: Headers = [
     (b"content-security-policy", POLICY),
     (b"x-frame-options", b"DENY"),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -45,37 +45,39 @@ AT_ONCE = 4
 """Requests of one key that are worked on at one time, lest a page that asks too much slows the gateway's own work."""
 _turns: WeakKeyDictionary[Gateway, defaultdict[str, Semaphore]] = WeakKeyDictionary()
 
-PATHS = Paths((API + endpoint.path, endpoint.method, endpoint) for endpoint in ENDPOINTS)
+
+def handlers() -> Mapping[str, Mapping[str, Handler]]:
+    """The handlers of the page's paths, by method."""
+    found: dict[str, dict[str, Handler]] = defaultdict(dict)
+    for endpoint in ENDPOINTS:
+        path = API + endpoint.path
+        path += "{id:path}" if path.endswith("/") else ""
+        found[path][endpoint.method] = partial(_guarded, partial(_api, endpoint), [*HEADERS, NO_STORE])
+    for path in ("/", PREFIX + "{name:path}"):
+        found[path]["GET"] = partial(_guarded, _file, HEADERS)
+    return found
 
 
-def page_handler(request: HttpRequest) -> Handler | None:
-    """The handler of a request for the page; None if it is for something else."""
-    return _serve if request.path == "/" or request.path.startswith(PREFIX) else None
-
-
-async def _serve(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    api = request.path.startswith(API)
-
+async def _guarded(serve: Handler, headers: Headers, gateway: Gateway, request: HttpRequest, send: Send) -> None:
     async def sending(message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *HEADERS, *([NO_STORE] if api else [])]
+            message["headers"] = [*message["headers"], *headers]
         await send(message)
 
     try:
         if not gateway.config.server.auth:
             raise HttpError(403, "The page needs authentication: set server.auth to true.", "no_authentication")
-        if api:
-            await _api(gateway, request, sending)
-        elif request.method in ("GET", "HEAD"):
-            await send_file(request, sending)
-        else:
-            raise HttpError(405, "This path only allows GET.", "method_not_allowed", headers=[(b"allow", b"GET")])
+        await serve(gateway, request, sending)
     except HttpError as error:
+        await request.discard()
         await send_error(sending, error)
 
 
-async def _api(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    endpoint = PATHS.find(request)
+async def _file(gateway: Gateway, request: HttpRequest, send: Send) -> None:
+    await send_file(request, send)
+
+
+async def _api(endpoint: PageEndpoint, gateway: Gateway, request: HttpRequest, send: Send) -> None:
     session.refuse_other_sites(request)
     if endpoint.access == "anyone":
         await endpoint.handle(gateway, Visit(request, session.NOBODY), send)

@@ -1,16 +1,15 @@
-"""The record of an endpoint, with its OpenAPI operation, and how requests find theirs. One file an endpoint."""
+"""The record of an endpoint, and the OpenAPI document of all of them. One file an endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, HttpRequest, Send
+from fedrouter.gateway.http import HttpRequest, Send
 from fedrouter.gateway.routing.options import RequestOptions
 
-Found = TypeVar("Found")
 Schema = Mapping[str, Any]
 Handler = Callable[[Gateway, HttpRequest, Send], Awaitable[None]]
 OBJECT: Schema = {"type": "object"}
@@ -83,30 +82,20 @@ def request_schema(fields: Mapping[str, Schema], required: Sequence[str] = ()) -
     }
 
 
-class Paths(Generic[Found]):
-    """Endpoints by path and method; a path that ends in ``/`` is followed by an identifier."""
+def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of these endpoints."""
+    from fedrouter import __version__
 
-    def __init__(self, endpoints: Iterable[tuple[str, str, Found]]) -> None:
-        self._methods: dict[str, dict[str, Found]] = {}
-        for path, method, found in endpoints:
-            self._methods.setdefault(path, {})[method] = found
-        self._prefixes = tuple(path for path in self._methods if path.endswith("/"))
-
-    def known(self, path: str) -> str | None:
-        """The path without its identifier, if there is an endpoint for it."""
-        if path in self._methods:
-            return None if path.endswith("/") else path
-        return next((prefix for prefix in self._prefixes if path.startswith(prefix)), None)
-
-    def find(self, request: HttpRequest) -> Found:
-        """The endpoint of a request, which gets its identifier; :class:`HttpError` 404 or 405 if there is none."""
-        path = self.known(request.path)
-        if path is None:
-            raise HttpError(404, "No such path; GET /openapi.json lists those of the API.", "not_found")
-        methods = self._methods[path]
-        if request.method not in methods:
-            allow = ", ".join(methods)
-            message = f"This path only allows {allow}."
-            raise HttpError(405, message, "method_not_allowed", headers=[(b"allow", allow.encode())])
-        request.id = request.path.removeprefix(path)
-        return methods[request.method]
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = endpoint.operation()
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "fedrouter gateway", "version": __version__},
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Error": ERROR_SCHEMA},
+        },
+        "security": [{"key": []}],
+    }

@@ -12,15 +12,12 @@ import json
 import math
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
-
 from fedrouter.data.simulator import CAST, Character, simulated_world
+from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.http import HttpError, HttpRequest, Receive, Scope, Send, send_error, send_response
+from fedrouter.gateway.http_server import HttpServer, listen, url_of
 from fedrouter.gateway.routing.prompt import human_text, read_prompt
 
 WORDS = ["this", "is", "a", "simulated", "answer", "of", "no", "meaning", "and", "about", "the", "right", "length"]
@@ -120,20 +117,19 @@ def _envelope(model: str, kind: str) -> dict[str, Any]:
 
 
 class SimulatedServer:
-    """The application on a free port of loopback, in the running event loop, by uvicorn's protocol."""
+    """The application on a free port of loopback, in the running event loop."""
 
     def __init__(self, cast: Cast, delay: float = 0.02) -> None:
-        self._config = uvicorn.Config(Application(cast, delay), lifespan="off", log_config=None, access_log=False)
-        self._state = ServerState()
-        self.url = ""
+        self._app, self.url = Application(cast, delay), ""
 
     async def start(self) -> None:
-        self._config.load()
-        connect = partial(HttpToolsProtocol, self._config, self._state, {})
-        self._server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        config = ServerConfig(host="127.0.0.1", port=0)
+        listening = listen(config)
+        self.url = f"{url_of(config.host, listening.getsockname()[1])}/v1"
+        self._server = HttpServer(self._app, listening, config)
+        self._serving = asyncio.create_task(self._server.serve())
 
     async def stop(self) -> None:
-        self._server.close()
-        for connection in list(self._state.connections):
-            connection.shutdown()
+        self._server.stop()  # type: ignore[no-untyped-call]
+        await asyncio.wait([self._serving], timeout=1.0)
+        self._serving.cancel()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrouter.gateway.routes.openapi import document
-from fedrouter.gateway.routes.registry import ENDPOINTS
+from fedrouter.gateway.app import ENDPOINTS
+from fedrouter.gateway.routes.endpoint import document
 from gateway.process import GatewayProcess, settings
 from gateway.tolerant import TolerantUpstream
 
