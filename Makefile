@@ -78,10 +78,11 @@ bench-privacy: $(READY) ## attacks with and without each protection; what masks 
 	$(BIN)/python benchmarks/privacy.py
 	$(BIN)/python benchmarks/secure.py
 
-lint: $(READY) ## check style and types
+lint: $(READY) ## check style, types, and the size of what people read and type
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/check_size.py
 
 format: $(READY) ## fix the style
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,9 @@
 """The commands as a user runs them: real files, JSON on stdout and nothing else there."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -324,3 +327,14 @@ def test_no_help_text_loses_words_in_square_brackets():
 def test_a_mistyped_command_is_corrected_once():
     assert run_process("simulat").stderr.count("Did you mean") == 1
     assert run_process("key", "creat").stderr.count("Did you mean") == 1
+
+
+def test_a_shell_completes_commands_and_options():
+    def completed(words: str) -> list[str]:
+        asked = {"_FEDROUTER_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        command = [Path(sys.executable).with_name("fedrouter")]
+        return subprocess.run(command, env=os.environ | asked, capture_output=True, text=True).stdout.split()
+
+    assert completed("fedrouter eval") == ["evaluate"]
+    assert completed("fedrouter learn --wi") == ["--with", "--without"]
+    assert "create" in completed("fedrouter key ")

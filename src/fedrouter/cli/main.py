@@ -7,6 +7,7 @@ import sys
 
 import click
 import typer
+import typer.core
 from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
@@ -39,6 +40,9 @@ GONE = {
 """Commands that were removed, and what replaced them."""
 
 
+typer.core.HAS_RICH = False  # plain help fits a screen: boxes take twice the lines
+
+
 class Commands(TyperGroup):
     """Commands; one that was removed says what replaced it."""
 
@@ -46,7 +50,7 @@ class Commands(TyperGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         for words in (args[:1], args[:2]):
-            if " ".join(words) in GONE:
+            if " ".join(words) in GONE and not ctx.resilient_parsing:  # completion tells nobody
                 raise BadInput(f"{' '.join(words)}: removed; use {GONE[' '.join(words)]}")
         return super().resolve_command(ctx, args)
 
@@ -57,7 +61,7 @@ app = typer.Typer(
     help="Learn one LLM router together from many private evaluation logs, without sharing a query.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
-    add_completion=False,
+    rich_markup_mode=None,
     suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
 )
