@@ -26,7 +26,7 @@ from fedrouter.federation.policy import Policy
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
 from fedrouter.federation.secagg.primitives import LARGEST, Sums
 from fedrouter.federation.terms import SignedTerms, Terms, chained
-from fedrouter.federation.total import Total, saved
+from fedrouter.federation.total import Total, saved, sum_of
 from fedrouter.release import Release
 
 EXCHANGES: Final = ("keys", "shares", "masked", "agree", "unmask")
@@ -90,6 +90,20 @@ class Member:
     @property
     def totals(self) -> list[Total]:
         return saved(self.directory / "totals")
+
+    def others(self) -> Release | None:
+        """What the totals of the policy's window say beyond what this member sent itself, which it knows exactly.
+
+        None if there is none. What it sent to an epoch that ended without it is in no total.
+        """
+        totals = self.totals
+        inside = {total.epoch for total in totals if self.name in total.survivors}
+        sent = {each.epoch: each.exact for each in self.journal.releases() if each.epoch in inside}
+        return sum_of(totals, self.policy.window, sent)
+
+    def log(self) -> Log:
+        """The member's log as it is now."""
+        return self._read_log()
 
     def answer(self, content: bytes) -> bytes:
         """The reply to a message; a refusal names a reason of ``REFUSALS``, and its details stay here."""
