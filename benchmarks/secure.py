@@ -28,12 +28,12 @@ from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import StatisticsRequest
 from fedrouter.federation.federation import Question
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.secagg.graph import peers
 from fedrouter.federation.secagg.server import EVERYONE, Secure
-from fedrouter.federation.verbs.statistics import StatisticsRequest
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))

@@ -17,8 +17,8 @@ import numpy as np
 from fedrouter import Client, LocalFederation, ModelPool, partition
 from fedrouter.data.simulator import simulated_world
 from fedrouter.federation.families.family import Family, Settings, train_once
-from fedrouter.federation.families.kmeans import add_clients, add_models, ask_statistics, remove_clients
-from fedrouter.federation.families.mlp import ask_cost_scale
+from fedrouter.federation.families.kmeans import add_clients, add_models, ask_statistics, cell_sums, remove_clients
+from fedrouter.federation.families.mlp import ask_costs
 from fedrouter.federation.federation import Callback, Federation, Progress, ignore
 from fedrouter.routers.kmeans import KMeansRouter
 
@@ -38,10 +38,11 @@ def learn(
     federation: Federation, pool: ModelPool, settings: Any, seed: int = 0, callback: Callback = ignore
 ) -> RandomRegionsRouter:
     """Draw directions with the seed, then ask every client for its sums around them."""
-    _, dimension = ask_cost_scale(federation, pool)
+    _, dimension = ask_costs(federation, pool)
     directions = np.random.default_rng(seed).normal(size=(settings.regions, dimension)).astype(np.float32)
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    router = RandomRegionsRouter(pool, directions, ask_statistics(federation, directions, pool))
+    sums = cell_sums(ask_statistics(federation, [directions], pool))
+    router = RandomRegionsRouter(pool, directions, sums)
     callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=router))
     return router
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import SCALAR_BYTES
-from fedrouter.federation.verbs.registry import GROUP, OWN, VERBS
+from fedrouter.federation.verbs.registry import GROUP, VERBS
 from fedrouter.federation.verbs.verb import (
     MinimumSizes,
     OwnNoise,
@@ -28,14 +28,14 @@ INTRODUCTION = f"""# What may leave a client
 
 This is the complete list of messages that a client can send, for the person who must approve that it takes part. A
 client answers the verbs below and nothing else: an unknown verb is refused, and so is a reply with any field that is
-not listed. No field holds the text of a query, an embedding of one query, or a single evaluation. Each verb is one file
-in `src/fedrouter/federation/verbs/`, which holds everything said here about it. A package that is installed beside
+not listed. No field holds the text of a query, an embedding of one query, or a single evaluation. Each entry names the
+file that holds everything said here about it. A package that is installed beside
 fedrouter can add verbs through the entry-point group `{GROUP}`; `fedrouter audit` shows what was sent, whatever the
 verb.
 
 How to read an entry:
 
-- **Minimum group sizes** are on by default (5 different queries for `cluster` and `cell`). They protect against a
+- **Minimum group sizes** are on by default (5 different queries). They protect against a
   coordinator that follows the protocol. [Security](security.md) says what they do not protect against.
 - **Noise** is in a `release` instead, by default of ε = 8 and δ = 1e-6. Other verbs have none.
 - **Secure sums** hide a client's reply in the total of at least three clients. By default a client refuses to send such
@@ -52,7 +52,7 @@ How to read an entry:
 
 def page() -> str:
     """The whole page."""
-    verbs = [VERBS[name] for name in OWN]
+    verbs = list(VERBS.values())
     return "\n".join([INTRODUCTION, *overview(verbs), *(line for verb in verbs for line in entry(verb))])
 
 
@@ -64,7 +64,8 @@ def overview(verbs: Iterable[Verb[Any, Any]]) -> list[str]:
         if isinstance(rule, MinimumSizes):
             sizes = ", ".join(f"`{size}`" for size in rule.sizes)
         else:
-            sizes = "noise instead" if isinstance(rule, OwnNoise) else "reads no rows"
+            sizes = "noise instead" if isinstance(rule, OwnNoise) else "reads no rows" if rule else "none"
+            sizes = "5 queries a centroid" if verb.name == "cluster" else sizes
         secure = "yes" if isinstance(verb.secure_sum, SecureSum) else "no"
         lines.append(f"| [`{verb.name}`](#{verb.name}) | {verb.leaves} | {sizes} | {secure} |")
     return [*lines, ""]
@@ -86,7 +87,7 @@ def entry(verb: Verb[Any, Any]) -> list[str]:
         f"- **Withheld**: {withheld(verb)}",
         f"- **Largest reply**: {largest(verb)}",
         f"- **Compared between clients**: {embeddings(verb)}",
-        f"- **File**: `federation/verbs/{verb.name}.py`",
+        f"- **File**: `{verb.answer.__module__.removeprefix('fedrouter.').replace('.', '/')}.py`",
         "",
     ]
 
@@ -102,7 +103,14 @@ def table(kind: str, message: type[Message]) -> list[str]:
 
 def typed(kind: Any) -> str:
     """A field's type in words."""
-    plain = {str: "text", int: "integer", float: "number", bool: "true or false", tuple[str, ...]: "names"}
+    plain = {
+        str: "text",
+        int: "integer",
+        float: "number",
+        bool: "true or false",
+        tuple[str, ...]: "names",
+        tuple[int, ...]: "integers",
+    }
     if kind in plain:
         return plain[kind]
     if getattr(kind, "__name__", "") == "ExactSums":
@@ -118,6 +126,8 @@ def disclosure(verb: Verb[Any, Any]) -> str:
         return f"{' and '.join(f'`{size}`' for size in rule.sizes)}: {rule.statement}."
     if isinstance(rule, OwnNoise):
         return f"none; noise instead: {rule.statement}."
+    if rule is None:
+        return "at least 5 different queries behind each centroid." if verb.name == "cluster" else "none."
     return f"none apply, because it reads no rows: {rule.reason}."
 
 
@@ -134,6 +144,8 @@ def withheld(verb: Verb[Any, Any]) -> str:
 
 
 def largest(verb: Verb[Any, Any]) -> str:
+    if verb.most_bytes is None:
+        return "8 bytes for each number." if isinstance(verb.secure_sum, SecureSum) else "64 MiB."
     return (verb.most_bytes.__doc__ or "").strip()
 
 

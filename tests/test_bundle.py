@@ -76,7 +76,8 @@ def test_the_same_router_makes_the_same_bytes(bundle, router, tmp_path):
         assert (bundle / name).read_bytes() == (again / name).read_bytes()
 
 
-FLOATS = {"evidence.scales", "evidence.cells", "evidence.shares", "prior.mean", "prior.error", "total.noise", "weight"}
+CELLS = {f"evidence.cells.{name}" for name in ("centers", "shares", "width")}
+FLOATS = CELLS | {"evidence.scales", "prior.mean", "prior.error", "total.noise", "weight"}
 """Arrays of a bayes bundle that are constants or were given to the router; all others are integers."""
 
 

@@ -65,7 +65,8 @@ ORDERS = {
     "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("device", "shape", "tokens", "weights", "window"),
-        ("ascii_words", "feature_map"),
+        ("ascii_words", "cells"),
+        ("feature_map",),
         ("identity",),
         ("encoder", "location"),
         ("onnx", "sentence", "static"),

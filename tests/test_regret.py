@@ -12,7 +12,7 @@ from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Grid
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, learn
+from fedrouter.federation.families.kmeans import KMeansSettings, ask_statistics, cell_sums, learn
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.regret import (
@@ -95,7 +95,7 @@ def test_the_two_terms_add_up_to_suboptimality_and_neither_is_below_zero(seed):
 def test_knowing_every_clusters_test_means_leaves_quantisation_alone():
     test = everyone_answers()
     centres = test.embeddings[:8]
-    sums = ask_statistics(LocalFederation([Client("test", test, OPEN)]), centres, test.pool)
+    sums = cell_sums(ask_statistics(LocalFederation([Client("test", test, OPEN)]), [centres], test.pool))
     router = KMeansRouter(test.pool, centres, sums)
     for tradeoff in tradeoffs(test.grid()):
         parts = split(router, test.embeddings, test.grid(), tradeoff)
@@ -106,7 +106,7 @@ def test_knowing_every_clusters_test_means_leaves_quantisation_alone():
 def test_a_centre_for_every_query_leaves_estimation_alone():
     test = everyone_answers(40)
     few = drawn_evaluations(40, 4, seed=9)
-    sums = ask_statistics(LocalFederation([Client("train", few, OPEN)]), test.embeddings, test.pool)
+    sums = cell_sums(ask_statistics(LocalFederation([Client("train", few, OPEN)]), [test.embeddings], test.pool))
     router = KMeansRouter(test.pool, test.embeddings, sums)
     parts = split(router, test.embeddings, test.grid(), 0.0)
     assert parts.quantization == 0

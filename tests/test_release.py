@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import drawn_evaluations
+from fedrouter.encoders.cells import Cells
 from fedrouter.encoders.feature_map import UNIT, FeatureMap
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
@@ -97,7 +98,7 @@ def test_products_drowned_in_noise_count_for_little():
 def test_cells_do_not_leave():
     rows = drawn_evaluations(queries=10)
     with pytest.raises(BadInput, match="do not leave"):
-        Release.of(rows, FeatureMap(rows.dimension).with_cells(np.eye(2, rows.dimension), np.ones(2) / 2))
+        Release.of(rows, FeatureMap(rows.dimension, cells=Cells(np.eye(2, rows.dimension), np.ones(2) / 2, (2,))))
 
 
 def test_a_release_is_read_back():

@@ -39,7 +39,7 @@ REFUSALS = {
     "secure_only": "it answers under secure sums only, unless its owner allows others with --no-secure-only",
     "secure_sum": "it does not take part in this secure sum",
     "question": "the question does not follow from the run",
-    "signature": "it was shown centroids that are not signed with a key that it has; --new-centres asks for new ones",
+    "signature": "it was shown a key that is not the one it knows",
     "training": "the settings or the weights of this training are not what it accepts",
     "questions": "it has answered as many questions of this kind as it answers in a day",
     "version": "it speaks another wire format than the coordinator",

@@ -63,6 +63,9 @@ class ExactSums:
     def __getitem__(self, index: Any) -> ExactSums:
         return ExactSums(self.limbs[index])
 
+    def reshape(self, shape: tuple[int, ...]) -> ExactSums:
+        return ExactSums(self.limbs.reshape(*shape, 2))
+
     def totals(self) -> npt.NDArray[np.float64]:
         """The sums as floats, accurate to the last bit; equal limbs give equal floats."""
         high, low = self.limbs[..., 0].astype(np.float64), self.limbs[..., 1].astype(np.float64)

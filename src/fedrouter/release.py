@@ -68,7 +68,7 @@ class Release:
     @classmethod
     def of(cls, rows: Evaluations, features: FeatureMap) -> Release:
         """The exact release of a member's evaluations; zeros if there are none."""
-        if len(features.cells):
+        if features.cells is not None:
             raise BadInput("release: cells come from a member's own queries, so they do not leave it")
         empty = cls.none(rows.pool, features)
         first, products, second = empty.first, empty.products, empty.second

@@ -18,15 +18,14 @@ from fedrouter.encoders.feature_map import UNIT
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import CellStatistics, Centroids
+from fedrouter.federation.families.mlp import Update
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, NothingToLearn
 from fedrouter.federation.message import Request
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import EVERYONE, Secure
-from fedrouter.federation.verbs.cluster import Centroids
 from fedrouter.federation.verbs.release import ReleaseReply
-from fedrouter.federation.verbs.statistics import CellStatistics
-from fedrouter.federation.verbs.train import Update
 from fedrouter.pool import ModelPool
 from fedrouter.release import SECOND_SHARE, symmetric
 from fedrouter.routers.kmeans import nearest_centre

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedrouter.encoders.cells import Cells
 from fedrouter.encoders.feature_map import DIRECTIONS, UNIT, FeatureMap, directions, map_of_width
 from fedrouter.encoders.shape import STATISTICS
 from fedrouter.encoders.static import static_encoder
@@ -13,6 +14,9 @@ from fedrouter.errors import BadInput
 
 def drawn(queries, dimension, seed=0):
     return np.random.default_rng(seed).normal(size=(queries, dimension)).astype(np.float32)
+
+
+CELLS = Cells(drawn(7, 300, 1).astype(float), np.full(7, 1 / 4), (3, 4), 300.0)
 
 
 def test_directions_are_orthogonal_and_the_same_everywhere():
@@ -49,7 +53,7 @@ def test_psi_is_never_longer_than_one(scale, seed):
 
 
 def test_features_of_a_query_do_not_depend_on_the_others():
-    features = FeatureMap(300, 19).with_cells(drawn(7, 83, 1).astype(float), np.full(7, 1 / 7))
+    features = FeatureMap(300, 19, cells=CELLS)
     queries = drawn(500, 300)
     together = features(queries)
     for some in (slice(0, 1), slice(3, 40), slice(499, 500)):
@@ -57,13 +61,13 @@ def test_features_of_a_query_do_not_depend_on_the_others():
 
 
 def test_served_features_are_those_of_the_sums_up_to_rounding():
-    features = FeatureMap(300, 19).with_cells(drawn(7, 83, 1).astype(float), np.full(7, 1 / 7))
+    features = FeatureMap(300, 19, cells=CELLS)
     queries = drawn(200, 300)
     assert features.features(queries) == pytest.approx(features(queries) / UNIT, abs=1e-4)
 
 
 def test_a_map_is_read_back_with_its_digest():
-    features = FeatureMap(30, 4, (0.7, 0.5)).with_cells(drawn(3, 30).astype(float), np.ones(3) / 3)
+    features = FeatureMap(300, 19, (0.7, 0.5), CELLS)
     again = FeatureMap.from_arrays(features.arrays())
     assert again.digest == features.digest
     assert again.without_cells().digest != features.digest
@@ -71,7 +75,7 @@ def test_a_map_is_read_back_with_its_digest():
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"shape": 30}, "fewer than 30"), ({"scales": (0.0, 1.0)}, "scales")],
+    [({"shape": 30}, "fewer than 30"), ({"scales": (0.0, 1.0)}, "scales"), ({"cells": CELLS}, "the same width")],
 )
 def test_constants_that_do_not_fit_are_refused(change, words):
     with pytest.raises(BadInput, match=words):

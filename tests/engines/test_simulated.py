@@ -38,14 +38,14 @@ def test_default_privacy_learns_the_router_that_secure_aggregation_learns(name):
 
 def test_sums_are_totals_and_centroids_are_not():
     federation = simulated_federation(ROWS)
-    assert list(federation.ask("cost_scale", REQUESTS["cost_scale"])) == [EVERYONE]
+    assert list(federation.ask("costs", REQUESTS["costs"])) == [EVERYONE]
     assert list(federation.ask("cluster", REQUESTS["cluster"])) == list(ROWS)
 
 
 def test_of_fewer_than_three_clients_there_is_no_secure_sum():
     assert LEAST_CLIENTS == LEAST_ACTIVE == secagg_client.LEAST_CLIENTS
     few = simulated_federation({name: ROWS[name] for name in "ab"})
-    assert list(few.ask("cost_scale", REQUESTS["cost_scale"])) == ["a", "b"]
+    assert list(few.ask("costs", REQUESTS["costs"])) == ["a", "b"]
 
 
 def total(privacy, seed=0, rows=ROWS):

@@ -10,7 +10,7 @@ import pytest
 from attacks.poison import favored_model, forged, inflated
 from fedrouter.engines.local import LocalFederation
 from fedrouter.engines.summed import SummedFederation
-from fedrouter.errors import BadInput, BadMessage, Refused
+from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
@@ -209,58 +209,11 @@ def crafted(victim, row, model, other):
     return router(model), router(other)
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-def test_a_candidate_that_differs_at_one_query_reads_nothing(hidden):
-    """Without the rule on the say, the change of accuracy is the outcome of that one row, times a known weight."""
-    victim = log(queries=60)
-    row = int(np.flatnonzero(victim.model == 0)[0])
-    candidate, service = crafted(victim, row, 0, 1)
-    differs = np.array([one.route(victim.embeddings, 0.0) for one in (candidate, service)])
-    assert np.flatnonzero(differs[0] != differs[1]).tolist() == [row]
-    request = VoteRequest.of(candidate)
-    outcomes = {}
-    for policy in (OPEN, CLEAR):
-        for accuracy in (0.0, 1.0):
-            bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
-            client = Client("client-0", bent, policy, in_service=lambda: service)
-            outcomes[policy, accuracy] = client.answer("vote", request, hidden).accuracy.totals()
-    read = outcomes[OPEN, 1.0] - outcomes[OPEN, 0.0]
-    assert np.abs(read).max() > 1
-    shown = outcomes[CLEAR, 1.0] - outcomes[CLEAR, 0.0]
-    assert not shown.any()
-
-
-def test_two_routers_delivered_one_after_the_other_read_no_row_from_two_votes():
-    """The coordinator chooses what is in service: two that differ at one query, and one candidate, gave that row."""
-    candidate, victim = VoteRequest.of(learned()), log(queries=60)
-    row = int(np.flatnonzero(victim.model == 0)[0])
-    read, counts = {}, {}
-    for policy in (OPEN, CLEAR):
-        for accuracy in (0.0, 1.0):
-            bent = replace(victim, accuracy=np.where(np.arange(len(victim)) == row, accuracy, victim.accuracy))
-            delivered = crafted(victim, row, 0, 1)
-            voter = Client("client-0", bent, policy, in_service=iter(delivered).__next__)
-            ballots = [voter.answer("vote", candidate, hidden=True) for _ in delivered]
-            read[policy, accuracy] = np.subtract(*(ballot.accuracy.totals() for ballot in ballots))
-            counts[policy] = [ballot.count for ballot in ballots]
-    assert np.abs(read[OPEN, 1.0] - read[OPEN, 0.0]).max() > 1
-    assert counts == {OPEN: [60, 60], CLEAR: [60, 0]}  # the second vote is an abstention
-
-
 def test_a_vote_is_cast_again_on_the_same_candidate():
     voter, request = clients()[0], VoteRequest.of(learned())
     first, second = (voter.answer("vote", request) for _ in range(2))
     assert first.count
     assert first.accuracy == second.accuracy
-
-
-def test_no_vote_leaves_out_single_queries():
-    """Two candidates of which one makes the client leave out a query would differ by that query in the rest."""
-    victim = log(queries=60)
-    router = learned()
-    whole = Client("client-0", victim, in_service=lambda: router)
-    for candidate in (router, *crafted(victim, 3, 0, 1), poisoned()):
-        assert whole.answer("vote", VoteRequest.of(candidate)).count in (0, victim.queries)
 
 
 def test_votes_do_not_limit_what_learning_may_send():
@@ -283,10 +236,3 @@ def followed(change=lambda router: router):
     wire = LocalFederation(members)
     shown = Recorded(Shown(Secure(wire), transcript), transcript)
     return ask_vote(shown, change(learn_kmeans(shown, POOL, SETTINGS, 0)))
-
-
-def test_clients_derive_the_candidate_and_refuse_to_vote_on_another():
-    pytest.importorskip("cryptography")
-    assert followed().outcome == BETTER
-    with pytest.raises(Refused, match="does not follow from the run"):
-        followed(lambda router: crafted(log(queries=60), 0, 0, 1)[0])

@@ -7,6 +7,7 @@ import pytest
 
 from conftest import drawn_evaluations
 from fedrouter.bundle import Provenance, load, save
+from fedrouter.encoders.cells import Cells
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.errors import BadInput
 from fedrouter.evidence import Evidence
@@ -55,7 +56,7 @@ def test_it_is_the_evidence_of_the_log_in_batches_of_any_size(log, rows, monkeyp
 
 def test_evidence_is_added_to_that_of_the_router_in_service_under_its_own_map(log, rows, tmp_path):
     before = drawn_evaluations(120, 4, seed=1)
-    cells = map_of_width(rows.dimension).with_cells(np.eye(2, 8), np.full(2, 0.5))
+    cells = replace(map_of_width(8), cells=Cells(np.eye(2, 8), np.full(2, 0.5), (2,)))
     base = BayesRouter.of(Evidence.of(before, cells))
     log.append(records_of(rows))
     found = step(log, tmp_path / "new", saved(tmp_path / "base", base))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedrouter.encoders.cells import Cells
 from fedrouter.encoders.feature_map import UNIT, FeatureMap
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
@@ -46,7 +47,8 @@ def test_a_router_is_read_back_and_gives_the_same_estimates():
     own, others = rows.of_queries(np.arange(100)), rows.of_queries(np.arange(100, 300))
     total = Noise(seed=0).on(Release.of(others, features), 3)
     prior = Prior(np.zeros((3, 2)), np.full((3, 2), 0.2))
-    router = BayesRouter.of(Evidence.of(own, features.with_cells(np.eye(2, 8), np.full(2, 0.5))), total, 0.5, prior)
+    celled = FeatureMap(8, cells=Cells(np.eye(2, 8), np.full(2, 0.5), (2,)))
+    router = BayesRouter.of(Evidence.of(own, celled), total, 0.5, prior)
     again = BayesRouter.from_arrays(rows.pool, router.arrays())
     for part in ("accuracy", "cost", "error"):
         assert (getattr(again.estimate(rows.embeddings), part) == getattr(router.estimate(rows.embeddings), part)).all()
@@ -142,13 +144,14 @@ def test_arrays_from_which_no_estimates_follow_are_refused(change):
 
 @pytest.mark.parametrize(("cell", "share"), [(np.nan, 0.5), (1e300, 0.5), (0.5, np.nan), (0.5, 1e300)])
 def test_cells_that_no_queries_have_are_refused(cell, share):
-    with pytest.raises(BadInput, match="cells of finite numbers"):
-        FeatureMap(8).with_cells(np.full((2, 8), cell), np.full(2, share))
+    with pytest.raises(BadInput, match="centers of finite numbers"):
+        Cells(np.full((2, 8), cell), np.full(2, share), (2,))
 
 
 def test_cells_and_models_beyond_memory_are_not_allocated():
     features = FeatureMap(8)
     arrays = BayesRouter.of(Evidence.none(ModelPool(["a"]), features)).arrays()
-    arrays |= {"evidence.cells": np.zeros((20_000, 8)), "evidence.shares": np.zeros(20_000)}
+    cells = Cells(np.zeros((20_000, 8)), np.zeros(20_000), (20_000,))
+    arrays |= {f"evidence.cells.{name}": array for name, array in cells.arrays().items()}
     with pytest.raises(BadInput, match="expected integers of shape"):
         BayesRouter.from_arrays(ModelPool(f"m{number}" for number in range(1_000)), arrays)

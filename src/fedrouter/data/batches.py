@@ -1,8 +1,8 @@
 """Evidence of logs of any size, read twice in batches: here, or by the workers of a Dask cluster.
 
 The first pass finds the models' names and the queries around which cells lie: those with the smallest hashes, a sample
-of all distinct queries that depends neither on the order of rows nor on who read them. The second pass adds up evidence
-under every candidate number of cells. Both add up over files, so machines that read a file each find the same integers.
+of all distinct queries that depends neither on the order of rows nor on who read them. The second pass adds up
+evidence. Both add up over files, so machines that read a file each find the same integers.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from fedrouter.data.read import (
 from fedrouter.data.source import file_digest, parts_of
 from fedrouter.encoders import STATIC, EncoderIdentity
 from fedrouter.encoders.cache import encode_texts
+from fedrouter.encoders.cells import MOST_CLUSTERED
 from fedrouter.encoders.encoder import Watch
-from fedrouter.encoders.feature_map import FeatureMap, map_of_width
+from fedrouter.encoders.feature_map import FeatureMap
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.evaluations import Embeddings, Evaluations, Unscored
 from fedrouter.evidence import Evidence
-from fedrouter.federation.families.bayes import MOST_CLUSTERED, BayesSettings, with_cells
+from fedrouter.federation.families.bayes import BayesSettings, map_of
 from fedrouter.pool import ModelPool
-from fedrouter.routers.bayes import BayesRouter
 
 LARGE: Final = 1 << 29
 """Bytes of files from which on it is better not to hold all rows in memory."""
@@ -86,9 +86,9 @@ class LargeLog:
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What the second pass adds up: evidence under each map, facts, and the sampled evaluations."""
+    """What the second pass adds up: evidence, facts, and the sampled evaluations."""
 
-    evidence: tuple[Evidence, ...]
+    evidence: Evidence
     facts: Facts
     sample: Evaluations
     digest: str
@@ -102,7 +102,7 @@ def evidence_of(
     watch: Watch | None = None,
     dask: str | None = None,
 ) -> tuple[Evidence, LargeLog]:
-    """The evidence of files, under the number of cells that makes it most likely, and what else is known of them.
+    """The evidence of files, with cells of their queries, and what else is known of them.
 
     Parameters
     ----------
@@ -127,16 +127,14 @@ def evidence_of(
             raise BadInput(f"{', '.join(map(str, paths))}: column 'accuracy': no row has a score")
         read_so_far[:] = [sketch.rows, 2 * sketch.rows]
         models = pool or ModelPool(sorted(sketch.models))
-        plain = map_of_width(sketch.encoder.dimension)
-        maps = tuple(with_cells(plain, sketch.embeddings, cells) if cells else plain for cells in settings.cells)
-        work = partial(_sums, encoder=encoder, pool=models, maps=maps, last=int(sketch.key[-1]))
+        features = map_of(sketch.embeddings, settings)
+        work = partial(_sums, encoder=encoder, pool=models, features=features, last=int(sketch.key[-1]))
         parts = list(each(work, files, lambda found: int(found.facts.rows.sum()) + found.facts.unscored))
-    sums = [reduce(add, some) for some in zip(*(part.evidence for part in parts), strict=True)]
-    best = max(sums, key=lambda evidence: BayesRouter.of(evidence).accuracy.likelihood) if len(sums) > 1 else sums[0]
     facts = total_facts([part.facts for part in parts])
     sample = Evaluations.concatenate([part.sample for part in parts])
     rows = tuple(int(part.facts.rows.sum()) for part in parts)
-    return best, LargeLog(facts, sketch.encoder, sample, tuple(part.digest for part in parts), rows)
+    evidence = reduce(add, (part.evidence for part in parts))
+    return evidence, LargeLog(facts, sketch.encoder, sample, tuple(part.digest for part in parts), rows)
 
 
 @contextmanager
@@ -211,24 +209,23 @@ def _sums(
     file: Path,
     encoder: str | None,
     pool: ModelPool,
-    maps: tuple[FeatureMap, ...],
+    features: FeatureMap,
     last: int,
     tick: Tick = lambda rows: None,
 ) -> _Sums:
     """The second pass over a file."""
-    evidence = [Evidence.none(pool, features) for features in maps]
+    evidence = Evidence.none(pool, features)
     facts, sample = [], []
     for rows, unscored in _evaluations(file, encoder, pool):
-        for index, features in enumerate(maps):
-            evidence[index] += Evidence.of(rows, features)
-            if unscored is not None:
-                evidence[index] += Evidence.of_unscored(unscored, features)
+        evidence += Evidence.of(rows, features)
+        if unscored is not None:
+            evidence += Evidence.of_unscored(unscored, features)
         missing = 0 if unscored is None else len(unscored)
         facts.append(Facts.of(rows, missing))
         chosen = hashed_queries(rows) <= np.uint64(last)
         sample.append(rows.take(np.flatnonzero(chosen[rows.query])))
         tick(len(rows) + missing)
-    return _Sums(tuple(evidence), total_facts(facts), Evaluations.concatenate(sample), file_digest(file))
+    return _Sums(evidence, total_facts(facts), Evaluations.concatenate(sample), file_digest(file))
 
 
 def _evaluations(file: Path, encoder: str | None, pool: ModelPool) -> Iterator[tuple[Evaluations, Unscored | None]]:

@@ -5,8 +5,7 @@ seed, and, for ``static``, its statistics of shape as a block of their own. ψ t
 length; blocks are scaled so that most are about that long. Centers from public texts were tried, and gained nothing at
 home and less than the seeds differ under noise.
 
-A map may have one more block, cells: which of some centers is nearest, as indicators around their mean. Cells come from
-the rows at hand, so they stay where these rows are.
+A map may have one more block, the cells of the rows at hand (:mod:`fedrouter.encoders.cells`).
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrouter.encoders.cells import Cells
 from fedrouter.encoders.shape import STATISTICS
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Floats, Integers
@@ -32,7 +32,7 @@ WIDEST: Final = 8192
 """The widest embeddings; no encoder in use has wider ones, and the directions are drawn as a square."""
 DRAWN_AT_ONCE: Final = 256
 LEAST_SCALE: Final = 1e-6
-FURTHEST_CELL: Final = 1e6
+CELLS: Final = "cells."
 BITS: Final = 16
 """ψ is rounded toward zero to multiples of 2^-16, so that its products are integers that add up exactly."""
 UNIT: Final = 2.0**BITS
@@ -50,15 +50,13 @@ class FeatureMap:
     dimension : width d of the embeddings
     shape : how many of their last dimensions are a block of their own
     scales : what the embedding's block and that of shape are divided by
-    cells : (K, r) centers in ψ, or none
-    shares : (K,) the share of rows in each cell, which its indicator is reduced by
+    cells : those of the rows at hand, or none
     """
 
     dimension: int
     shape: int = 0
     scales: tuple[float, float] = (1.0, 1.0)
-    cells: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    shares: Floats = field(default_factory=lambda: np.zeros(0))
+    cells: Cells | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= WIDEST:
@@ -67,15 +65,13 @@ class FeatureMap:
             raise BadInput(f"feature map: expected fewer than {self.dimension} dimensions of shape, got {self.shape}")
         if not all(LEAST_SCALE <= scale < math.inf for scale in self.scales):
             raise BadInput(f"feature map: expected scales above 0, got {self.scales}")
-        if len(self.cells) != len(self.shares) or (len(self.cells) and self.cells.shape[1] != self._own):
-            raise BadInput("feature map: expected cells in the map's own coordinates, and the share of each")
-        if not ((np.abs(self.cells) <= FURTHEST_CELL).all() and ((self.shares >= 0) & (self.shares <= 1)).all()):
-            raise BadInput("feature map: expected cells of finite numbers, and shares from 0 to 1")
+        if self.cells is not None and self.cells.centers.shape[1] != self.dimension:
+            raise BadInput("feature map: expected cells of embeddings of the same width")
 
     @property
     def blocks(self) -> tuple[int, ...]:
         """How many features each block has, the constant 1 apart."""
-        return tuple(size for size in (self._own - self.shape, self.shape, len(self.cells)) if size)
+        return tuple(size for size in (self._own - self.shape, self.shape, len(self.cells or ())) if size)
 
     @property
     def width(self) -> int:
@@ -91,8 +87,8 @@ class FeatureMap:
         psi = self._rounded(self._psi(wide, self._along(wide[:, : len(self._directions)])))
         units = np.full((len(psi), self.width), int(UNIT), np.int64)
         units[:, 1 : 1 + psi.shape[1]] = psi
-        if len(self.cells):
-            units[:, 1 + psi.shape[1] :] = self._indicators(self._nearest(psi / UNIT))
+        if self.cells is not None:
+            units[:, 1 + psi.shape[1] :] = self._rounded(self.cells.exactly(wide))
         return units
 
     def features(self, embeddings: Embeddings) -> Floats:
@@ -101,9 +97,8 @@ class FeatureMap:
         psi = self._psi(wide, wide[:, : len(self._directions)] @ self._directions)
         found = np.ones((len(psi), self.width))
         found[:, 1 : 1 + psi.shape[1]] = psi
-        if len(self.cells):
-            nearest = (self._half_squares - psi @ self.cells.T).argmin(axis=1)
-            found[:, 1 + psi.shape[1] :] = self._indicators(nearest) / UNIT
+        if self.cells is not None:
+            found[:, 1 + psi.shape[1] :] = self.cells(wide)
         return found
 
     def embeddings(self, psi: Floats) -> Floats:
@@ -111,30 +106,22 @@ class FeatureMap:
         words, shape = np.split(psi, [self._own - self.shape], axis=1)
         return np.concatenate([words * self.scales[0] @ self._directions.T, shape * self.scales[1]], axis=1)
 
-    def with_cells(self, cells: Floats, shares: Floats) -> FeatureMap:
-        """This map with cells around centers ``(K, r)`` in ψ, of which each has this share ``(K,)`` of the rows."""
-        return replace(self, cells=np.ascontiguousarray(cells), shares=np.ascontiguousarray(shares))
-
     def without_cells(self) -> FeatureMap:
-        return replace(self, cells=np.zeros((0, 0)), shares=np.zeros(0)) if len(self.cells) else self
+        return self if self.cells is None else replace(self, cells=None)
 
     @cached_property
     def digest(self) -> str:
         """Equal for maps that give every query the same features."""
-        numbers = (np.array(self.scales), self._directions, self.cells, self.shares)
-        content = hashlib.sha256(repr((self.dimension, self.shape, self.cells.shape)).encode())
-        for array in numbers:
-            content.update(np.ascontiguousarray(array, np.float64).tobytes())
+        content = hashlib.sha256(repr((self.dimension, self.shape)).encode())
+        for array in (self._directions, *self.arrays().values()):
+            content.update(repr(array.shape).encode() + np.ascontiguousarray(array, np.float64).tobytes())
         return f"sha256:{content.hexdigest()}"
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that the map is made of, the directions apart, which follow from the seed."""
-        return {
-            "widths": np.array([self.dimension, self.shape], np.int64),
-            "scales": np.array(self.scales),
-            "cells": self.cells,
-            "shares": self.shares,
-        }
+        widths, scales = np.array([self.dimension, self.shape], np.int64), np.array(self.scales)
+        cells = {} if self.cells is None else self.cells.arrays()
+        return {"widths": widths, "scales": scales} | {f"{CELLS}{name}": array for name, array in cells.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> FeatureMap:
@@ -142,10 +129,10 @@ class FeatureMap:
         try:
             dimension, shape = (int(value) for value in arrays["widths"])
             words, forms = (float(value) for value in arrays["scales"])
-            cells, shares = (np.asarray(arrays[name], np.float64) for name in ("cells", "shares"))
-            return cls(dimension, shape, (words, forms), cells, shares)
         except (KeyError, TypeError, ValueError):
-            raise BadInput("feature map: expected arrays widths, scales, cells and shares") from None
+            raise BadInput("feature map: expected arrays widths and scales") from None
+        found = {name.removeprefix(CELLS): array for name, array in arrays.items() if name.startswith(CELLS)}
+        return cls(dimension, shape, (words, forms), Cells.from_arrays(found) if found else None)
 
     @property
     def _own(self) -> int:
@@ -162,12 +149,6 @@ class FeatureMap:
     def _rounded(self, psi: Floats) -> Integers:
         return np.trunc(psi * UNIT).astype(np.int64)
 
-    def _nearest(self, psi: Floats) -> Integers:
-        return np.asarray((self._half_squares - self._to_cells(psi)).argmin(axis=1))
-
-    def _indicators(self, nearest: Integers) -> Integers:
-        return self._rounded(np.eye(len(self.cells))[nearest] - self.shares)
-
     @cached_property
     def _directions(self) -> Floats:
         return directions(self.dimension - self.shape)
@@ -175,14 +156,6 @@ class FeatureMap:
     @cached_property
     def _along(self) -> RowProducts:
         return RowProducts(self._directions, precise=False)
-
-    @cached_property
-    def _to_cells(self) -> RowProducts:
-        return RowProducts(self.cells.T, precise=False)
-
-    @cached_property
-    def _half_squares(self) -> Floats:
-        return np.asarray((self.cells**2).sum(axis=1) / 2)
 
 
 @cache

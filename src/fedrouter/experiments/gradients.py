@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
-from fedrouter.federation.local_training import seeded_torch
+from fedrouter.federation.families.mlp import seeded_torch
 from fedrouter.federation.seeds import derive
-from fedrouter.routers.mlp import log_cost
 
 HIDDEN = 32
 """Width of the network's one layer: small, because the theorem's regime needs thousands of rounds."""
@@ -49,7 +48,7 @@ class Problem:
         kept = draw.permutation(len(rows))[: 2 * (min(most, len(rows)) // 2)]
         inputs = _components(rows.embeddings)[rows.query[kept]]
         model = rows.model[kept]
-        cost = log_cost(rows.cost[kept])
+        cost = np.log(np.maximum(rows.cost[kept], 1e-9))
         mean = np.array(
             [cost[model == each].mean() if (model == each).any() else 0.0 for each in range(len(rows.pool))]
         )

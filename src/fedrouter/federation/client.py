@@ -16,14 +16,12 @@ from fedrouter.federation.privacy.disclosure import DisclosureControl, rows_dige
 from fedrouter.federation.privacy.memory import MASKED, REFUSED, SENT, Memory, ShortMemory
 from fedrouter.federation.privacy.policy import CLEAR, OPEN, PrivacyPolicy
 from fedrouter.federation.privacy.rows import PrivateRows
-from fedrouter.federation.privacy.training import check_training
-from fedrouter.federation.verbs.cluster import Centroids, signed
 from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.verb import (
     NO_ROWS,
     NoRows,
+    Own,
     OwnNoise,
     SecureSum,
     SumsUnderMasks,
@@ -69,7 +67,7 @@ class Client:
         process
     encoder, normalised, weights : name of the encoder of its embeddings, whether they have length one, and a digest of
         the encoder's weights, if it is known
-    identity : its long-term key, for secure aggregation and to sign its centroids
+    identity : its long-term key, for secure aggregation
     rederivation : derives the questions of a run from what the coordinator shows of it. With it, a question under masks
         that does not follow is refused, and before anything is shown, minimum group sizes apply as without masks. None
         trusts the coordinator to ask what the published software asks
@@ -178,8 +176,6 @@ class Client:
     def _answered(self, asked: Verb[Any, Any], request: Request[Any], hidden: int, relaxed: bool) -> Message:
         """The reply; ``relaxed`` where a sum needs no more say of single queries to be limited."""
         verb = asked.name
-        if isinstance(request, TrainRequest) and self.privacy.training:
-            check_training(self.name, request, self.privacy.training)
         if not hidden:
             self._spent = ""  # what is masked is sent in the message around it
         try:
@@ -191,8 +187,6 @@ class Client:
             ) from None
         if type(reply) is not asked.reply:
             raise Refused(f"{verb}: its answer is a {type(reply).__name__}, which it does not state")
-        if isinstance(reply, Centroids) and self._identity:
-            reply = signed(request, reply, self.name, self._identity)
         if not hidden:
             reply = asked.as_sent(reply, rule)
             self._memory.sent(verb, reply, self._spent)
@@ -208,6 +202,9 @@ class Client:
 
         It must have applied the minimum group sizes that its verb states.
         """
+        if verb.disclosure is None:
+            sizes = self.privacy.minimum_sizes
+            return verb.answer(Own(self.name, self._evaluations, sizes.cluster if sizes else 1), request), NO_ROWS
         if isinstance(verb.disclosure, NoRows):
             return verb.answer(self._view(verb, None), request), NO_ROWS
         if isinstance(verb.disclosure, OwnNoise):

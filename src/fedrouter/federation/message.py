@@ -83,7 +83,7 @@ class Message:
                     values[name] = ExactSums(arrays.pop(name))
                 elif name in arrays:
                     values[name] = arrays.pop(name)
-                elif kind == tuple[str, ...]:
+                elif kind in (tuple[str, ...], tuple[int, ...]):
                     values[name] = tuple(values[name])
             if arrays:
                 raise KeyError("arrays left over")
@@ -156,6 +156,31 @@ def packed_digest(packed: Packed, *context: Any) -> bytes:
         found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
         found.update(np.ascontiguousarray(array).tobytes())
     return found.digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(Message):
+    """A reply that adds up: every field is an array of integers or exact sums, and a total is a sum of each field."""
+
+    @classmethod
+    def exact_fields(cls) -> frozenset[str]:
+        """The names of the fields that are exact sums."""
+        return frozenset(name for name, kind in cls._kinds().items() if kind is ExactSums)
+
+    def check(self) -> None:
+        for part in fields(self):
+            array = getattr(self, part.name)
+            exact = isinstance(array, ExactSums)
+            array = array.limbs if exact else array
+            fits = isinstance(array, np.ndarray) and array.dtype == np.int64 and (not exact or array.shape[-1:] == (2,))
+            self.require(fits, f"{part.name} must be int64")
+
+    def fits(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether the fields have these shapes."""
+        return {part.name: getattr(self, part.name).shape for part in fields(self)} == dict(shapes)
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)

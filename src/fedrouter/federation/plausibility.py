@@ -1,7 +1,6 @@
-"""Checks that a server makes on replies: limits, and inequalities that counts, sums and sums of squares must satisfy.
+"""Checks that a server makes on replies: limits that counts and sums must keep.
 
-Values within known bounds leave little room: Cauchy-Schwarz bounds a sum of squares from below, Bhatia-Davis from
-above. Each check returns a short reason, or None; a reason never quotes a number of the reply.
+Each check returns a short reason, or None; a reason never quotes a number of the reply.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.evaluations import MOST_COST, Floats
-from fedrouter.routers.mlp import LEAST_COST
+from fedrouter.evaluations import Floats
 
 MOST_ROWS = 100_000_000
 """Maximum number of evaluations that one client may claim."""
@@ -23,11 +21,6 @@ MOST_MODELS = 256
 """Maximum number of models that a client may name: sums of products grow with it."""
 MOST_DOLLARS = 1_000.0
 """Maximum mean cost of one request in dollars; a single row may cost as much as evaluations allow."""
-LOGS = (float(np.log(LEAST_COST)), float(np.log(MOST_COST)))
-"""Range of log dollars."""
-SLACK = 1e-6
-"""Tolerance for rounding, per row."""
-
 TOO_MANY = "more rows than a client can have"
 SHAPE = "shapes that do not fit the request"
 SPREAD = "counts, sums and squares that no values have"
@@ -51,18 +44,6 @@ def row_fault(count: Any) -> str | None:
     """More rows in total than a client can have."""
     # As floats: integers might overflow on the way to a sum that looks small.
     return TOO_MANY if count.astype(np.float64).sum() > MOST_ROWS else None
-
-
-def spread_fault(count: Any, total: Floats, squares: Floats, low: float, high: float) -> str | None:
-    """Counts, sums and sums of squares, all of one shape, that no values from ``low`` to ``high`` have."""
-    room = SLACK * count * max(1.0, abs(low), abs(high))
-    fits = (
-        (total >= low * count - room)
-        & (total <= high * count + room)
-        & (total**2 <= count * (squares + room))
-        & (squares <= (low + high) * total - low * high * count + room)
-    )
-    return None if fits.all() else SPREAD
 
 
 def dollar_fault(count: Any, cost: Floats) -> str | None:

@@ -226,7 +226,7 @@ class BayesRouter(Router):
         try:
             with np.errstate(all="ignore"):
                 weights, shift = self._weights
-                furthest = 2 * float(np.linalg.norm(weights, axis=0).max()) + abs(shift)  # |φ| is below 2
+                furthest = 3 * float(np.linalg.norm(weights, axis=0).max()) + abs(shift)  # |φ| is hardly longer
                 sound = furthest <= MOST_LOG_COST and bool(np.isfinite(self.covariance).all())
         except (np.linalg.LinAlgError, OverflowError):
             sound = False

@@ -1,7 +1,7 @@
 """The MLP router at inference time: a shared trunk and two linear heads per model, as plain arrays in numpy.
 
 Paper, section "Federated MLP-Router": trunk 512-512 with LayerNorm and GELU, an accuracy-logit head and a cost head.
-Training is in :mod:`fedrouter.federation.local_training`; serving needs no torch.
+Training is in :mod:`fedrouter.federation.families.mlp`; serving needs no torch.
 """
 
 from __future__ import annotations
@@ -28,38 +28,34 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 
 HEADS = ("accuracy", "cost")
 NORM_EPSILON = 1e-5
-LEAST_COST = 1e-9
-"""Costs below this many dollars are raised to it before taking the logarithm."""
-MOST_DEVIATIONS = 6.0
-"""Predicted log costs are clipped to this many standard deviations around the model's mean."""
+LEAST_DEVIATION = 1e-12
+"""A deviation of zero dollars counts as this."""
+LEAST_SHARE = 0.02
+"""A predicted cost is at least this share of the model's mean."""
 
 
 @dataclass(frozen=True)
 class CostScale:
-    """How each model's cost is normalized, ``(M,)`` each: ``log dollars = mean + deviation · output``.
+    """How each model's cost is normalized, ``(M,)`` each: ``dollars = mean + deviation · output``.
 
-    ``correction`` is a factor that turns the exponential of a predicted logarithm, which underestimates the mean, into
-    unbiased dollars. ``count`` is the number of evaluations of each model.
+    ``count`` is the number of evaluations of each model.
     """
 
     count: Integers
     mean: Floats
     deviation: Floats
-    correction: Floats
 
     def normalised(self, cost: Floats, model: Integers) -> Floats:
         """Targets of the cost head for evaluations of these models; ``(n,)``."""
-        return np.asarray((log_cost(cost) - self.mean[model]) / self.deviation[model])
+        return np.asarray((cost - self.mean[model]) / np.maximum(self.deviation, LEAST_DEVIATION)[model])
 
     def dollars(self, output: npt.NDArray[np.floating]) -> Floats:
         """US dollars for cost-head outputs ``(n, M)``."""
-        output = np.clip(output.astype(np.float64), -MOST_DEVIATIONS, MOST_DEVIATIONS)
-        return np.asarray(self.correction * np.exp(self.mean + self.deviation * output))
+        return np.maximum(self.mean + self.deviation * output.astype(np.float64), LEAST_SHARE * self.mean)
 
-
-def log_cost(cost: Floats) -> Floats:
-    """The logarithm of costs in dollars, of :data:`LEAST_COST` at least."""
-    return np.log(np.maximum(cost, LEAST_COST))
+    def beside(self, other: CostScale) -> CostScale:
+        """The scales of both: these models, then the other's."""
+        return CostScale(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in vars(self)))
 
 
 def weight_shapes(dimension: int, hidden: tuple[int, ...], models: int) -> dict[str, tuple[int, ...]]:
@@ -194,5 +190,5 @@ class MLPRouter(Router):
         shapes = weight_shapes(first_layer(weights).shape[1], hidden_sizes(weights), len(pool))
         scale_names = [f"scale.{name}" for name in CostScale.__dataclass_fields__]
         fit_shapes(cls.family, arrays, shapes | dict.fromkeys(scale_names, (len(pool),)))
-        count, mean, deviation, correction = (np.asarray(arrays[name]) for name in scale_names)
-        return cls(pool, weights, CostScale(count.astype(np.int64), mean, deviation, correction))
+        count, mean, deviation = (np.asarray(arrays[name]) for name in scale_names)
+        return cls(pool, weights, CostScale(count.astype(np.int64), mean, deviation))

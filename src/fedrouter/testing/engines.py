@@ -17,13 +17,12 @@ from typing import Any
 
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import ClusterRequest, StatisticsRequest
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, Question
 from fedrouter.federation.message import Message
-from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
-from fedrouter.federation.verbs.statistics import StatisticsRequest
 from fedrouter.testing.samples import POOL, sample_clients, sample_evaluations
 
 MakeEngine = Callable[[Iterable[Client]], Federation]
@@ -31,8 +30,8 @@ NAMES = ("beta", "alpha", "gamma")
 REQUESTS: Mapping[str, Any] = {
     "hello": HelloRequest(),
     "cluster": ClusterRequest(clusters=4, restarts=1, iterations=10, seed=3),
-    "statistics": StatisticsRequest(sample_evaluations(5, seed=9).embeddings, POOL.names),
-    "cost_scale": CostScaleRequest(POOL.names),
+    "statistics": StatisticsRequest(sample_evaluations(5, seed=9).embeddings, POOL.names, (2, 3), 2),
+    "costs": CostsRequest(POOL.names),
 }
 """One request of each kind of reply: scalars, arrays, exact sums."""
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -51,15 +50,15 @@ def check_clients_are_listed_in_order(make: MakeEngine) -> None:
 def check_replies_are_in_order(make: MakeEngine) -> None:
     """Replies are sorted by client name, in whatever order clients are listed, asked or answer."""
     federation = make(sample_clients(*NAMES))
-    assert list(federation.ask("cost_scale", REQUESTS["cost_scale"])) == sorted(NAMES)
-    assert list(federation.ask("cost_scale", REQUESTS["cost_scale"], ["gamma", "alpha"])) == ["alpha", "gamma"]
+    assert list(federation.ask("costs", REQUESTS["costs"])) == sorted(NAMES)
+    assert list(federation.ask("costs", REQUESTS["costs"], ["gamma", "alpha"])) == ["alpha", "gamma"]
 
 
 def check_only_those_named_are_asked(make: MakeEngine) -> None:
     """``to`` limits who is asked; nobody is asked if it is empty."""
     federation = make(sample_clients(*NAMES))
-    assert list(federation.ask("cost_scale", REQUESTS["cost_scale"], ["beta"])) == ["beta"]
-    assert dict(federation.ask("cost_scale", REQUESTS["cost_scale"], [])) == {}
+    assert list(federation.ask("costs", REQUESTS["costs"], ["beta"])) == ["beta"]
+    assert dict(federation.ask("costs", REQUESTS["costs"], [])) == {}
 
 
 def check_replies_arrive_unchanged(make: MakeEngine) -> None:

@@ -48,11 +48,14 @@ def check_verb(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -
 def check_record(verb: Verb[Any, Any]) -> None:
     """Every field says something, and every field of the messages is documented."""
     for part in fields(verb):
-        assert getattr(verb, part.name) is not None, f"{verb.name}: {part.name} is missing"
+        optional = part.name in ("disclosure", "most_bytes")
+        assert optional or getattr(verb, part.name) is not None, f"{verb.name}: {part.name} is missing"
     for sentence in (verb.purpose, verb.leaves):
         complete = sentence[0].isupper() and sentence.endswith(".")
         assert complete, f"{verb.name}: expected a sentence, got {sentence!r}"
-    assert (verb.most_bytes.__doc__ or "").strip(), f"{verb.name}: most_bytes has no docstring, which the docs print"
+    assert not verb.most_bytes or (verb.most_bytes.__doc__ or "").strip(), (
+        f"{verb.name}: most_bytes has no docstring, which the docs print"
+    )
     for kind in (verb.request, verb.reply):
         assert (kind.__doc__ or "").strip(), f"{kind.__name__}: has no docstring"
         for name, hint in get_type_hints(kind, include_extras=True).items():
@@ -81,7 +84,7 @@ def check_messages(verb: Verb[Any, Any], request: Request[Any], reply: Message) 
 
 def check_minimum_sizes(verb: Verb[Any, Any], rows: Evaluations, request: Request[Any]) -> None:
     """With minimum group sizes, a log of one query is answered like an empty one."""
-    if isinstance(verb.disclosure, NoRows):
+    if verb.disclosure is None or isinstance(verb.disclosure, NoRows):
         return
     if isinstance(verb.disclosure, OwnNoise):
         noisy, again = (Client("one", rows, CLEAR).answer(verb.name, request) for _ in range(2))

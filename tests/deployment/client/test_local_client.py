@@ -3,18 +3,15 @@
 import os
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from conftest import drawn_evaluations, write_log
 from fedrouter.deployment.client.local_client import ClientCache, client_of
 from fedrouter.deployment.state.directories import create_client, create_coordinator
 from fedrouter.errors import BadInput, Refused
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.noise import Noise
-from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import MinimumGroupSizes, PrivacyPolicy
-from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.store.store import Store
 from learning.logs import records_of
@@ -80,12 +77,12 @@ def test_the_clients_privacy_is_what_its_home_says(directory, tmp_path, given, m
 
 def test_a_member_sends_no_sum_in_the_clear_unless_its_owner_allows_it(directory, tmp_path):
     give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations(queries=200)))
-    question = CostScaleRequest(("model-0", "model-1", "model-2"))
+    question = CostsRequest(("model-0", "model-1", "model-2"))
     with pytest.raises(Refused, match="--no-secure-only"):
-        client_of(directory.path).answer("cost_scale", question)
-    assert client_of(directory.path).answer("cost_scale", question, hidden=True).count.all()
+        client_of(directory.path).answer("costs", question)
+    assert client_of(directory.path).answer("costs", question, hidden=True).count.all()
     give(directory, privacy={"secure_only": False})
-    assert client_of(directory.path).answer("cost_scale", question).count.all()
+    assert client_of(directory.path).answer("costs", question).count.all()
 
 
 @pytest.mark.parametrize(
@@ -96,14 +93,6 @@ def test_privacy_that_is_not_there_is_refused_and_not_ignored(directory, tmp_pat
     give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations()), privacy=given)
     with pytest.raises(BadInput):
         client_of(directory.path)
-
-
-def test_what_was_sent_is_remembered_by_the_next_process(directory, tmp_path):
-    give(directory, log=log(tmp_path / "log.parquet", drawn_evaluations(queries=200)))
-    first = client_of(directory.path).answer("cluster", ClusterRequest(5, 1, 10, seed=1))
-    second = client_of(directory.path).answer("cluster", ClusterRequest(5, 1, 10, seed=2))
-    assert np.array_equal(first.centres, second.centres)  # one release, whatever the seed
-    assert [entry.verb for entry in Journal(directory.journal).entries()] == ["cluster", "cluster"]
 
 
 def test_the_cache_reads_a_log_once_and_again_when_it_has_changed(directory, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from conftest import drawn_evaluations
@@ -11,12 +10,10 @@ from fedrouter.deployment.runs.server import Notices
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.privacy.policy import PrivacyPolicy
 from fedrouter.federation.secagg.server import Secure
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
-from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.excluded import ExcludedRequest
-from fedrouter.routers.mlp import CostScale, initial_weights
 
 
 def test_a_refusal_is_recorded_with_its_reason_and_an_error_about_rows_without_its_text(tmp_path):
@@ -56,9 +53,9 @@ def recording(tmp_path, **settings):
 def test_what_a_client_refuses_is_in_its_own_file(tmp_path):
     client, log = recording(tmp_path, privacy=PrivacyPolicy(secure_only=True))
     with pytest.raises(Refused):
-        client.answer("cost_scale", CostScaleRequest(("model-0",)))
+        client.answer("costs", CostsRequest(("model-0",)))
     (entry,) = log.last(9)
-    assert (entry["event"], entry["verb"], entry["error"]) == ("refused", "cost_scale", "Refused")
+    assert (entry["event"], entry["verb"], entry["error"]) == ("refused", "costs", "Refused")
     assert "under secure aggregation only" in entry["why"]
 
 
@@ -66,12 +63,11 @@ def test_what_is_withheld_from_a_cohort_is_in_the_private_file(tmp_path):
     recorded, log = recording(tmp_path)
     others = [Client(name, drawn_evaluations(seed=seed)) for seed, name in enumerate("abc", 1)]
     secure = Secure(LocalFederation([recorded, *others]))
-    scale = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
-    request = CostTotalsRequest(("model-0", "model-1", "model-2"), initial_weights(8, (4,), 3, 0), scale)
-    assert secure.ask("cost_totals", request)
-    assert not secure.ask("cost_totals", request, [recorded.name, "a", "b"])
+    request = CostsRequest(("model-0", "model-1", "model-2"))
+    assert secure.ask("costs", request)
+    assert not secure.ask("costs", request, [recorded.name, "a", "b"])
     (entry,) = log.last(9)
-    assert (entry["event"], entry["verb"]) == ("refused", "cost_totals")
+    assert (entry["event"], entry["verb"]) == ("refused", "costs")
     assert "cohort_gap" in entry["why"]
 
 

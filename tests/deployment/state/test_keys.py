@@ -17,10 +17,10 @@ from fedrouter.deployment.state.keys import identity_of, read_peers, rekey_clien
 from fedrouter.deployment.state.process_lock import process_lock
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import CLEAR
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_client_with_a_new_key_keeps_its_journal(pair):
     coordinator, north = pair
     enroll(coordinator, "north", read_public_key(north.public_key))
     journal = Journal(north.journal)
-    Client("north", drawn_evaluations(), CLEAR, journal).answer("cost_scale", CostScaleRequest(("model-0",)))
+    Client("north", drawn_evaluations(), CLEAR, journal).answer("costs", CostsRequest(("model-0",)))
     kept = north.journal.read_bytes()
     journal.close()
     north.write_config(replace(north.config(), peers={"north": north.public_key.read_text(), "south": "other"}))

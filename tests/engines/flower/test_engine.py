@@ -19,12 +19,12 @@ from fedrouter.engines.flower.engine import FlowerFederation, refusal
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage, Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.federation import Question
 from fedrouter.federation.message import Message
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import PrivacyPolicy
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.pool import ModelPool
@@ -32,7 +32,7 @@ from fedrouter.testing.engines import ENGINE_CHECKS
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
 NODES = {"alpha": 11, "beta": 12, "gamma": 13}
-REQUEST = CostScaleRequest(POOL.names)
+REQUEST = CostsRequest(POOL.names)
 PROMPT = "my secret prompt"
 
 
@@ -64,14 +64,14 @@ def test_a_request_is_written_and_pushed_once_for_all_clients(monkeypatch):
     written = []
     monkeypatch.setattr(engine, "encode", lambda parts: written.append(parts) or encode(parts))
     federation, _ = over_flower()
-    federation.ask("cost_scale", REQUEST)
-    assert written == [[Part("cost_scale", REQUEST.pack())]]
+    federation.ask("costs", REQUEST)
+    assert written == [[Part("costs", REQUEST.pack())]]
     assert federation._link.pushes == 1
 
 
 def test_several_questions_travel_in_one_exchange():
     federation, dropped = over_flower()
-    hello, scale = federation.ask_all([Question("hello", HelloRequest()), Question("cost_scale", REQUEST)])
+    hello, scale = federation.ask_all([Question("hello", HelloRequest()), Question("costs", REQUEST)])
     assert federation._link.pushes == 1
     assert sorted(federation._link.asked) == sorted(NODES.values())
     honest = LocalFederation(clients().values())
@@ -79,7 +79,7 @@ def test_several_questions_travel_in_one_exchange():
         name: reply.models for name, reply in honest.ask("hello", HelloRequest()).items()
     }
     assert {name: reply.total for name, reply in scale.items()} == {
-        name: reply.total for name, reply in honest.ask("cost_scale", REQUEST).items()
+        name: reply.total for name, reply in honest.ask("costs", REQUEST).items()
     }
     assert dropped == []
 
@@ -92,7 +92,7 @@ def test_a_question_that_a_client_does_not_answer_costs_none_of_the_others():
             return super().answer(verb, request, hidden)
 
     federation, dropped = over_flower(also={12: Selective("beta", drawn_evaluations())})
-    hello, scale = federation.ask_all([Question("hello", HelloRequest()), Question("cost_scale", REQUEST)])
+    hello, scale = federation.ask_all([Question("hello", HelloRequest()), Question("costs", REQUEST)])
     assert list(hello) == ["alpha", "gamma"]
     assert list(scale) == ["alpha", "beta", "gamma"]
     assert dropped == [("beta", "hello", "refused: its privacy settings forbid it")]
@@ -108,8 +108,8 @@ def test_a_request_is_packed_once_and_a_reply_once_from_client_to_server(monkeyp
     rows = drawn_evaluations(queries=120)
     link = InMemoryLink({node: Client(name, rows, memory=journals[name]) for name, node in NODES.items()})
     federation = Checked(FlowerFederation(link, NODES, 5.0, lambda *report: pytest.fail(str(report))))
-    assert len(federation.ask("cost_scale", CostScaleRequest(POOL.names))) == 3
-    assert sorted(packed) == ["CostScaleRequest", *["LogCostSums"] * 3]
+    assert len(federation.ask("costs", CostsRequest(POOL.names))) == 3
+    assert sorted(packed) == ["CostsRequest", *["Costs"] * 3]
     for journal in journals.values():
         journal.close()
 
@@ -122,8 +122,8 @@ def test_a_client_that_cannot_be_asked_is_reported():
     dropped = []
     nodes = {NODES[name]: client for name, client in clients().items()}
     federation = FlowerFederation(Partial(nodes), NODES, 5.0, lambda *report: dropped.append(report))
-    assert list(federation.ask("cost_scale", REQUEST)) == ["beta", "gamma"]
-    assert dropped == [("alpha", "cost_scale", "could not be asked")]
+    assert list(federation.ask("costs", REQUEST)) == ["beta", "gamma"]
+    assert dropped == [("alpha", "costs", "could not be asked")]
 
 
 def altered(arrived, **scalars):
@@ -146,7 +146,7 @@ def another(**arrays):
 
 
 def failed(word):
-    return lambda arrived: [replace(arrived, content=encode([Part("cost_scale", error=word)]))]
+    return lambda arrived: [replace(arrived, content=encode([Part("costs", error=word)]))]
 
 
 FAILURES = {
@@ -184,31 +184,31 @@ FAILURES = {
 def test_a_failure_costs_that_clients_contribution_and_nothing_else(name):
     failure, reason = FAILURES[name]
     federation, dropped = over_flower(timeout=0.2, node12=failure)
-    replies = federation.ask("cost_scale", REQUEST)
+    replies = federation.ask("costs", REQUEST)
     assert list(replies) == ["alpha", "gamma"]
-    honest = LocalFederation(clients().values()).ask("cost_scale", REQUEST)
+    honest = LocalFederation(clients().values()).ask("costs", REQUEST)
     assert all(replies[each].total == honest[each].total for each in replies)
-    assert [each[:2] for each in dropped] == [("beta", "cost_scale")]
+    assert [each[:2] for each in dropped] == [("beta", "costs")]
     assert reason in dropped[0][2]
     assert PROMPT not in dropped[0][2]
 
 
 def test_an_answer_that_comes_twice_counts_once():
     federation, dropped = over_flower(node12=lambda arrived: [arrived, arrived])
-    assert len(federation.ask("cost_scale", REQUEST)) == 3
+    assert len(federation.ask("costs", REQUEST)) == 3
     assert dropped == []
 
 
 def test_a_node_that_is_gone_is_named_though_the_superlink_answers_in_its_own_name():
     federation, dropped = over_flower(members={**NODES, "delta": 14})
-    assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "beta", "gamma"]
-    assert dropped == [("delta", "cost_scale", "not connected")]
+    assert list(federation.ask("costs", REQUEST)) == ["alpha", "beta", "gamma"]
+    assert dropped == [("delta", "costs", "not connected")]
 
 
 def test_a_client_that_is_no_longer_on_the_roster_is_one_that_does_not_answer():
     federation, dropped = over_flower()
-    assert list(federation.ask("cost_scale", REQUEST, ["beta", "zeta"])) == ["beta"]
-    assert dropped == [("zeta", "cost_scale", "not on the roster")]
+    assert list(federation.ask("costs", REQUEST, ["beta", "zeta"])) == ["beta"]
+    assert dropped == [("zeta", "costs", "not on the roster")]
 
 
 def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
@@ -230,8 +230,8 @@ def test_an_error_inside_a_client_sends_its_type_and_never_its_text():
         federation, dropped = over_flower(
             also={12: careless}, node12=lambda each, into=arrived: into.append(each) or [each]
         )
-        assert list(federation.ask("cost_scale", REQUEST)) == ["alpha", "gamma"]
-        assert dropped == [("beta", "cost_scale", f"refused: {word}")]
+        assert list(federation.ask("costs", REQUEST)) == ["alpha", "gamma"]
+        assert dropped == [("beta", "costs", f"refused: {word}")]
         assert PROMPT.encode() not in arrived[0].content
 
 

@@ -19,8 +19,8 @@ from fedrouter.experiments.figures.new_clients import (
 )
 from fedrouter.experiments.paper_protocols import ROUTERBENCH
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 
 NAMES = {
     "new-clients-mlp",
@@ -58,9 +58,9 @@ def test_a_request_to_an_old_client_is_noticed(runs):
 def test_attendance_counts_whoever_is_asked():
     clients = replace(small_world(), protocol=ROUTERBENCH.changed(clients=3)).clients()
     federation = Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in clients))
-    request = CostScaleRequest(clients[0].train.pool.names)
-    federation.ask("cost_scale", request)
-    replies = federation.ask("cost_scale", request, to=["client-2"])
+    request = CostsRequest(clients[0].train.pool.names)
+    federation.ask("costs", request)
+    replies = federation.ask("costs", request, to=["client-2"])
     assert list(replies) == ["client-2"]
     assert federation.asked == Counter({"client-1": 1, "client-2": 2, "client-3": 1})
 

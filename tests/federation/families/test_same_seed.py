@@ -23,6 +23,6 @@ def test_the_same_seed_learns_the_same_arrays_as_before(name):
     family = FAMILIES[name]
     members = [Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3)]
     pool = ModelPool(["model-0", "model-1", "model-2"])
-    router = family.learn(LocalFederation(members), pool, family.settings(), 7)
+    router = family.learn(LocalFederation(members), pool, family.paper or family.settings(), 7)
     found = {part: hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for part, a in router.arrays().items()}
     assert found == LEARNED[name]

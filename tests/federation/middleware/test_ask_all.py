@@ -79,9 +79,9 @@ def test_secure_aggregation_adds_up_sums_and_passes_the_rest_on_in_one_exchange(
     answers = dict(zip(REQUESTS, Secure(inner).ask_all(QUESTIONS), strict=True))
     assert inner.exchanges[0] == ["hello", "cluster", "keys"]
     assert list(answers["hello"]) == list(answers["cluster"]) == sorted(NAMES)
-    plain = LocalFederation(sample_clients(*NAMES)).ask("cost_scale", REQUESTS["cost_scale"])
+    plain = LocalFederation(sample_clients(*NAMES)).ask("costs", REQUESTS["costs"])
     total = sum(reply.count for reply in plain.values())
-    assert (answers["cost_scale"][EVERYONE].count == total).all()
+    assert (answers["costs"][EVERYONE].count == total).all()
 
 
 def test_a_question_may_be_for_some_of_the_clients_of_an_exchange():

@@ -1,22 +1,18 @@
 """A run that is killed goes on where it was, and what it makes is what it would have made."""
 
-import json
-
 import pytest
 
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
-from fedrouter.federation.families.kmeans import KMeansSettings
+from fedrouter.federation.families.kmeans import ClusterRequest, KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation, Middleware
 from fedrouter.federation.middleware.checkpoint import Checkpointed, digest
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -175,17 +171,6 @@ def test_only_the_owner_may_read_a_checkpoint(tmp_path):
     FAMILIES["kmeans"].learn(Checkpointed(federation(), tmp_path / "run"), POOL, settings("kmeans"))
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()} == {0o600}
-
-
-def test_clients_whose_names_would_break_a_path_are_kept_apart(tmp_path):
-    names = ("a/b", "../c", "d e")
-    both = LocalFederation(Client(name, drawn_evaluations(seed=len(name))) for name in names)
-    request = CostScaleRequest(POOL.names)
-    asked = Checkpointed(both, tmp_path).ask("cost_scale", request)
-    again = Checkpointed(LocalFederation([]), tmp_path).ask("cost_scale", request)
-    assert list(asked) == list(again) == sorted(names)
-    assert all(asked[name].total == again[name].total for name in names)
-    assert json.loads((tmp_path / "clients.json").read_text()) == sorted(names)
 
 
 def test_a_fingerprint_tells_questions_apart():

@@ -6,9 +6,9 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -32,29 +32,27 @@ class Silent(Federation):
         return self.federation.ask(verb, payload, [name for name in to if name not in self.silent.get(verb, "")])
 
 
-REQUEST = CostScaleRequest(POOL.names)
+REQUEST = CostsRequest(POOL.names)
 
 
 @pytest.mark.parametrize(("silent", "least"), [("", 4), ("a", 3), ("abc", 1)])
 def test_enough_answers_go_through_as_they_are(silent, least):
-    asked = Quorum(Silent(federation(), cost_scale=silent), least)
-    assert list(asked.ask("cost_scale", REQUEST)) == [name for name in "abcd" if name not in silent]
+    asked = Quorum(Silent(federation(), costs=silent), least)
+    assert list(asked.ask("costs", REQUEST)) == [name for name in "abcd" if name not in silent]
     assert asked.clients() == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(("silent", "least"), [("a", 4), ("ab", 3), ("abcd", 1)])
 def test_too_few_answers_end_the_run_with_how_many_there_were(silent, least):
-    with pytest.raises(
-        QuorumLost, match=rf"cost_scale: {4 - len(silent)} of 4 clients answered, the quorum is {least}"
-    ):
-        Quorum(Silent(federation(), cost_scale=silent), least).ask("cost_scale", REQUEST)
+    with pytest.raises(QuorumLost, match=rf"costs: {4 - len(silent)} of 4 clients answered, the quorum is {least}"):
+        Quorum(Silent(federation(), costs=silent), least).ask("costs", REQUEST)
     assert issubclass(QuorumLost, FedrouterError)
 
 
 def test_where_fewer_are_asked_than_the_quorum_all_of_them_must_answer():
-    assert list(Quorum(federation(), 3).ask("cost_scale", REQUEST, ["a", "b"])) == ["a", "b"]
+    assert list(Quorum(federation(), 3).ask("costs", REQUEST, ["a", "b"])) == ["a", "b"]
     with pytest.raises(QuorumLost, match=r"1 of 2"):
-        Quorum(Silent(federation(), cost_scale="b"), 3).ask("cost_scale", REQUEST, ["a", "b"])
+        Quorum(Silent(federation(), costs="b"), 3).ask("costs", REQUEST, ["a", "b"])
 
 
 def test_a_quorum_of_nobody_is_refused():

@@ -9,24 +9,22 @@ import pytest
 
 from conftest import drawn_evaluations, family_params
 from fedrouter.engines.local import LocalFederation
-from fedrouter.errors import BadMessage
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import EVERYONE, Federation, Question
 from fedrouter.federation.message import packed_digest
 from fedrouter.federation.middleware.checkpoint import Checkpointed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost
-from fedrouter.federation.middleware.sums import Summed, Total, adds_up
+from fedrouter.federation.middleware.sums import Summed, Total
 from fedrouter.federation.middleware.validation import Checked
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
-from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.federation.verbs.release import ReleaseRequest
 from fedrouter.testing.engines import SMALL, content
 from fedrouter.testing.samples import POOL, sample_clients
 
 MODELS = ("model-0", "model-1", "model-2")
-COSTS, RELEASE = CostScaleRequest(MODELS), ReleaseRequest(MODELS)
+COSTS, RELEASE = CostsRequest(MODELS), ReleaseRequest(MODELS)
 
 
 def clients(number, **options):
@@ -48,7 +46,7 @@ class Shuffled(LocalFederation):
         return dict.fromkeys(name for name, _ in replies)
 
 
-@pytest.mark.parametrize(("verb", "request_"), [("cost_scale", COSTS), ("release", RELEASE)])
+@pytest.mark.parametrize(("verb", "request_"), [("costs", COSTS), ("release", RELEASE)])
 def test_totals_of_a_tree_of_aggregators_are_those_of_the_flat_federation_to_the_bit(verb, request_):
     replies = list(LocalFederation(clients(9)).ask(verb, request_).values())
     regions = [reduce(add, replies[start : start + 4]) for start in range(0, 9, 4)]
@@ -68,17 +66,10 @@ def test_every_family_learns_the_same_router_from_totals(name):
     assert arrays(shuffled) == arrays(apart)
 
 
-def test_verbs_that_are_sums_are_added_and_trained_weights_are_not():
-    """Weights are averaged in floating point, where order counts."""
-    assert {name for name in VERBS if adds_up(name)} == {
-        *("cost_scale", "cost_totals", "release", "statistics", "vote")
-    }
-
-
 def test_the_total_says_whose_rows_are_in_it():
     federation = LocalFederation(clients(3))
-    (total,) = Summed(federation).ask_all([Question("cost_scale", COSTS)])
-    apart = federation.ask("cost_scale", COSTS)
+    (total,) = Summed(federation).ask_all([Question("costs", COSTS)])
+    apart = federation.ask("costs", COSTS)
     assert isinstance(total, Total)
     assert list(total) == [EVERYONE]
     assert total.rows == {name: reply.count.sum() for name, reply in apart.items()}
@@ -102,61 +93,28 @@ def test_only_one_reply_is_alive_at_a_time():
     assert max(most) <= 1  # of the one before
 
 
-def test_a_client_of_another_width_is_left_out_even_if_it_comes_first():
-    told = []
-    odd = Client("a", drawn_evaluations(seed=9, dimension=5), OPEN)
-    for verb, request in (("cost_scale", COSTS), ("release", RELEASE)):
-        checked = Checked(LocalFederation([odd, *clients(3)]), lambda *what: told.append(what))
-        total = Summed(checked).ask(verb, request)
-        assert list(total.rows) == ["client-0", "client-1", "client-2"]
-        alone = Summed(LocalFederation(clients(3))).ask(verb, request)
-        assert content(total[EVERYONE]) == content(alone[EVERYONE])
-    assert told == [("a", verb, "embeddings of another width") for verb in ("cost_scale", "release")]
-
-
-def test_clients_of_different_widths_without_a_majority_are_an_error():
-    odd = Client("a", drawn_evaluations(seed=9, dimension=5), OPEN)
-    with pytest.raises(BadMessage, match="different widths"):
-        Summed(Checked(LocalFederation([odd, *clients(1)]))).ask("cost_scale", COSTS)
-
-
-def test_a_bad_reply_is_not_in_the_total():
-    class Lying(LocalFederation):
-        def ask(self, verb, payload, to=None):
-            replies = super().ask(verb, payload, to)
-            if "client-1" in replies:
-                true = replies["client-1"]
-                replies["client-1"] = type(true)(true.count * 0 + 2**50, true.total, true.squares, true.dimension)
-            return replies
-
-    checked = Checked(Lying(clients(3)))
-    total = Summed(checked).ask("cost_scale", COSTS)
-    assert list(total.rows) == ["client-0", "client-2"]
-    assert next(iter(checked.dropped))[0] == "client-1"
-
-
 def test_a_quorum_counts_the_clients_in_a_total():
     few = Quorum(LocalFederation(clients(2)), 3)
-    assert list(Summed(few).ask("cost_scale", COSTS)) == [EVERYONE]  # all that are asked answer
+    assert list(Summed(few).ask("costs", COSTS)) == [EVERYONE]  # all that are asked answer
 
     class Silent(LocalFederation):
         def ask(self, verb, payload, to=None):
             return super().ask(verb, payload, ["client-0"])
 
     with pytest.raises(QuorumLost, match="1 of 4 clients answered, the quorum is 3"):
-        Summed(Quorum(Silent(clients(4)), 3)).ask("cost_scale", COSTS)
+        Summed(Quorum(Silent(clients(4)), 3)).ask("costs", COSTS)
 
 
 def test_a_checkpoint_keeps_the_total_and_whose_rows_are_in_it(tmp_path):
-    first = Checkpointed(Summed(LocalFederation(clients(3))), tmp_path).ask("cost_scale", COSTS)
-    again = Checkpointed(Summed(LocalFederation([])), tmp_path).ask("cost_scale", COSTS)
+    first = Checkpointed(Summed(LocalFederation(clients(3))), tmp_path).ask("costs", COSTS)
+    again = Checkpointed(Summed(LocalFederation([])), tmp_path).ask("costs", COSTS)
     assert isinstance(again, Total)
     assert again.rows == first.rows
     assert content(again[EVERYONE]) == content(first[EVERYONE])
 
 
 def test_nobody_asked_is_nothing():
-    assert dict(Summed(LocalFederation(clients(2))).ask("cost_scale", COSTS, [])) == {}
+    assert dict(Summed(LocalFederation(clients(2))).ask("costs", COSTS, [])) == {}
 
 
 def test_an_engine_that_has_all_replies_at_once_hands_them_over_one_by_one():
@@ -169,5 +127,5 @@ def test_an_engine_that_has_all_replies_at_once_hands_them_over_one_by_one():
         def ask(self, verb, payload, to=None):
             return self.inner.ask(verb, payload, to)
 
-    total = Summed(Whole()).ask("cost_scale", COSTS)
-    assert content(total[EVERYONE]) == content(Summed(LocalFederation(clients(2))).ask("cost_scale", COSTS)[EVERYONE])
+    total = Summed(Whole()).ask("costs", COSTS)
+    assert content(total[EVERYONE]) == content(Summed(LocalFederation(clients(2))).ask("costs", COSTS)[EVERYONE])

@@ -9,16 +9,13 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import ClusterRequest
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.disclosure import DisclosureControl
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.memory import ShortMemory
 from fedrouter.federation.privacy.policy import OPEN, MinimumGroupSizes
-from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
-from fedrouter.federation.verbs.statistics import StatisticsRequest
-from fedrouter.federation.verbs.train import TrainRequest
-from fedrouter.routers.mlp import CostScale, initial_weights
 
 MODELS = ("model-0", "model-1", "model-2")
 CLUSTER = ClusterRequest(15, 2, 10, 0)
@@ -49,84 +46,13 @@ def test_without_floors_a_small_client_sends_its_embeddings():
     assert {row.tobytes() for row in reply.centres} == {row.tobytes() for row in rows.embeddings}
 
 
-def test_the_same_query_many_times_is_one_query():
-    one = drawn_evaluations(queries=1, per_query=1, dimension=6)
-    many = one.take([0] * 12)
-    client = Client("one", many)
-    assert not len(client.answer("cluster", CLUSTER).centres)
-    assert not client.answer("cost_scale", CostScaleRequest(MODELS)).count.any()
-
-
-def test_centroids_are_released_once_until_enough_queries_are_new():
-    rows = drawn_evaluations(queries=200, dimension=6)
-    memory = ShortMemory()
-
-    def centres(until, seed):
-        own = rows.of_queries(np.arange(until))
-        return Client("one", own, memory=memory).answer("cluster", ClusterRequest(8, 2, 10, seed)).centres
-
-    first = centres(150, seed=0)
-    assert np.array_equal(centres(150, seed=1), first)
-    assert np.array_equal(centres(154, seed=2), first)
-    assert not np.array_equal(centres(200, seed=2), first)
-
-
-@pytest.mark.parametrize(("queries", "centres"), [(30, 20), (90, 6), (300, 12)])
-def test_cells_of_few_queries_join_their_nearest_and_none_is_lost(queries, centres):
-    rows = drawn_evaluations(queries=queries, dimension=4)
-    request = StatisticsRequest(rows.embeddings[:centres], MODELS)
-    everything = Client("one", rows, OPEN).answer("statistics", request)
-    sent = Client("one", rows).answer("statistics", request)
-    assert everything.count.min() < 5 <= sent.count.min()
-    before, after = (reply.table(centres, 3) for reply in (everything, sent))
-    assert np.array_equal(before.count.sum(axis=0), after.count.sum(axis=0))
-    assert np.allclose(before.accuracy.totals().sum(axis=0), after.accuracy.totals().sum(axis=0))
-    kept = (before.count >= 5) & (before.count == after.count)
-    assert np.array_equal(before.cost.limbs[kept], after.cost.limbs[kept])
-
-
 def test_a_second_training_of_another_family_still_hears_of_every_model():
     """After cells, totals: what the cells leave of them must not be a few rows."""
     clients = [Client(f"client-{seed}", drawn_evaluations(queries=80, dimension=6, seed=seed)) for seed in range(3)]
     federation, pool = LocalFederation(clients), drawn_evaluations().pool
     FAMILIES["kmeans"].learn(federation, pool, FAMILIES["kmeans"].settings())
-    replies = federation.ask("cost_scale", CostScaleRequest(MODELS))
+    replies = federation.ask("costs", CostsRequest(MODELS))
     assert all(reply.count.sum() == 80 for reply in replies.values())
-
-
-def test_sums_that_differ_by_one_query_are_not_both_sent():
-    rows = drawn_evaluations(queries=60, per_query=3, dimension=4)
-    target = rows.embeddings[7]
-    far = np.full((1, 4), 50, np.float32)
-    client = Client("one", rows)
-    # One centre has everything; then a second one takes a single query away from it.
-    first = client.answer("statistics", StatisticsRequest(np.concatenate([target[None] * 0, far]), MODELS))
-    second = client.answer("statistics", StatisticsRequest(np.stack([target * 0 + 1e-6, target]), MODELS))
-    assert (first.count == 60).all()
-    gaps = 60 - second.count
-    assert ((gaps == 0) | (gaps >= 5)).all()
-
-
-def test_asking_the_same_again_gets_the_same_answer():
-    client = Client("one", drawn_evaluations(queries=60, dimension=4))
-    request = StatisticsRequest(np.eye(4, dtype=np.float32), MODELS)
-    first, second = (client.answer("statistics", request) for _ in range(2))
-    assert len(first.cell)
-    assert first.accuracy == second.accuracy
-
-
-def test_around_the_same_centres_a_growing_log_is_heard_whole_and_cells_grow_by_enough_rows():
-    rows = drawn_evaluations(queries=400, dimension=4)
-    memory, request = ShortMemory(), StatisticsRequest(drawn_evaluations(queries=12, dimension=4).embeddings, MODELS)
-    before = np.zeros((12, 3), np.int64)
-    for queries in (300, 302, 330, 331, 360, 400):
-        own = rows.of_queries(np.arange(queries))
-        count = Client("one", own, memory=memory).answer("statistics", request).table(12, 3).count
-        grown = count - before
-        assert ((grown == 0) | (grown >= 5)).all()
-        waiting = queries - count.sum()
-        assert waiting < 5 * len(MODELS)
-        before = count
 
 
 def test_one_new_row_waits_until_there_are_enough(tmp_path):
@@ -137,7 +63,7 @@ def test_one_new_row_waits_until_there_are_enough(tmp_path):
     def count(new):
         journal = Journal(tmp_path / "journal.sqlite")
         own = rows.take(np.r_[others, of_first[: 10 + new]])
-        reply = Client("one", own, memory=journal).answer("cost_scale", CostScaleRequest(MODELS))
+        reply = Client("one", own, memory=journal).answer("costs", CostsRequest(MODELS))
         journal.close()
         return int(reply.count[0])
 
@@ -174,17 +100,6 @@ def test_every_family_learns_from_clients_with_minimum_group_sizes(name):
     router = FAMILIES[name].learn(LocalFederation(clients), pool, FAMILIES[name].settings())
     accuracy = router.estimate(drawn_evaluations(queries=5, dimension=6, seed=9).embeddings).accuracy
     assert np.isfinite(accuracy).all()
-
-
-def test_a_model_whose_cost_scale_was_withheld_is_not_trained_on():
-    rows = drawn_evaluations(queries=90, dimension=6)
-    client = Client("one", rows)
-    scale = CostScale(np.array([30, 0, 30]), np.zeros(3), np.ones(3), np.ones(3))
-    weights = initial_weights(6, (8,), 3, seed=0)
-    request = TrainRequest(MODELS, weights, scale, 1, 16, 1e-3, 0.0, 1.0, 0.0, seed=0)
-    update = client.answer("train", request)
-    assert update.rows == (rows.model != 1).sum()
-    assert np.array_equal(update.weights["cost.weight"][1], weights["cost.weight"][1])
 
 
 def test_a_minimum_group_size_below_two_is_refused():

@@ -11,10 +11,10 @@ import pytest
 from conftest import drawn_evaluations
 from fedrouter.errors import BadInput, Refused
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import Centroids, ClusterRequest
+from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.privacy.journal import Journal
 from fedrouter.federation.privacy.policy import PrivacyPolicy
-from fedrouter.federation.verbs.cluster import Centroids, ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 
 MODELS = ("model-0", "model-1", "model-2")
@@ -49,7 +49,7 @@ def test_everything_a_client_answers_is_written_down_as_it_left(tmp_path):
     asked = {
         "hello": HelloRequest(),
         "cluster": ClusterRequest(4, 1, 5, 0),
-        "cost_scale": CostScaleRequest(MODELS),
+        "costs": CostsRequest(MODELS),
     }
     replies = {verb: client.answer(verb, request) for verb, request in asked.items()}
     assert [(one.number, one.verb) for one in journal.entries()] == list(enumerate(asked, start=1))
@@ -193,13 +193,13 @@ def test_every_question_is_written_down_with_what_became_of_it(tmp_path):
     client = Client("one", drawn_evaluations(), PrivacyPolicy(secure_only=True), memory=journal)
     client.answer("cluster", ClusterRequest(4, 1, 5, 7))
     with pytest.raises(Refused, match="secure aggregation only"):
-        client.answer("cost_scale", CostScaleRequest(MODELS))
-    client.reply_to_mask("cost_scale", CostScaleRequest(MODELS))
+        client.answer("costs", CostsRequest(MODELS))
+    client.reply_to_mask("costs", CostsRequest(MODELS))
     asked = list(journal.questions())
     assert [(one.verb, one.outcome) for one in asked] == [
         ("cluster", "sent"),
-        ("cost_scale", "refused"),
-        ("cost_scale", "masked"),
+        ("costs", "refused"),
+        ("costs", "masked"),
     ]
     assert ClusterRequest.unpack(journal.question(1)[1]).seed == 7
     assert journal.verify() == 1
@@ -218,9 +218,9 @@ def test_a_client_answers_so_many_questions_of_a_kind_in_a_day(tmp_path):
     for memory in (None, Journal(tmp_path / "journal.sqlite")):
         client = Client("one", drawn_evaluations(), PrivacyPolicy(questions_a_day=2, secure_only=False), memory=memory)
         for size in (1, 2):
-            client.answer("cost_scale", CostScaleRequest(MODELS[:size]))
+            client.answer("costs", CostsRequest(MODELS[:size]))
         with pytest.raises(Refused, match="answered it 2 times in a day"):
-            client.answer("cost_scale", CostScaleRequest(MODELS))
+            client.answer("costs", CostsRequest(MODELS))
         client.answer("cluster", ClusterRequest(4, 1, 5, 0))
         if memory:
             memory.close()

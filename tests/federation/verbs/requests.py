@@ -5,18 +5,15 @@ import numpy as np
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import ClusterRequest, StatisticsRequest
+from fedrouter.federation.families.mlp import CostsRequest, TrainRequest
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.cluster import ClusterRequest
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest
-from fedrouter.federation.verbs.cost_totals import CostTotalsRequest
 from fedrouter.federation.verbs.excluded import ExcludedRequest
 from fedrouter.federation.verbs.follow import FollowRequest
 from fedrouter.federation.verbs.hello import HelloRequest
 from fedrouter.federation.verbs.keys import KeysRequest
 from fedrouter.federation.verbs.release import ReleaseRequest
-from fedrouter.federation.verbs.statistics import StatisticsRequest
-from fedrouter.federation.verbs.train import TrainRequest
 from fedrouter.federation.verbs.vote import VoteRequest
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import CostScale, initial_weights
@@ -29,7 +26,7 @@ WIDTH = 8
 def requests():
     draw = np.random.default_rng(0)
     centres = draw.normal(size=(4, WIDTH)).astype(np.float32)
-    scale = CostScale(np.full(3, 50), np.log([1e-5, 1e-4, 1e-3]), np.full(3, 0.3), np.ones(3))
+    scale = CostScale(np.full(3, 50), np.array([1e-5, 1e-4, 1e-3]), np.full(3, 1e-5))
     weights = initial_weights(WIDTH, (4,), 3, 0)
     family = FAMILIES["kmeans"]
     member = LocalFederation([Client("one", drawn_evaluations(seed=9), OPEN)])
@@ -38,9 +35,8 @@ def requests():
         "hello": HelloRequest(),
         "cluster": ClusterRequest(4, 1, 5, seed=0),
         "statistics": StatisticsRequest(centres, MODELS),
-        "cost_scale": CostScaleRequest(MODELS),
+        "costs": CostsRequest(MODELS),
         "train": TrainRequest(MODELS, weights, scale, 1, 32, 1e-3, 0.0, 1.0, 0.1, 0),
-        "cost_totals": CostTotalsRequest(MODELS, weights, scale),
         "release": ReleaseRequest(MODELS),
         "keys": KeysRequest("a session", 2),
         "excluded": ExcludedRequest("statistics", "counts that no values have"),

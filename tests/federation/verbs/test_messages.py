@@ -12,14 +12,11 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.exact import ExactSums
 from fedrouter.federation.client import Client
+from fedrouter.federation.families.kmeans import CellStatistics, Centroids
+from fedrouter.federation.families.mlp import Costs, CostsRequest
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.message import Message, Request
-from fedrouter.federation.verbs.cluster import Centroids
-from fedrouter.federation.verbs.cost_scale import CostScaleRequest, LogCostSums
-from fedrouter.federation.verbs.cost_totals import CostTotals
-from fedrouter.federation.verbs.registry import OWN, VERBS
-from fedrouter.federation.verbs.statistics import CellStatistics
-from fedrouter.federation.verbs.train import Update
+from fedrouter.federation.message import Message, Request, Sums
+from fedrouter.federation.verbs.registry import VERBS
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -78,9 +75,9 @@ def test_every_message_survives_packing(sent):
 def test_every_message_type_is_a_request_or_a_reply_of_a_verb():
     defined = {
         value
-        for name in OWN
-        for value in vars(import_module(f"fedrouter.federation.verbs.{name}")).values()
-        if isinstance(value, type) and issubclass(value, Message) and value not in (Message, Request)
+        for module in {(verb.answer.__module__) for verb in VERBS.values()}
+        for value in vars(import_module(module)).values()
+        if isinstance(value, type) and issubclass(value, Message) and value not in (Message, Request, Sums)
     }
     assert defined == {kind for verb in VERBS.values() for kind in (verb.request, verb.reply)}
 
@@ -98,14 +95,6 @@ def test_a_size_is_counted_in_bytes():
     assert message.size == 3 * 4 * 4 + 3 * 8 + 2
 
 
-CELLS = {
-    "cell": np.array([0, 2]),
-    "count": np.array([1, 2]),
-    "accuracy": exact(1, 2),
-    "cost": exact(0.5, 0),
-}
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -113,18 +102,8 @@ CELLS = {
         (lambda: Centroids(np.zeros((1, 2)), np.ones(1, np.int64)), "centres must be float32"),
         (lambda: Centroids(np.zeros((2, 2), np.float32), np.ones(1, np.int64)), "sizes must be int64 of shape"),
         (lambda: Centroids(np.zeros((1, 2), np.float32), np.zeros(1, np.int64)), "sizes must be above 0"),
-        (lambda: CellStatistics(**CELLS | {"count": np.array([0, 1])}), "empty cells must not be sent"),
-        (lambda: CellStatistics(**CELLS | {"cell": np.array([2, 2])}), "listed once, in order"),
-        (lambda: CellStatistics(**CELLS | {"accuracy": exact(1.5, 2)}), "accuracy must not exceed its count"),
-        (lambda: CellStatistics(**CELLS | {"accuracy": exact(-1, 2)}), "accuracy must be at least 0"),
-        (lambda: CellStatistics(**CELLS | {"cost": exact(-1, 2)}), "cost must be at least 0"),
-        (lambda: CellStatistics(**CELLS).table(1, 2), "outside the table of 2"),
-        (lambda: LogCostSums(np.array([2]), exact(-8), exact(1), 4), "squares do not go with the sums"),
-        (lambda: LogCostSums(np.array([-1]), exact(0), exact(0), 4), "count must be at least 0"),
-        (lambda: Update({"w": np.full(2, np.inf, np.float32)}, 1, 0.0), "weights must be finite float32"),
-        (lambda: Update({"w": np.ones(2, np.float32)}, -1, 0.0), "rows must be at least 0"),
-        (lambda: Update({"w": np.ones(2, np.float32)}, 1, np.nan), "loss must be finite"),
-        (lambda: CostTotals(exact(-1), exact(1)), "observed must be at least 0"),
+        (lambda: CellStatistics(np.ones(1), *[np.zeros(1, np.int64)] * 3), "rows must be int64"),
+        (lambda: Costs(np.array([2]), exact(8), np.array([1.0]), np.ones(3, np.int64)), "squares must be int64"),
     ],
 )
 def test_a_message_that_breaks_the_rules_is_refused_with_the_reason(make, said):
@@ -161,9 +140,9 @@ def test_names_of_clients_are_distinct_and_not_empty():
 def test_replies_come_sorted_by_client():
     federation = LocalFederation(Client(name, drawn_evaluations()) for name in ("c", "a", "b"))
     assert list(federation.clients()) == ["a", "b", "c"]
-    request = CostScaleRequest(POOL.names)
-    assert list(federation.ask("cost_scale", request)) == ["a", "b", "c"]
-    assert list(federation.ask("cost_scale", request, to=["c", "a"])) == ["a", "c"]
+    request = CostsRequest(POOL.names)
+    assert list(federation.ask("costs", request)) == ["a", "b", "c"]
+    assert list(federation.ask("costs", request, to=["c", "a"])) == ["a", "c"]
 
 
 def test_messages_are_frozen():

@@ -40,9 +40,6 @@ class ShownProgress:
         elif line["event"] == "late":
             names = listed([plain(name) for name in line["clients"]])
             self.voice.say(f"Still waiting for {names}, {duration(line['seconds'])} more at most")
-        elif line["event"] == "centroids kept":
-            owners = listed([plain(name) for name in line["clients"]])
-            self.voice.say(f"Centres of an earlier run are kept, found with {owners}; --new-centres finds new ones")
         elif line["event"] == "note":
             self.voice.warn(plain(line["text"]))
         elif line["event"] == "left out":

@@ -62,9 +62,6 @@ def run(
     timeout: Timeout = 300.0,
     wait: Wait = 30.0,
     plain_sums: PlainSums = False,
-    new_centres: Annotated[
-        bool, typer.Option("--new-centres", help="Find new centres; by default those of earlier runs are kept.")
-    ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Also copy the bundle here.")] = None,
     every: Annotated[
         str | None,
@@ -89,7 +86,7 @@ def run(
     # Who leaves is asked for its own sums: the difference of the two routers shows them anyway.
     secure = None if plain_sums or leave else SECURE_THRESHOLD
     _require_crowd(job, secure)
-    job = replace(job, gather=wait, secure=secure, new_centres=new_centres)
+    job = replace(job, gather=wait, secure=secure)
     if every is None:
         voice.result(_perform(voice, directory, job, name, out))
         return

@@ -43,7 +43,6 @@ class Job:
     gather : seconds to wait at the start for clients that are not connected yet
     secure : fraction of the clients that must complete a secure aggregation, against a curious coordinator; None if
         the coordinator may see the reply of each client
-    new_centres : ask for centroids even if those of an earlier run are kept
     """
 
     operation: str = "learn"
@@ -57,7 +56,6 @@ class Job:
     timeout: float = 300.0
     gather: float = 30.0
     secure: float | None = None
-    new_centres: bool = False
 
     @property
     def what(self) -> str:

@@ -19,13 +19,11 @@ from fedrouter.errors import BadInput, BadMessage, FedrouterError
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Federation, Middleware, Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
-from fedrouter.federation.middleware.kept_centroids import KeptCentroids, Signed
 from fedrouter.federation.middleware.quorum import Quorum, QuorumLost, require_quorum
 from fedrouter.federation.middleware.subset import Subset
 from fedrouter.federation.middleware.sums import Summed, rows_of_each
 from fedrouter.federation.middleware.transcript import Recorded, Shown, Transcript
 from fedrouter.federation.middleware.validation import Checked, Report
-from fedrouter.federation.verbs.cluster import is_signed
 from fedrouter.federation.vote import BETTER, UNDECIDED, WORSE, ask_vote
 from fedrouter.files import replace_file
 from fedrouter.pool import ModelPool
@@ -68,24 +66,19 @@ def perform(
     folder: Path,
     log: ProgressLog,
     rejected: Report | None = None,
-    centroids: Path | None = None,
     sign: Callable[[bytes], bytes] | None = None,
     keys: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Perform the job, resuming an interrupted attempt; the result is also written to ``result.json``.
 
     ``rejected`` is called with every answer that was received and is not used; by default it is logged.
-    ``centroids`` is the folder where centroids are kept from run to run; None if every run asks for them. ``sign``
-    signs what clients are shown of the run; ``keys`` are the public keys of all members, which clients sign with.
+    ``sign`` signs what clients are shown of the run; ``keys`` are the public keys of all members.
     """
     rejected = rejected or log.dropped
     if (folder / RESULT).exists():
         return dict(json.loads((folder / RESULT).read_bytes()))
     transcript = Transcript(sign=sign)
     checked: Federation = Quorum(Checked(federation, rejected, log.withheld), job.quorum)
-    reused = None
-    if centroids and job.operation == "learn":
-        checked = reused = KeptCentroids(checked, centroids, job.new_centres, log.kept_centroids, _signatures(keys))
     kept = Checkpointed(protected(job, checked, transcript), folder / CHECKPOINT)
     base = load(job.base) if job.base else None
     with _handshake_forgotten_if_refused(folder):
@@ -121,9 +114,6 @@ def perform(
             base.router if base else None,
             [name for name in voters if name not in clients],
         )
-    if reused:
-        encoder = handshake.encoder
-        reused.encoder = f"{encoder.name}/{encoder.dimension}/{encoder.weights or ''}"
     recorded = Recorded(tally, transcript)
     router = _learn(job, Subset(recorded, clients), pool, settings, base, log)
     rows = sum(tally.rows.values())
@@ -160,16 +150,6 @@ def _handshake_forgotten_if_refused(folder: Path) -> Iterator[None]:
     except (BadInput, QuorumLost):
         shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
         raise
-
-
-def _signatures(keys: Mapping[str, str] | None) -> Signed | None:
-    """Whether a reply about centroids has the signature of its client; None if nobody signs."""
-    if not keys:
-        return None
-    from fedrouter.federation.secagg.identity import Roster
-
-    roster = Roster.read(keys)
-    return lambda request, reply, name: is_signed(request, reply, name, roster)
 
 
 def protected(job: Job, validated: Federation, transcript: Transcript) -> Federation:

@@ -30,7 +30,6 @@ class ProgressLog:
             os.truncate(self._path, _complete(self._path.read_bytes()))
         self._written = {(line["stage"], line["step"]) for line in Tail(folder).lines() if line["event"] == "step"}
         self._missing: dict[str, dict[str, str]] = {}
-        self._reused = False
         self._withheld: set[tuple[str, str, str]] = set()
 
     def write(self, event: str, **fields: Any) -> None:
@@ -54,12 +53,6 @@ class ProgressLog:
         if (client, verb, rule) not in self._withheld:
             self._withheld.add((client, verb, rule))
             self.write("withheld", client=client, verb=verb, rule=rule, reason=RULES.get(rule, rule))
-
-    def kept_centroids(self, clients: Sequence[str]) -> None:
-        """Record, once, that the centroids of an earlier run are used, and whose they are."""
-        if not self._reused:
-            self._reused = True
-            self.write("centroids kept", clients=list(clients))
 
     def step(self, progress: Progress) -> None:
         """Record a step of learning; a callback."""

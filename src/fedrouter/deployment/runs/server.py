@@ -60,7 +60,7 @@ def perform_run(
                     present = Subset(everyone, (*there, *voters(directory, job, link)))
                     sign = question_signer(directory.authority_key)
                     keys = {name: client.public_key for name, client in directory.config().roster.items()}
-                    return perform(job, present, folder, log, notices.rejected, directory.centroids, sign, keys)
+                    return perform(job, present, folder, log, notices.rejected, sign, keys)
                 finally:
                     notices.send()
             except (Disconnected, RunLost):

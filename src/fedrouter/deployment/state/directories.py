@@ -74,11 +74,6 @@ class CoordinatorDirectory:
         return self.path / "runs"
 
     @property
-    def centroids(self) -> Path:
-        """The clients' centroids, kept from run to run."""
-        return self.path / "centroids"
-
-    @property
     def log_file(self) -> Path:
         return self.path / "superlink.log"
 

@@ -23,9 +23,9 @@ from fedrouter.experiments.theory.population import Population, population, unif
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import (
     KMeansSettings,
+    ask_centres,
     ask_statistics,
-    centroids_request,
-    global_centres,
+    cell_sums,
 )
 from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
@@ -69,7 +69,7 @@ def utility_of(expected: Grid, tradeoff: float) -> Floats:
 
 def _kmeans(place: Population, steepness: Lipschitz, rows: int, lambdas: Floats, seed: int) -> dict[str, Any]:
     """Losses, bounds and cells of the federated router, and of each client's own."""
-    settings = KMeansSettings()
+    settings = KMeansSettings(k_global=20)
     logs = {
         f"client-{client:02d}": tuple(
             place.draw(client, rows // 2, uniform(place.pool), f"{purpose} {rows}", seed)
@@ -82,8 +82,8 @@ def _kmeans(place: Population, steepness: Lipschitz, rows: int, lambdas: Floats,
         centring, counting = (
             LocalFederation(Client(name, logs[name][part], OPEN) for name in names) for part in (0, 1)
         )
-        centres = global_centres(centring.ask("cluster", centroids_request(chosen, seed)), chosen, seed)
-        router = KMeansRouter(place.pool, centres, ask_statistics(counting, centres, place.pool))
+        (centres,) = ask_centres(centring, chosen, seed)
+        router = KMeansRouter(place.pool, centres, cell_sums(ask_statistics(counting, [centres], place.pool)))
         cluster = nearest_centre(place.embeddings, centres)
         distance = float(place.test @ np.linalg.norm(place.embeddings - centres[cluster], axis=1))
         least = int(router.sums.count.min())

@@ -1,7 +1,7 @@
 """The family ``bayes``: evidence in, posterior out; from rows at hand, or from one noisy release of every member.
 
 Where the rows of all owners are in this process and nothing protects them, their evidence is summed exactly, under
-cells of these rows if cells make them more likely. Members of a real federation are asked once, for their release.
+cells of these rows. Members of a real federation are asked once, for their release.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from fedrouter.encoders.cells import Cells
 from fedrouter.encoders.feature_map import FeatureMap, map_of_width
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Evaluations
+from fedrouter.evaluations import Embeddings, Evaluations
 from fedrouter.evidence import Evidence
 from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
@@ -25,15 +26,12 @@ from fedrouter.pool import ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter
 
-MOST_CLUSTERED = 20_000
-"""Queries from which cells are found; more of them do not move the centers."""
-
 
 @dataclass(frozen=True)
 class BayesSettings(Settings):
-    """The numbers of cells to choose from, by the marginal likelihood."""
+    """How many cells each partition of the rows at hand has; 0 for none."""
 
-    cells: tuple[int, ...] = (0, 8, 12, 20, 28)
+    cells: tuple[int, ...] = (8, 12, 20)
 
     def __post_init__(self) -> None:
         if not self.cells or not all(isinstance(cells, int) and cells >= 0 for cells in self.cells):
@@ -59,35 +57,17 @@ def learn(
 
 
 def from_rows(rows: Sequence[Evaluations], settings: BayesSettings = BayesSettings()) -> BayesRouter:
-    """The router of rows at hand, over one pool, with as many cells as make them most likely."""
+    """The router of rows at hand, over one pool, with cells of their queries."""
     rows = [own for own in rows if len(own)]
     if not rows:
         raise NothingToLearn("evidence")
-    plain = map_of_width(rows[0].dimension)
-    queries = np.concatenate([own.embeddings for own in rows])
-    best: BayesRouter | None = None
-    for cells in settings.cells:
-        features = with_cells(plain, queries, cells) if cells else plain
-        router = BayesRouter.of(reduce(add, (Evidence.of(own, features) for own in rows)))
-        if best is None or router.accuracy.likelihood > best.accuracy.likelihood:
-            best = router
-    assert best is not None
-    return best
+    features = map_of(np.concatenate([own.embeddings for own in rows]), settings)
+    return BayesRouter.of(reduce(add, (Evidence.of(own, features) for own in rows)))
 
 
-def with_cells(features: FeatureMap, queries: Any, cells: int) -> FeatureMap:
-    """The map with the K-Means cells of these queries ``(n, d)``; with fewer if they have fewer distinct features."""
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    if len(queries) > MOST_CLUSTERED:
-        queries = queries[np.random.default_rng(0).permutation(len(queries))[:MOST_CLUSTERED]]
-    psi = features.features(queries)[:, 1:]
-    cells = min(cells, len(np.unique(psi, axis=0)))
-    # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
-    with threadpool_limits(limits=1):
-        found = KMeans(cells, n_init=1, random_state=0).fit(psi)
-    return features.with_cells(found.cluster_centers_, np.bincount(found.labels_, minlength=cells) / len(psi))
+def map_of(queries: Embeddings, settings: BayesSettings) -> FeatureMap:
+    """The feature map of queries at hand ``(n, d)``, with their cells."""
+    return replace(map_of_width(queries.shape[1]), cells=Cells.of(queries, settings.cells))
 
 
 def ask_release(federation: Federation, pool: ModelPool) -> Release:

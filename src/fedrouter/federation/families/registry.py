@@ -32,7 +32,7 @@ FAMILIES: Registry[Family] = Registry(
     {
         "bayes": f"{HERE}.bayes:FAMILY",
         "kmeans": f"{HERE}.kmeans:FAMILY",
-        "mlp": f"{HERE}.mlp_growth:FAMILY",
+        "mlp": f"{HERE}.mlp:FAMILY",
     },
     _accept,
 )

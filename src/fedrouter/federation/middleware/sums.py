@@ -18,7 +18,6 @@ from fedrouter.federation.federation import EVERYONE, Federation, Middleware, Qu
 from fedrouter.federation.message import Message
 from fedrouter.federation.secagg.encoding import Vector
 from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.train import Update
 from fedrouter.federation.verbs.verb import SecureSum, ShowsEmbeddings
 
 
@@ -39,7 +38,7 @@ def rows_of_each(replies: Mapping[str, Any]) -> dict[str, int]:
 
 def rows_behind(reply: Message) -> int:
     """The number of rows that a reply is made from; 0 if it does not say."""
-    return int(np.sum(reply.rows if isinstance(reply, Update) else getattr(reply, "count", 0)))
+    return int(np.sum(getattr(reply, "rows", getattr(reply, "count", 0))))
 
 
 class Summed(Middleware):

@@ -50,7 +50,7 @@ def fault(verb: str, request: Request[Any], reply: Message) -> str | None:
 
 def most_bytes(verb: str, request: Request[Any]) -> int:
     """Maximum size of an honest reply to this request; an engine may refuse a larger one before it unpacks it."""
-    found: Any = verb_named(verb).most_bytes(request)
+    found: Any = verb_named(verb).bytes_allowed(request)
     if not isinstance(found, int):  # nothing is larger than NaN or infinity
         raise BadInput(f"verb {verb}, most_bytes: expected a whole number, got {found!r}")
     return found + SCALAR_BYTES

@@ -16,10 +16,13 @@ from fedrouter.federation.verbs.verb import Verb
 from fedrouter.registry import Registry
 
 GROUP = "fedrouter.verbs"
-OWN = (
-    *("hello", "release", "cluster", "statistics", "cost_scale", "train", "cost_totals"),
-    *("keys", "shares", "deliver", "masked", "agree", "unmask", "excluded", "follow", "vote"),
-)
+OWN = (*("hello", "release", "keys", "shares", "deliver", "masked", "agree", "unmask", "excluded", "follow", "vote"),)
+OF_FAMILIES = {
+    "cluster": "kmeans:CLUSTER",
+    "statistics": "kmeans:STATISTICS",
+    "costs": "mlp:COSTS",
+    "train": "mlp:TRAIN",
+}
 
 
 def _accept(name: str, found: Any) -> Verb[Any, Any]:
@@ -31,7 +34,11 @@ def _accept(name: str, found: Any) -> Verb[Any, Any]:
 
 
 VERBS: Registry[Verb[Any, Any]] = Registry(
-    "verb", GROUP, {name: f"fedrouter.federation.verbs.{name}:VERB" for name in OWN}, _accept
+    "verb",
+    GROUP,
+    {name: f"fedrouter.federation.verbs.{name}:VERB" for name in OWN}
+    | {name: f"fedrouter.federation.families.{place}" for name, place in OF_FAMILIES.items()},
+    _accept,
 )
 """What a client answers; nothing else is ever sent."""
 

@@ -7,18 +7,22 @@ it protects the rows, whether it adds up, what makes a reply invalid and how lar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, Generic, TypeVar
 
 from fedrouter.errors import BadInput, BadMessage
-from fedrouter.federation.client_view import ClientView
-from fedrouter.federation.message import WITHHELD, Message, Packed, Request, withheld_by
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.message import WITHHELD, Message, Packed, Request, Sums, withheld_by
 from fedrouter.federation.privacy.policy import MinimumGroupSizes
-from fedrouter.federation.secagg.encoding import Vector
+from fedrouter.federation.secagg.encoding import Vector, exact_sums, flatten, unflatten
 
 Asked = TypeVar("Asked", bound=Request[Any])
 Answered = TypeVar("Answered", bound=Message)
+Adding = TypeVar("Adding", bound=Sums)
+MOST_BYTES = 2**26
+"""Maximum number of bytes in a reply that is no sum and does not say otherwise."""
 
 # --- Disclosure control ---------------------------------------------------------------------------------------------
 
@@ -149,6 +153,41 @@ class HidesEmbeddings:
 
 
 @dataclass(frozen=True)
+class Own:
+    """What an answer is made of: a pure function of this and the request.
+
+    Parameters
+    ----------
+    name : the member's name, from which its random numbers follow
+    rows : its evaluations
+    least : the fewest different queries that a centroid may stand for
+    """
+
+    name: str
+    rows: Evaluations
+    least: int = 1
+
+
+def sum_of(reply: type[Adding], shapes: Callable[[Asked], Mapping[str, tuple[int, ...]]]) -> SecureSum[Asked, Adding]:
+    """How replies add up whose every field is integers; ``shapes`` of these fields follow from the request."""
+
+    def parts(request: Asked) -> list[tuple[int, ...]]:
+        exact = reply.exact_fields()
+        return [(*shape, 2) if name in exact else shape for name, shape in shapes(request).items()]
+
+    def flat(request: Asked, answered: Adding, clients: int) -> Vector:
+        return flatten(*(getattr(answered, name) for name in shapes(request)))
+
+    def total(request: Asked, vector: Vector, clients: int) -> Adding:
+        found = unflatten(vector, *parts(request))
+        exact = reply.exact_fields()
+        named = zip(shapes(request), found, strict=True)
+        return reply(**{name: exact_sums(part) if name in exact else part for name, part in named})
+
+    return SecureSum(lambda request: sum(map(prod, parts(request))), flat, total, exact=True)
+
+
+@dataclass(frozen=True)
 class Verb(Generic[Asked, Answered]):
     """One question that a server may ask a client, and everything that follows from it.
 
@@ -156,29 +195,37 @@ class Verb(Generic[Asked, Answered]):
     ----------
     name : what a federation is asked with: ``federation.ask(name, request)``
     request, reply : the types of message; the reply's fields are all that can leave
-    purpose : one sentence: why the server asks
-    leaves : one sentence: what leaves the client
-    answer : the reply from the client's rows
-    disclosure : the minimum group sizes that the answer applies, or the noise in it
+    answer : the reply: from :class:`Own` and the request, where no ``disclosure`` is stated
     secure_sum : how replies flatten to vectors that secure aggregation can add
-    withheld : how a reply with nothing in it travels, where it is not under masks
     faults : what is wrong with a reply to a request, as a short phrase without anything of the reply; or None
-    most_bytes : the maximum number of bytes in a reply's arrays, or text if it has none, given the request
+    purpose : one sentence: why the server asks; if empty, the request's own description
+    leaves : one sentence: what leaves the client; if empty, the reply's own description
+    disclosure : the minimum group sizes that the answer applies, or the noise in it; None if it is a function of the
+        rows and the request alone
+    withheld : how a reply with nothing in it travels, where it is not under masks
+    most_bytes : the maximum number of bytes in a reply's arrays, or text if it has none, given the request; None if
+        that follows from the numbers of a secure sum
     embeddings : what the reply shows of the client's embeddings
     """
 
     name: str
     request: type[Asked]
     reply: type[Answered]
-    purpose: str
-    leaves: str
-    answer: Callable[[ClientView, Asked], Answered]
-    disclosure: MinimumSizes | OwnNoise | NoRows
+    answer: Callable[[Any, Asked], Answered]
     secure_sum: SecureSum[Asked, Answered] | NotASum
-    withheld: Withheld[Asked, Answered] | AlwaysSent
     faults: Callable[[Asked, Answered], str | None]
-    most_bytes: Callable[[Asked], int]
-    embeddings: ShowsEmbeddings[Answered] | HidesEmbeddings
+    purpose: str = ""
+    leaves: str = ""
+    disclosure: MinimumSizes | OwnNoise | NoRows | None = None
+    withheld: Withheld[Asked, Answered] | AlwaysSent = AlwaysSent("sent as it is")
+    most_bytes: Callable[[Asked], int] | None = None
+    embeddings: ShowsEmbeddings[Answered] | HidesEmbeddings = HidesEmbeddings("not shown by itself")
+
+    def bytes_allowed(self, request: Asked) -> int:
+        """The maximum number of bytes in a reply's arrays."""
+        if self.most_bytes:
+            return self.most_bytes(request)
+        return 8 * self.secure_sum.numbers(request) if isinstance(self.secure_sum, SecureSum) else MOST_BYTES
 
     def as_sent(self, reply: Answered, rule: str) -> Answered:
         """The reply as it is sent: one with nothing in it without its arrays, with the rule that withholds them."""
@@ -200,6 +247,9 @@ class Verb(Generic[Asked, Answered]):
         return found.withhold(rule)
 
     def __post_init__(self) -> None:
+        for name, message in (("purpose", self.request), ("leaves", self.reply)):
+            if not getattr(self, name):
+                object.__setattr__(self, name, (message.__doc__ or "").partition("\n")[0])
         kinds: dict[str, tuple[type, ...]] = {
             "disclosure": (MinimumSizes, OwnNoise, NoRows),
             "secure_sum": (SecureSum, NotASum),
@@ -214,7 +264,7 @@ class Verb(Generic[Asked, Answered]):
                 raise BadInput(f"verb {self.name}, {name}: expected a subclass of {kind.__name__}, got {value!r}")
         for name, allowed in kinds.items():
             value = getattr(self, name)
-            if not isinstance(value, allowed):
+            if not isinstance(value, allowed) and not (name == "disclosure" and value is None):
                 wanted = " or ".join(kind.__name__ for kind in allowed)
                 raise BadInput(f"verb {self.name}, {name}: expected {wanted}, got {value!r}")
         if isinstance(self.disclosure, MinimumSizes):
@@ -225,12 +275,12 @@ class Verb(Generic[Asked, Answered]):
                     f"verb {self.name}, sizes: expected a tuple of one or more of {', '.join(known)}, got {sizes!r}; a "
                     "verb without minimum group sizes reads no rows (NoRows)"
                 )
-        for owner in (self, *(getattr(self, name) for name in kinds)):
+        for owner in (self, *(getattr(self, name) for name in kinds if getattr(self, name) is not None)):
             for part in fields(owner):
                 value = getattr(owner, part.name)
                 if part.type == "str" and not (isinstance(value, str) and value.strip()):
                     raise BadInput(f"verb {self.name}, {part.name}: expected a sentence, got {value!r}")
                 if part.type == "bool" and not isinstance(value, bool):
                     raise BadInput(f"verb {self.name}, {part.name}: expected True or False, got {value!r}")
-                if str(part.type).startswith("Callable") and not callable(value):
+                if str(part.type).startswith("Callable") and not callable(value) and part.name != "most_bytes":
                     raise BadInput(f"verb {self.name}, {part.name}: expected a function, got {value!r}")
