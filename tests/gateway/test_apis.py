@@ -120,7 +120,7 @@ def test_openai_s_client_gets_a_response_and_refers_to_it(sdk, gateway, upstream
     assert newest(gateway).input_tokens == 10
     later = sdk.responses.with_raw_response.create(model="auto", input="And why?", previous_response_id=answer.id)
     assert later.headers["x-fedrouter-model"] == served
-    with pytest.raises(openai.BadRequestError, match="name the model that answered it"):
+    with pytest.raises(openai.BadRequestError, match="this key has no such response here"):
         sdk.responses.create(model="auto", input="And why?", previous_response_id="resp_elsewhere")
 
 

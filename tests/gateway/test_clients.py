@@ -107,9 +107,9 @@ def test_the_sdk_cancels_a_stream(sdk, gateway, upstream):
         ("cobalt-code", openai.InternalServerError),
         ("docket-law", openai.RateLimitError),
         ("ember-med", openai.InternalServerError),
-        ("nobody", openai.BadRequestError),
-        ("router-bayes-cheap", openai.BadRequestError),
-        ("router-mlp-3", openai.BadRequestError),
+        ("nobody", openai.NotFoundError),
+        ("router-bayes-cheap", openai.NotFoundError),
+        ("router-mlp-3", openai.NotFoundError),
     ],
 )
 def test_the_sdk_raises_its_own_errors(sdk, model, error):

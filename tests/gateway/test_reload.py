@@ -47,7 +47,7 @@ def renamed(text):
 
 
 def test_a_changed_config_is_in_use_and_requests_in_progress_end_as_they_began(gateway):
-    assert ask(gateway, "newcomer").status_code == 400
+    assert ask(gateway, "newcomer").status_code == 404
     answers = []
     waiting = [threading.Thread(target=lambda: answers.append(ask(gateway, "atlas-max"))) for _ in range(4)]
     with httpx.Client() as client:  # a connection stays open across the reload

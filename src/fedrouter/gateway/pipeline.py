@@ -19,6 +19,14 @@ from fedrouter.gateway.routing.options import KNOBS, RequestOptions, read_option
 from fedrouter.gateway.routing.prompt import read_prompt
 from fedrouter.store.records import Key
 
+READ = frozenset(
+    {
+        *("model", "messages", "input", "prompt", "tools", "stream", "stream_options", "n", "best_of", "fedrouter"),
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "previous_response_id", "conversation"),
+    }
+)
+"""Members of a body that are read here. Some upstreams take others for them that differ in case only."""
+
 
 async def admit(gateway: Gateway, request: HttpRequest) -> Key:
     """The key of a request, which counts against its rate; :class:`HttpError` if it has none or is over its rate."""
@@ -87,6 +95,7 @@ async def route_request(
 
 async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key, named: str | None) -> str | None:
     """The model that must answer: the one that the request names, or the only one that can; None if it is routed."""
+    answered = await _continued(gateway, body, key)
     if named is not None:
         if not key.allows(named):
             raise not_allowed(f"this key may not use {named}")
@@ -103,21 +112,28 @@ async def _model_for(gateway: Gateway, api: Api, body: dict[str, Any], key: Key,
             )
         if speaking:
             return speaking[0]
+    if answered is not None and not key.allows(answered):
+        raise not_allowed(f"this key may not use {answered}, which gave the previous response")
+    return answered
+
+
+async def _continued(gateway: Gateway, body: dict[str, Any], key: Key) -> str | None:
+    """The model that gave the response which a request continues; None if it continues none.
+
+    The upstream keeps the conversation, of all keys alike: only here is known whose it is.
+    """
+    if body.get("conversation") is not None:
+        raise HttpError(
+            400, "conversation: expected none; use previous_response_id.", "invalid_value", param="conversation"
+        )
     previous = body.get("previous_response_id")
     if previous is None:
         return None
-    # The conversation is kept by the upstream that answered before.
     known = isinstance(previous, str)
     found = await gateway.decider.sticky.look_for_response(gateway.store, key.id, previous) if known else None
     if found is None:
-        raise HttpError(
-            400,
-            "previous_response_id: not known here; name the model that answered it.",
-            "invalid_value",
-            param="previous_response_id",
-        )
-    if not key.allows(found):
-        raise not_allowed(f"this key may not use {found}, which gave the previous response")
+        message = "previous_response_id: this key has no such response here."
+        raise HttpError(400, message, "invalid_value", param="previous_response_id")
     return found
 
 
@@ -150,6 +166,9 @@ def read_body(raw: bytes) -> dict[str, Any]:
         raise HttpError(400, "The body is not JSON.", "invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    for name in body:
+        if name not in READ and (meant := name.casefold()) in READ:
+            raise HttpError(400, f"{name[:40]}: did you mean {meant}?", "invalid_value", param=meant)
     if not isinstance(body.get("stream"), bool | None):
         raise HttpError(400, "stream: expected true or false.", "invalid_value", param="stream")
     return body

@@ -103,6 +103,10 @@ class RequestContext:
         self.reserved = cost_to_reserve(model, self.prompt, predicted, self.config.server.reserve_tokens)
         return self.budget is None or await self.budget.reserve(self.reserved)
 
+    def covers(self, usage: Usage, model: Upstream) -> bool:
+        """Whether the key's budget has what an answer costs so far."""
+        return self.budget is None or cost_of(usage, model) <= max(self.reserved, self.budget.left)
+
     def lose(self, at_least: float = 0.0) -> None:
         """The attempt failed after it was sent: it may have been charged, so what was reserved for it counts.
 

@@ -142,7 +142,7 @@ def test_a_failed_request_has_an_error_type(gateway, collector):
 def test_a_decision_without_a_model_is_not_a_span(gateway, collector):
     before = len(collector.spans())
     assert gateway.http.post("/v1/route", json={"messages": [{"role": "user", "content": CANARY}]}).status_code == 200
-    assert gateway.chat(CANARY, model="nobody").status_code == 400
+    assert gateway.chat(CANARY, model="nobody").status_code == 404
     answer = gateway.chat(CANARY)
     decision = answer.headers["x-fedrouter-decision-id"]
     assert eventually(lambda: decision in {attributes(s).get("fedrouter.decision.id") for s in collector.spans()}, 30)

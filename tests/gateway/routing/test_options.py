@@ -16,7 +16,7 @@ def options(inside=None, model="auto", **headers):
 def error(*arguments, **headers):
     with pytest.raises(HttpError) as caught:
         options(*arguments, **headers)
-    assert caught.value.status == 400
+    assert caught.value.status == (404 if caught.value.code == "model_not_found" else 400)
     return caught.value.param, caught.value.code
 
 

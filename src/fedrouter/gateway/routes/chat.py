@@ -27,17 +27,14 @@ from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, Upstre
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import STATUSES, Key
 
-DROPPED_HEADERS = frozenset(
+PASSED_HEADERS = frozenset(
     {
-        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
-        *(b"transfer-encoding", b"content-length", b"content-encoding", b"set-cookie", b"server", b"date", b"alt-svc"),
-        b"strict-transport-security",
+        *(b"content-type", b"cache-control", b"x-request-id", b"request-id", b"retry-after", b"retry-after-ms"),
+        *(b"openai-model", b"openai-processing-ms", b"openai-version"),
     }
 )
-"""Headers of an upstream that concern only its connection to the gateway."""
-DROPPED_PREFIXES = (b"x-fedrouter-", b"access-control-")
-"""And those that only this gateway may set: the first may come from another gateway behind it, and by the second an
-upstream would decide which web pages read its answers."""
+PASSED_PREFIXES = (b"x-ratelimit-", b"anthropic-ratelimit-")
+"""The headers of an upstream that clients get; others concern its connection, its account or browsers."""
 MAX_JUDGED = 1 << 18
 """Bytes of a request up to which its answer is judged; larger ones would take too much memory in the queue."""
 STREAM_SECONDS = 3600.0
@@ -197,6 +194,7 @@ class Exchange:
         context, send, timing = self._context, self._send, self._context.config.timing
         hide_usage = _asks(context.api, found.model) and not self._wants_usage
         tracker, status = UsageTracker(self._judged is not None, hide_usage, context.api), "ok"
+        over = False  # it costs more than the budget has, as if the upstream ignored `max_tokens`
         self._interrupted.add_done_callback(lambda _: response.close())
         headers = _passed(found) + context.headers(found.model)
         began, chunk = time.perf_counter(), found.body
@@ -210,10 +208,14 @@ class Exchange:
                     break
                 if ready:
                     await send({"type": "http.response.body", "body": ready, "more_body": True})
+                if not context.covers(tracker.least_usage(context.prompt), found.model):
+                    status, over = "refused", True
+                    break
                 async with asyncio.timeout(min(timing.idle, began + STREAM_SECONDS - time.perf_counter())):
                     chunk = await content.readany()
-            last = ready + tracker.rest() if tracker.done else tracker.rest()
-            status = "ok" if tracker.complete else "upstream_error"
+            if not over:
+                last = ready + tracker.rest() if tracker.done else tracker.rest()
+                status = "ok" if tracker.complete and not tracker.failed else "upstream_error"
         except TimeoutError:
             status = "timeout"
         except OSError:
@@ -224,14 +226,14 @@ class Exchange:
         text = tracker.text if status == "ok" else None
         await self._remember(tracker.response_id, found.model)
         usage = tracker.usage(context.prompt)
-        if status != "ok" and (usage.estimated or not tracker.complete):
+        if status != "ok" and (usage.estimated or tracker.failed or not tracker.complete):
             # Usage that came before the end, as in Anthropic's first event, does not have the whole answer.
             context.lose(cost_of(tracker.least_usage(context.prompt), found.model))
             usage = replace(usage, partial=True)
         await self._commit(status, found.model, usage, found.attempts, text)
         if status != "ok":
             response.close()
-            if not self._interrupted.done():  # otherwise the model is not to blame
+            if not self._interrupted.done() and not over:  # otherwise the model is not to blame
                 self._gateway.upstreams.stream_failed(found.model.name)
             last = context.api.error_event + b"data: " + _broken(status).body() + b"\n\n"
         else:
@@ -262,11 +264,12 @@ def _asks(api: Api, model: Upstream) -> bool:
 
 
 def _passed(found: UpstreamResponse) -> Headers:
-    """The upstream's headers that the client gets."""
+    """The upstream's headers that the client gets; none that are for the gateway alone, as `Connection` says."""
+    own = {each.strip() for name, value in found.headers if name == b"connection" for each in value.lower().split(b",")}
     return [
         (name, value)
         for name, value in found.headers
-        if name not in DROPPED_HEADERS and not name.startswith(DROPPED_PREFIXES)
+        if (name in PASSED_HEADERS or name.startswith(PASSED_PREFIXES)) and name not in own
     ]
 
 
@@ -281,6 +284,13 @@ def _failed(failure: UpstreamsFailed) -> HttpError:
 def _broken(status: str) -> HttpError:
     if status == SHUTDOWN:
         return shutting_down()
+    if status == "refused":
+        return HttpError(
+            429,
+            "The answer costs more than is left of this key's daily budget.",
+            "insufficient_quota",
+            "insufficient_quota",
+        )
     what = "stopped sending" if status == "timeout" else "broke off"
     return HttpError(502, f"The upstream {what} in the middle of its answer.", status, "upstream_error")
 
@@ -293,7 +303,7 @@ def _endpoint(api: Api) -> Endpoint:
         api.summary,
         body=request_schema(api.required, ("model",)),
         answer=OBJECT,
-        errors=(502, 504),
+        errors=(404, 502, 504),
         streams=api.streams,
     )
 

@@ -47,6 +47,7 @@ ENDPOINT = Endpoint(
     "POST",
     route,
     "The decision, without calling a model.",
+    errors=(404,),
     body=request_schema(CHAT.required),  # without a model: auto
     answer={
         "type": "object",

@@ -174,7 +174,7 @@ def _named(model: Any, pool: Mapping[str, int]) -> str | None:
         return model
     if model.startswith("router-"):
         return None
-    raise _invalid("model", "no such model; GET /v1/models lists them", "model_not_found")
+    raise _invalid("model", "no such model; GET /v1/models lists them", "model_not_found", 404)
 
 
 def _tradeoff_in_name(model: str, family: str | None) -> float:
@@ -185,9 +185,9 @@ def _tradeoff_in_name(model: str, family: str | None) -> float:
         tradeoff = math.nan
     if name != family or not 0 <= tradeoff <= MAX_NUMBER:
         expected = f"expected router-{family or '<family>'}-<λ> with λ from 0 to {MAX_NUMBER:g}"
-        raise _invalid("model", expected, "model_not_found")
+        raise _invalid("model", expected, "model_not_found", 404)
     return tradeoff
 
 
-def _invalid(param: str, message: str, code: str = "invalid_value") -> HttpError:
-    return HttpError(400, f"{param}: {message}.", code, param=param)
+def _invalid(param: str, message: str, code: str = "invalid_value", status: int = 400) -> HttpError:
+    return HttpError(status, f"{param}: {message}.", code, param=param)

@@ -29,9 +29,6 @@ CROSSING = 1.0
 PLAIN = "%/:@!$&'()*+,;=?~-._"
 """What stands in a path and a query as it is; what is escaped already stays so."""
 
-Key = tuple[str, int, bool]
-"""Host, port, and whether it is TLS: what a connection can be used for."""
-
 
 class Unreachable(OSError):
     """No connection could be made: nothing was sent."""
@@ -104,7 +101,8 @@ class HttpClient:
     def __init__(self, connect_timeout: float) -> None:
         self._connect_timeout = connect_timeout
         self._loop = asyncio.get_running_loop()
-        self._idle: dict[Key, list[Connection]] = {}
+        self._idle: dict[Target, list[Connection]] = {}
+        """By deployment and API: what comes late on a connection is never the answer of another model."""
         self._addresses: dict[tuple[str, int], tuple[float, asyncio.Future[list[Any]]]] = {}
         self._cleaning: asyncio.TimerHandle | None = None
 
@@ -115,24 +113,24 @@ class HttpClient:
         close a kept connection at the moment at which a request is on its way there: it has not read it, so it is sent
         again, once, on a connection of its own.
         """
-        head, key = target.head(headers, len(body)), (target.host, target.port, target.tls)
-        kept = self._kept(key)
+        head = target.head(headers, len(body))
+        kept = self._kept(target)
         if kept is not None:
             began = time.monotonic()
             try:
-                return await self._sent(kept, key, head, body)
+                return await self._sent(kept, target, head, body)
             except Broken:
                 if not kept.unanswered or time.monotonic() - began > CROSSING:
                     raise
-        return await self._sent(await self._connected(*key), key, head, body)
+        return await self._sent(await self._connected(target.host, target.port, target.tls), target, head, body)
 
-    async def _sent(self, connection: Connection, key: Key, head: bytes, body: bytes) -> Response:
+    async def _sent(self, connection: Connection, target: Target, head: bytes, body: bytes) -> Response:
         try:
             await connection.send(head, body)
         except BaseException:
             connection.close()
             raise
-        return Response(connection, partial(self._keep, key))
+        return Response(connection, partial(self._keep, target))
 
     @property
     def idle(self) -> int:
@@ -147,8 +145,8 @@ class HttpClient:
             connection.close()
         self._idle.clear()
 
-    def _kept(self, key: Key) -> Connection | None:
-        kept = self._idle.get(key)
+    def _kept(self, target: Target) -> Connection | None:
+        kept = self._idle.get(target)
         while kept:
             connection = kept.pop()
             if connection.usable and connection.quiet:
@@ -156,9 +154,9 @@ class HttpClient:
             connection.close()
         return None
 
-    def _keep(self, key: Key, connection: Connection) -> None:
+    def _keep(self, target: Target, connection: Connection) -> None:
         connection.idle_since = time.monotonic()
-        self._idle.setdefault(key, []).append(connection)
+        self._idle.setdefault(target, []).append(connection)
         if self._cleaning is None:
             self._cleaning = self._loop.call_later(KEPT / 2, self._clean)
 

@@ -20,6 +20,8 @@ _PARAMETER = re.compile(
     r"|(does not|doesn't|not) support|is not supported|extra inputs are not permitted",
     re.I,
 )
+MARK = b"\xef\xbb\xbf"
+"""With which a stream may begin: it says that what follows is UTF-8, and nothing else."""
 MAX_READ = 1 << 16
 """Bytes of an error that are looked at."""
 
@@ -52,7 +54,7 @@ def refusal_in(document: Any) -> Refusal | None:
 
 def first_data(begun: bytes) -> bytes | None:
     """The data of a stream's first event; None while it is not complete."""
-    for line in begun.splitlines(keepends=True):
+    for line in begun.removeprefix(MARK).splitlines(keepends=True):
         if line.startswith(b"data:") and line.endswith((b"\n", b"\r")):
             return line[5:].strip()
     return None

@@ -10,6 +10,7 @@ from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.openai import CHAT
 from fedrouter.gateway.routing.prompt import Prompt
+from fedrouter.gateway.upstream.refusals import MARK
 
 MAX_LINE = 1 << 20
 """Bytes of a line that is held back until it is complete; a longer line passes in pieces."""
@@ -28,10 +29,13 @@ class UsageTracker:
 
     def __init__(self, keep_text: bool, hide_usage: bool = False, api: Api = CHAT) -> None:
         self._rest, self._api = b"", api
+        self._begun = False
         self._hide_usage, self._hidden = hide_usage, False
         self._usage: Any = None
         self._characters = 0
         self._text: list[str] | None = [] if keep_text else None
+        self.failed = False
+        """The upstream said that it failed, in the middle of its answer."""
         self.finished = False
         """The answer is complete: a choice has a ``finish_reason``, or the API's last event came."""
         self.response_id: Any = None
@@ -42,13 +46,17 @@ class UsageTracker:
     def feed(self, chunk: bytes) -> bytes:
         """Process a chunk; returns the complete lines that may be sent now."""
         data = self._rest + chunk if self._rest else chunk
-        end = data.rfind(b"\n") + 1
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not end and len(data) > MAX_LINE:
             end = len(data)
         ready, self._rest = data[:end], data[end:]
+        mark = b""
+        if ready and not self._begun:
+            self._begun, mark = True, MARK if ready.startswith(MARK) else b""
+        lines = ready[len(mark) :].splitlines(keepends=self._hide_usage)
         if self._hide_usage:
-            return b"".join([line for line in ready.splitlines(keepends=True) if self._passes(line)])
-        for line in ready.split(b"\n"):
+            return mark + b"".join([line for line in lines if self._passes(line)])
+        for line in lines:
             if line.startswith(b"data:"):
                 self._event(line[5:].strip())
         return ready
@@ -98,6 +106,8 @@ class UsageTracker:
             return False
         if event.get("type") == "response.created" and isinstance(event.get("response"), dict):
             self.response_id = event["response"].get("id")
+        kind = event.get("type")
+        self.failed = self.failed or bool(event.get("error")) or kind in ("error", "response.failed")
         found = self._api.event(event)
         if isinstance(found.usage, dict):  # Anthropic's comes in two parts
             self._usage = (self._usage or {}) | found.usage

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +27,7 @@ from fedrouter.gateway.upstream.encoding import Content, UnknownEncoding, conten
 from fedrouter.gateway.upstream.http_client import HttpClient, Response, Unreachable
 from fedrouter.gateway.upstream.http_connection import Broken
 from fedrouter.gateway.upstream.refusals import (
+    MARK,
     MAX_READ,
     REFUSING,
     Refusal,
@@ -49,6 +51,8 @@ LONGEST_WAIT = 5.0
 COOLDOWN = 5.0
 """Seconds for which a deployment rests after 429 or a failure, unless it asks for more; others serve meanwhile."""
 CONNECT_SECONDS = 5.0
+MOST_WAIT = 86_400.0
+"""Seconds of a Retry-After that are passed on at most."""
 MAX_PAUSE = 300.0
 """Longest pause in seconds that an upstream can ask for with Retry-After."""
 LARGE = 1 << 20
@@ -268,7 +272,7 @@ class Upstreams:
                 content, kind = content_of(response), response.header(b"content-type")
                 if streamed and status == 200 and kind.startswith(b"text/event-stream"):
                     first = await _first_event(content)
-                    if not first.startswith(EVENT_PREFIXES):
+                    if not first.removeprefix(MARK).startswith(EVENT_PREFIXES):
                         raise _AttemptFailed(502, "upstream_error", "not a stream of events", True)
                     error = error_in(first_data(first))
                     begun, response, streaming = response, None, True
@@ -323,7 +327,9 @@ class Upstreams:
 async def _first_event(content: Content) -> bytes:
     """A stream up to its first event with data, which comments may precede."""
     begun = await content.readany()
-    while begun.startswith(EVENT_PREFIXES) and first_data(begun) is None and len(begun) < MAX_READ:
+    while first_data(begun) is None and len(begun) < MAX_READ:
+        if not MARK.startswith(begun) and not begun.removeprefix(MARK).startswith(EVENT_PREFIXES):
+            break
         more = await content.readany()
         if not more:
             break
@@ -358,10 +364,10 @@ def _retry_after(value: str) -> float | None:
     if not value:
         return None
     try:
-        return max(0.0, float(value))
+        found = float(value)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError, OverflowError):
-        return None
+        try:
+            found = parsedate_to_datetime(value).timestamp() - time.time()
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return min(max(0.0, found), MOST_WAIT) if math.isfinite(found) else None
