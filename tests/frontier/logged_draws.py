@@ -3,7 +3,8 @@
     python tests/frontier/logged_draws.py DATA.parquet 100
 
 masks a full table as the paper's partition does (ten clients, each with its own queries and its own preference of
-models), asks for a verdict on the masked log, and compares it with the same policy's outcomes in the full table.
+models), asks for the verdict that `fedrouter learn` gives on the masked log, and compares it with the same policy's
+outcomes in the full table.
 """
 
 from __future__ import annotations
@@ -16,62 +17,14 @@ import numpy as np
 
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
-from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations
+from fedrouter.federation.families.bayes import BayesSettings, from_rows
 from fedrouter.frontier.envelope import SingleModels
 from fedrouter.frontier.logged import FOLDS, CrossFitted, Shares, Verdict
 from fedrouter.frontier.outcomes import Log
-from fedrouter.pool import ModelPool
+from fedrouter.growth import learner
 
-DIRECTIONS, SHAPE = 64, 19
 NAMES = ("kept", "cost", "toss_cost", "saving", "gain")
-PENALTIES = {"common": (1e-3, 5.0, 5.0), "own": (5.0, 20.0, 20.0)}
-
-
-@dataclass
-class Ridge:
-    """A linear router: coefficients shared by all models plus each model's own, with fixed ridge penalties."""
-
-    pool: ModelPool
-    center: np.ndarray
-    directions: np.ndarray
-    weights: np.ndarray  # (2, M, r)
-    spread: float
-    asked: np.ndarray
-
-    def estimate(self, embeddings) -> Estimates:
-        phi = features(np.asarray(embeddings), self.center, self.directions)
-        accuracy, log_cost = (phi @ each.T for each in self.weights)
-        reasons = tuple(None if each else "never asked" for each in self.asked)
-        return Estimates(self.pool, accuracy + 0.5, 10.0 ** (log_cost - 3) * self.spread, reasons)
-
-
-def features(embeddings, center, directions):
-    words = (embeddings - center)[:, :-SHAPE] @ directions / 0.7
-    psi = np.c_[words, (embeddings - center)[:, -SHAPE:] / 0.5]
-    return np.c_[np.ones(len(psi)), psi / np.maximum(np.linalg.norm(psi, axis=1, keepdims=True), 1)]
-
-
-def ridge(rows: Evaluations) -> Ridge:
-    """Learn it from embeddings of `static`."""
-    width = rows.dimension - SHAPE
-    directions = np.linalg.qr(np.random.default_rng(5).normal(size=(width, width)))[0][:, :DIRECTIONS]
-    center = np.asarray(rows.embeddings).mean(axis=0)
-    phi = features(np.asarray(rows.embeddings), center, directions)[rows.query]
-    log_cost = np.log10(np.maximum(rows.cost, 1e-9)) + 3
-    y = np.c_[rows.accuracy - 0.5, log_cost]
-    models = len(rows.pool)
-    gram = np.stack([phi[rows.model == each].T @ phi[rows.model == each] for each in range(models)])
-    products = np.stack([phi[rows.model == each].T @ y[rows.model == each] for each in range(models)])
-    common, own = (np.diag(np.repeat(PENALTIES[part], (1, DIRECTIONS, SHAPE))) for part in ("common", "own"))
-    inverse = np.linalg.inv(gram + own)
-    through = gram @ inverse
-    left, right = (gram - through @ gram).sum(axis=0), (products - through @ products).sum(axis=0)
-    shared = np.linalg.solve(left + common, right)
-    weights = np.moveaxis(shared + inverse @ (products - gram @ shared), 2, 0)
-    rest = log_cost - np.einsum("nr,nr->n", phi, weights[1][rows.model])
-    spread = float(np.exp(np.square(rest * np.log(10)).mean() / 2))
-    return Ridge(rows.pool, center, directions, weights, spread, np.bincount(rows.model, minlength=models) > 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +46,7 @@ class Draw:
         return sign * self.truth.gain.value < 0, sign * self.gain_with_hindsight < 0
 
 
-def draw(full: Evaluations, seed: int, queries: int | None = None, learn=ridge, quality=0.95) -> Draw | None:
+def draw(full: Evaluations, seed: int, queries: int | None = None, quality=0.95) -> Draw | None:
     """Mask a full table, judge the log, and look the truth up; None if there are too few rows for a verdict."""
     if queries is not None:
         chosen = np.random.default_rng(seed).permutation(full.queries)[:queries]
@@ -105,6 +58,7 @@ def draw(full: Evaluations, seed: int, queries: int | None = None, learn=ridge, 
     where[log.query] = log.time
     grid = full.grid()
     accuracy, cost = grid.accuracy[where], grid.cost[where]
+    learn = learner(from_rows([log]), BayesSettings(), seed, log)
     judged = CrossFitted(Log.of(log, FOLDS, seed), learn)
     verdict = judged.verdict(quality)
     if verdict.shares is None:

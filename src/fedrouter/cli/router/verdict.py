@@ -74,6 +74,8 @@ def say_verdict(voice: Voice, verdict: Verdict) -> None:
     voice.say(f"{verdict.basis()}.")
     if (tradeoff := suggested(verdict)) is not None:
         voice.say(f"λ = [bold]{tradeoff:.6g}[/] was chosen to keep {verdict.quality:.0%} of that accuracy.")
+    elif verdict.tradeoff is not None:
+        voice.say(f"The cheapest model for each query keeps {verdict.quality:.0%} of that accuracy: no λ is needed.")
 
 
 def suggested(verdict: Verdict) -> float | None:
