@@ -30,9 +30,9 @@ DRAWS = range(100, 120)
 PUBLISHED = {"MMLU": (0.603, 0.354, 0.703), "GSM8K": (0.622, None, None)}
 """The best of RouteLLM's routers by column, as published: on MMLU with labels of its validation split."""
 TEXT = """\
-Learned from randomly drawn queries whose answers by both models are known, the rest as test; mean and standard deviation
-of twenty draws that nothing was chosen on. The score is predicted accuracy of the strong model less that of the weak
-one. A router that knows only the length of the prompt stands beside it; chance is .500 / 50% / 80%.
+Learned from randomly drawn queries whose answers by both models are known, the rest as test; mean and standard
+deviation of twenty draws that nothing was chosen on. The score is predicted accuracy of the strong model less that of
+the weak one. A router that knows only the length of the prompt stands beside it; chance is .500 / 50% / 80%.
 """
 
 Outcome = tuple[float, ...]
