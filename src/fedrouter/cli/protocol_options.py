@@ -12,6 +12,9 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FAMILY.SETTING=VALUE", help="Change a family's setting, repeatable."),
 ]
+PaperOption = Annotated[
+    bool, typer.Option("--paper", help="K-Means and MLP as printed in the paper: K_global = 20, nothing protected.")
+]
 DeviceOption = Annotated[
     str, typer.Option("--device", help="Where networks are trained and texts are encoded: cpu, cuda or auto.")
 ]

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Json, Voice, bars, quoted
-from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
+from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, PaperOption, SetOption, read_model_alpha
 from fedrouter.federation.families.registry import FAMILIES
 
 NAMES = (
@@ -63,6 +63,7 @@ def reproduce(
     ] = None,
     withheld: Annotated[int | None, typer.Option("--withheld", help="Number of models that join later.")] = None,
     settings: SetOption = None,
+    paper: PaperOption = False,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
@@ -86,7 +87,7 @@ def reproduce(
     --clients, --alpha, --model-alpha and --withheld change the protocol; docs/paper.md says what the paper leaves open.
     `rounds` is about the MLP, and `theory` about K-Means and the MLP, if --router chose them.
     """
-    from fedrouter.experiments.choice import named_families, read_changes
+    from fedrouter.experiments.choice import as_printed, named_families, read_changes
     from fedrouter.experiments.experiment import PAPER_FAMILIES
     from fedrouter.experiments.figures.encoders import make_missing
     from fedrouter.experiments.paper_protocols import protocol_named
@@ -107,6 +108,8 @@ def reproduce(
     given = {name: value for name, value in wanted.items() if value is not None}
     plan = protocol_named(protocol).changed(**{name: None if v == UNIFORM else v for name, v in given.items()})
     changes = read_changes(settings or ())
+    if paper:
+        changes = as_printed(families, changes)
     with bars() as shown:
 
         def watch(done: float, total: int, ended: str) -> None:

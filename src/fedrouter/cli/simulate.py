@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Bars, Json, Voice, bars, quoted
-from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, SetOption, read_model_alpha
+from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, PaperOption, SetOption, read_model_alpha
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import DEFAULT, PRIVACY
+from fedrouter.federation.privacy.policy import DEFAULT, PRIVACY, UNPROTECTED
 
 if TYPE_CHECKING:
     from fedrouter.data.read import Dataset
@@ -47,6 +47,7 @@ def simulate(
         float, typer.Option("--participation", help="Share of clients per round, at least three (MLP).")
     ] = 0.6,
     changes: SetOption = None,
+    paper: PaperOption = False,
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings to use; default: those in the file.")
     ] = None,
@@ -64,7 +65,11 @@ def simulate(
     from fedrouter.experiments.choice import chosen_settings, read_changes
 
     voice = Voice(as_json)
-    settings = chosen_settings(router, rounds, participation, read_changes(changes or ()))
+    settings = chosen_settings(router, rounds, participation, read_changes(changes or ()), paper)
+    if paper:
+        if privacy not in (DEFAULT, UNPROTECTED):
+            raise BadInput(f"--paper: the paper protects nothing, so it does not go with --privacy {privacy}")
+        privacy = UNPROTECTED
     concentration = read_model_alpha(model_alpha)
     spread = None if concentration == UNIFORM else float(concentration)
     if privacy not in PRIVACY:
@@ -81,7 +86,7 @@ def simulate(
         f"--encoder {dataset.encoder.name} --seed {seed} --out {out}"
         + "".join(f" --set {change}" for change in changes or ())
         + (f" --device {device}" if device != "cpu" else "")
-        + (f" --privacy {privacy}" if privacy != DEFAULT else "")
+        + (" --paper" if paper else f" --privacy {privacy}" if privacy != DEFAULT else "")
     )
     _conclude(voice, comparison, dataset, seed, command, out)
 

@@ -40,18 +40,34 @@ def chosen_settings(
     rounds: int = 5,
     participation: float = 0.6,
     changes: Changes | None = None,
+    paper: bool = False,
 ) -> dict[str, Settings]:
     """Settings by family; rounds and participation apply to every family that has them."""
     names = named_families([router] if isinstance(router, str) else router)
+    if paper:
+        changes = as_printed(names, changes or {})
     averaging = {"rounds": rounds, "participation": participation}
     FAMILIES["mlp"].settings().changed(**averaging)  # wrong values are refused, whether they are used or not
 
     def settings(name: str) -> Settings:
-        family = FAMILIES[name]
-        return (family.paper or family.settings()).changed(**averaging).changed(**(changes or {}).get(name, {}))
+        return FAMILIES[name].settings().changed(**averaging).changed(**(changes or {}).get(name, {}))
 
     found = {name: settings(name) for name in names}
     refuse_unused(changes or {}, found)
+    return found
+
+
+def as_printed(names: Iterable[str], changes: Changes) -> Changes:
+    """The changes that ``--paper`` stands for, and others on top: settings as printed where they differ."""
+    found = {name: dict(each) for name, each in changes.items()}
+    for name in names:
+        family = FAMILIES[name]
+        if family.paper is None:
+            raise BadInput(f"--paper: {name} is not in the paper, which has kmeans and mlp")
+        default, printed = family.settings().to_json(), family.paper.to_json()
+        differing = {setting: value for setting, value in printed.items() if value != default[setting]}
+        if differing:
+            found[name] = differing | found.get(name, {})
     return found
 
 

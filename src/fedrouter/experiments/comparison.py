@@ -19,6 +19,7 @@ from fedrouter.experiments.protocol import WAYS, Comparison, compare
 from fedrouter.experiments.sheet import Line, frontier_line
 from fedrouter.federation.families.registry import title
 from fedrouter.federation.federation import Callback, Progress
+from fedrouter.routers.base import Router
 
 GLOBAL = "global"
 AREAS = ("auc", "aiq")
@@ -56,11 +57,18 @@ def run(world: World, watch: Watch) -> Document:
             {"name": client.name, "train": len(client.train), "test": client.test.queries} for client in clients
         ],
         "settings": comparison.settings,
+        "cells": {name: cells_of(router) for name, router in comparison.routers.items()},
         "warnings": comparison.warnings,
     }
 
 
-COMPARISON = Measurement("comparison", run, effort=5.0, version=2)
+COMPARISON = Measurement("comparison", run, effort=5.0, version=3)
+
+
+def cells_of(router: Router) -> int | None:
+    """The number of (cluster, model) cells of a router that has clusters."""
+    centres = router.regions()
+    return None if centres is None else len(centres) * len(router.pool)
 
 
 def _curves(comparison: Comparison) -> Iterable[dict[str, Any]]:

@@ -55,7 +55,7 @@ class World:
         return self.protocol.divide(self.dataset.evaluations, self.seed, alpha)
 
     def settings(self) -> dict[str, Settings]:
-        """Settings of the families to compare, by name: the paper's where it has the family, else the defaults."""
+        """Settings of the families to compare, by name."""
         return {name: self.settings_of(name) for name in self.families}
 
     def settings_of(self, name: str) -> Settings:
@@ -64,9 +64,8 @@ class World:
 
 
 def settings_of(name: str, rounds: int, changes: Changes) -> Settings:
-    """A family's settings in an experiment: the paper's where it has the family, else the defaults, and the changes."""
-    kind = family(name)
-    return (kind.paper or kind.settings()).changed(rounds=rounds).changed(**changes.get(name, {}))
+    """A family's settings in an experiment: the defaults, and the changes."""
+    return family(name).settings().changed(rounds=rounds).changed(**changes.get(name, {}))
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from fedrouter.experiments.figures.new_clients import (
     NEW,
     OLD,
     Attendance,
-    label_shares,
-    newcomers,
+    labels_of,
 )
 from fedrouter.experiments.paper_protocols import ROUTERBENCH
 from fedrouter.federation.client import Client
@@ -99,12 +98,16 @@ def test_joining_changes_the_router_for_the_new_clients(runs):
         assert all(old != new for old, new in zip(before, after, strict=True))
 
 
-def test_newcomers_hold_about_as_many_task_labels_as_the_papers():
-    clients = small_world(queries=1000, tasks=40).clients()
-    groups = {labels: newcomers(clients, 3, labels) for labels in (0.0, 0.3, 0.65)}
-    shares = [label_shares(clients, three)["mostly theirs"] for three in groups.values()]
-    assert all(len(set(three)) == 3 for three in groups.values())
-    assert shares[0] < shares[1] <= shares[2]
-    assert abs(shares[1] - 0.3) <= 0.05
-    assert label_shares(clients, [client.name for client in clients]) == {"mostly theirs": 1.0, "only theirs": 1.0}
-    assert label_shares(clients, []) == {"mostly theirs": 0.0, "only theirs": 0.0}
+@pytest.mark.parametrize("share", [0.3, 0.65])
+def test_newcomers_hold_a_share_of_the_task_labels_and_they_alone(share):
+    world = small_world(queries=1000, tasks=40)
+    old, new = replace(ROUTERBENCH, new_labels=share).divide_with_newcomers(world.dataset.evaluations, 1)
+    assert (len(old), len(new)) == (7, 3)
+    theirs, others = (
+        {label for client in group for part in (client.train, client.test) for label in part.task}
+        for group in (new, old)
+    )
+    assert not theirs & others
+    assert len(theirs) == round(share * 40)
+    assert labels_of(old, new)["labels"] == share
+    assert sum(part.queries for client in old + new for part in (client.train, client.test)) == 1000

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -41,8 +40,6 @@ from fedrouter.frontier import sweep
 from fedrouter.routers.base import Router
 
 SECTION = "When New Clients Join the System"
-MOST_GROUPS = 2000
-"""Most groups of clients among which the one that joins later is sought; ten clients have 120 groups of three."""
 JOIN_ROUNDS = 5
 """Rounds of joining, for families that have rounds: those of a federation across machines."""
 BEFORE, AFTER, WITHOUT_DISTILLATION = "before", "after", "after, no distillation"
@@ -66,13 +63,10 @@ class Attendance(Federation):
 
 def run(world: World, watch: Watch) -> Document:
     """One seed: every family, learned by the old clients, then with the new ones added."""
-    clients = world.clients()
-    coming = newcomers(clients, world.protocol.newcomers, world.protocol.new_labels)
-    groups = {
-        GLOBAL: clients,
-        OLD: [client for client in clients if client.name not in coming],
-        NEW: [client for client in clients if client.name in coming],
-    }
+    old_clients, new_clients = world.protocol.divide_with_newcomers(world.dataset.evaluations, world.seed)
+    clients = old_clients + new_clients
+    coming = [client.name for client in new_clients]
+    groups = {GLOBAL: clients, OLD: old_clients, NEW: new_clients}
     tests = {name: Evaluations.concatenate([client.test for client in group]) for name, group in groups.items()}
     tests |= {client.name: client.test for client in clients if client.test.queries}
     truths = {name: test.grid() for name, test in tests.items()}
@@ -110,39 +104,28 @@ def run(world: World, watch: Watch) -> Document:
         watch((index + 1) / len(families))
     return {
         "seed": world.seed,
-        "newcomers": list(coming),
-        "labels": label_shares(clients, coming),
+        "newcomers": coming,
+        "labels": labels_of(old_clients, new_clients),
         "curves": curves,
         "own": own,
         "asked": asked,
     }
 
 
-def newcomers(clients: Sequence[ClientData], count: int, labels: float) -> tuple[str, ...]:
-    """The clients that join later: those whose share of the task labels is closest to the protocol's.
+def labels_of(old: Sequence[ClientData], new: Sequence[ClientData]) -> dict[str, float]:
+    """The share of the unique task labels, and of the queries, that the new clients hold; they share none with the old.
 
-    A task label is theirs if most of its training queries are. Only clients with a log and a test set are considered;
-    ties go to the first.
+    A small set of labels does not divide as the protocol wants.
     """
-    able = [client.name for client in clients if len(client.train) and client.test.queries]
-    return min(
-        islice(combinations(able, count), MOST_GROUPS),
-        key=lambda group: abs(label_shares(clients, group)["mostly theirs"] - labels),
-    )
-
-
-def label_shares(clients: Sequence[ClientData], group: Sequence[str]) -> dict[str, float]:
-    """Share of the task labels whose training queries are mostly, and only, at these clients; 0 without labels."""
-    everywhere: Counter[str] = Counter()
-    theirs: Counter[str] = Counter()
-    for client in clients:
-        everywhere.update(client.train.task or ())
-        if client.name in group:
-            theirs.update(client.train.task or ())
-    shares = np.array([theirs[label] / count for label, count in everywhere.items()])
+    labels, queries = [], []
+    for group in (new, old):
+        parts = [part for client in group for part in (client.train, client.test)]
+        labels.append({label for part in parts for label in part.task or ()})
+        queries.append(sum(part.queries for part in parts))
+    assert not labels[0] & labels[1] or labels[0] == labels[1] == set()
     return {
-        "mostly theirs": float((shares > 0.5).mean()) if len(shares) else 0.0,
-        "only theirs": float((shares == 1).mean()) if len(shares) else 0.0,
+        "labels": len(labels[0]) / max(1, len(labels[0]) + len(labels[1])),
+        "queries": queries[0] / max(1, sum(queries)),
     }
 
 
@@ -269,7 +252,7 @@ EXPERIMENT = Experiment(
     "new-clients",
     "New clients that join the federation",
     SECTION,
-    Measurement("new-clients", run, effort=1.5, version=2),
+    Measurement("new-clients", run, effort=1.5, version=3),
     sheets,
     curve_points,
     summary,

@@ -19,6 +19,7 @@ from fedrouter.experiments.claims import ON_PAR, Claim, above, mean_and_interval
 from fedrouter.experiments.comparison import (
     ByArea,
     area_table,
+    cells_of,
     families_of,
     find,
     having,
@@ -48,7 +49,7 @@ def run(world: World, watch: Watch) -> Document:
     clients = world.clients(alpha=world.protocol.personal_alpha)
     able = [client for client in clients if len(client.train) and client.test.queries]
     everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
-    curves = []
+    curves, cells = [], dict[str, list[float]]()
     families = world.settings()
     for index, (name, settings) in enumerate(families.items()):
         kind = FAMILIES[name]
@@ -59,6 +60,8 @@ def run(world: World, watch: Watch) -> Document:
             owner = single_owner(client.name, client.train)
             alone = kind.alone(settings, client.train, world.seed, single_owner)
             local = learn(owner, client.train.pool, alone, world.seed)
+            if (count := cells_of(local)) is not None:
+                cells.setdefault(name, []).append(len(client.train) / count)
             ways, truth = {FEDERATED: federated, LOCAL: local}, client.test.grid()
             for form, out_of_fold in ((PAPERS, False), (HELD_OUT, True)):
                 ways[form] = personalize(
@@ -80,6 +83,7 @@ def run(world: World, watch: Watch) -> Document:
         "clients": [{"name": client.name, "train": len(client.train), "test": client.test.queries} for client in able],
         "left_out": sorted({client.name for client in clients} - {client.name for client in able}),
         "curves": curves,
+        "rows per local cell": {name: float(np.median(each)) for name, each in cells.items()},
     }
 
 
@@ -256,7 +260,7 @@ EXPERIMENT = Experiment(
     "personalization",
     "Adaptive personalization under extreme heterogeneity",
     SECTION,
-    Measurement("personalization", run, effort=4.0, version=3),
+    Measurement("personalization", run, effort=4.0, version=4),
     sheets,
     curve_points,
     summary,
