@@ -27,29 +27,20 @@ def small_world(queries=400, models=9, tasks=20, seed=0) -> World:
 
 
 def measured(experiment: Experiment, world: World) -> Document:
-    """A measurement as it comes back from disk, once it is sure that it tells how far it is."""
-    shares: list[float] = []
-    document = experiment.measurement.run(world, shares.append)
-    assert shares == sorted(shares)
-    assert 0 < shares[0] <= shares[-1] <= 1
+    """A measurement as it comes back from disk."""
+    document = experiment.measurement.run(world)
     return json.loads(json.dumps(document, allow_nan=False))
 
 
 def check_what_it_says(experiment: Experiment, runs: list[Document], names: set[str]) -> None:
-    """Sheets with lines, points as flat rows, a summary in JSON, and every claim judged."""
+    """Sheets with lines, a summary in JSON, and every claim judged."""
     for sheet in experiment.sheets(runs):
         assert sheet.panels
         assert sheet.caption
         for panel in sheet.panels:
             assert len(panel.lines) >= 2
             assert all(len(line.x) == len(line.y) > 0 for line in panel.lines)
-    rows = list(experiment.points(runs))
-    assert {row["seed"] for row in rows} == {run["seed"] for run in runs}
-    assert all(isinstance(value, int | float | str) for row in rows for value in row.values())
     assert json.loads(json.dumps(experiment.summary(runs), allow_nan=False))
-    for table in experiment.tables(runs):
-        assert table.rows
-        assert all(row.cells or row.printed for row in table.rows)
     claims = experiment.claims(runs)
     assert {claim.name for claim in claims} == names
     assert len(claims) == len(names)

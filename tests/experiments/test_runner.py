@@ -15,16 +15,24 @@ import pytest
 from experiments.small_world import small_world
 from experiments.tables import write_table
 from fedrouter.errors import BadInput
-from fedrouter.experiments import units
+from fedrouter.experiments import runner
 from fedrouter.experiments.paper_protocols import PROXROUTER, ROUTERBENCH
-from fedrouter.experiments.provenance import code_of
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
-from fedrouter.experiments.run_manifest import RunManifest
-from fedrouter.experiments.runner import complete, joined, reproduce, units_of
-from fedrouter.experiments.units import RunSettings, Unit, run_unit, write_whole
+from fedrouter.experiments.runner import (
+    Plan,
+    Unit,
+    code_of,
+    complete,
+    joined,
+    open_folder,
+    reproduce,
+    run_unit,
+    units_of,
+)
 
 NAMES = ["global", "heterogeneity"]
 UNITS = 6
+BOTH = ("mlp", "kmeans")
 PROGRAM = f"""
 import signal
 import sys
@@ -116,10 +124,10 @@ def test_more_seeds_extend_a_run_and_a_third_time_there_is_nothing_to_do(tmp_pat
     assert (second.measured, second.found) == (units[1:], units[:1])
     assert (third.measured, len(third.found)) == ([], 2)
     assert before.items() <= documents(tmp_path / "out").items()
-    runs = complete(chosen(["encoders"]), 2, third.settings)
+    runs = complete(chosen(["encoders"]), 2, third.plan, ("kmeans",))
     assert [run["seed"] for run in runs["encoders"]] == [0, 1]
     assert [news[2] for news in told if news[2]] == ["encoders kmeans, seed 0"]
-    assert told[-1][:2] == (1.0, 1)
+    assert told[-1][:2] == (1, 1)
 
 
 @pytest.mark.slow
@@ -130,26 +138,26 @@ def test_one_failure_is_named_and_leaves_the_others_alone(tmp_path):
     (unit,) = outcome.failed
     assert str(unit) == "encoders kmeans, seed 0"
     assert "row 5" in outcome.failed[unit]
-    assert list(complete(chosen(names), 1, outcome.settings)) == ["heterogeneity"]
+    assert list(complete(chosen(names), 1, outcome.plan, ("kmeans",))) == ["heterogeneity"]
     assert outcome.measured == [Unit("heterogeneity", "", 0)]
 
 
 def test_an_unexpected_error_is_told_without_its_text(tmp_path, table):
     problem = run_unit(run_settings(tmp_path, table), Unit("no such measurement", "", 0))
-    assert problem.startswith("KeyError at units.py, line ")
+    assert problem.startswith("KeyError at runner.py, line ")
     assert "no such" not in problem
     assert not documents(tmp_path)
 
 
-def run_settings(out, table="nowhere.csv", families=("kmeans",), **changes):
-    same = {"data_digest": "sha256:none"}
-    settings = RunSettings(str(table), "all-mpnet-base-v2", 1, False, families, ROUTERBENCH, {}, "cpu", out, same)
-    return replace(settings, **changes)
+def run_settings(out, table="nowhere.csv", **changes):
+    plan = Plan(str(table), "all-mpnet-base-v2", "sha256:none", 1, False, ROUTERBENCH, {}, "cpu", out)
+    return replace(plan, **changes)
 
 
-def write_document(settings, unit, **document):
-    made = {"digest": settings.digest_of(unit), "seconds": 1.0, "document": {"seed": unit.seed, **document}}
-    write_whole(unit.path(settings.out), made)
+def write_document(plan, unit, **document):
+    made = {"digest": plan.digest_of(unit), "seconds": 1.0, "document": {"seed": unit.seed, **document}}
+    unit.path(plan.out).parent.mkdir(parents=True, exist_ok=True)
+    unit.path(plan.out).write_text(json.dumps(made))
 
 
 def test_families_that_only_count_come_first_then_what_takes_longest():
@@ -158,34 +166,23 @@ def test_families_that_only_count_come_first_then_what_takes_longest():
     assert order == sorted(order)
     assert units.count(Unit("comparison", "mlp", 2)) == 1
     assert {unit.family for unit in units if unit.measurement == "heterogeneity"} == {""}
-    assert {unit.family for unit in units if unit.measurement == "rounds"} == {"mlp"}
 
 
 def test_seeds_are_fixed_beforehand_twenty_and_ten_for_networks():
     counts = Counter((unit.measurement, unit.family) for unit in units_of(chosen(["all"]), None, ("mlp", "kmeans")))
     assert counts["comparison", "kmeans"] == counts["theorems", ""] == 20
-    assert counts["comparison", "mlp"] == counts["rounds", "mlp"] == 10
-
-
-def test_only_families_that_are_compared_are_measured_also_by_the_theory(tmp_path, table):
-    units = units_of(chosen(["all"]), 1, ("kmeans", "bayes"))
-    assert {unit.family for unit in units} == {"kmeans", "bayes", ""}
-    assert {unit.family for unit in units if unit.measurement == "theory"} == {"kmeans"}
-    with pytest.raises(BadInput, match="rounds: is about mlp, but --router chose bayes"):
-        reproduce(["rounds"], table, None, 1, 1, tmp_path / "out", 1, families=("bayes",))
-    assert not (tmp_path / "out").exists()
+    assert counts["comparison", "mlp"] == 10
 
 
 def test_a_document_tells_the_device_only_if_it_was_used(tmp_path):
     here, there = run_settings(tmp_path), run_settings(tmp_path, device="cuda")
-    for unit in (Unit("rounds", "mlp", 0), Unit("theorems", "", 0)):
-        assert here.digest_of(unit) == there.digest_of(unit)
-    for unit in (Unit("theory", "mlp", 0), Unit("comparison", "kmeans", 0)):  # texts are encoded there, too
-        assert here.digest_of(unit) != there.digest_of(unit)
+    theorems, comparison = Unit("theorems", "", 0), Unit("comparison", "kmeans", 0)  # texts are encoded there, too
+    assert here.digest_of(theorems) == there.digest_of(theorems)
+    assert here.digest_of(comparison) != there.digest_of(comparison)
 
 
 def test_an_experiment_is_complete_only_with_every_seed_and_family(tmp_path):
-    settings = run_settings(tmp_path, families=("mlp", "kmeans"))
+    settings = run_settings(tmp_path)
     experiments = chosen(["global", "own", "encoders"])
     for seed in (1, 0):
         for name in ("mlp", "kmeans"):
@@ -193,16 +190,16 @@ def test_an_experiment_is_complete_only_with_every_seed_and_family(tmp_path):
     write_document(settings, Unit("encoders", "mlp", 1))
     curves = [{"family": "kmeans"}, {"way": "oracle"}, {"family": "mlp"}]
     whole = [{"seed": seed, "curves": curves} for seed in (0, 1)]
-    assert complete(experiments, 2, settings) == {"global": whole, "own": whole}
-    assert complete(experiments, 3, settings) == {}
+    assert complete(experiments, 2, settings, BOTH) == {"global": whole, "own": whole}
+    assert complete(experiments, 3, settings, BOTH) == {}
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"same": {"data_digest": "sha256:other"}},
+        {"data_digest": "sha256:other"},
         {"changes": {"kmeans": {"k_global": 40}}},
-        {"rounds": 1, "same": {"data_digest": "sha256:none", "protocol": "proxrouter"}},
+        {"protocol": PROXROUTER},
     ],
 )
 def test_a_document_that_something_else_made_is_not_reused(tmp_path, other, monkeypatch):
@@ -211,17 +208,17 @@ def test_a_document_that_something_else_made_is_not_reused(tmp_path, other, monk
     assert settings.document(unit) == {"seed": 0}
     assert replace(settings, **other).document(unit) is None
     assert settings.document(replace(unit, seed=1)) is None
-    monkeypatch.setattr(units, "code_digest", lambda: "other code")
+    monkeypatch.setattr(runner, "code_digest", lambda: "other code")
     assert settings.document(unit) is None
 
 
 def test_what_is_measured_so_far_can_be_reported(tmp_path):
-    settings = run_settings(tmp_path, families=("mlp", "kmeans"))
+    settings = run_settings(tmp_path)
     for name, seed in (("kmeans", 0), ("kmeans", 1), ("kmeans", 3), ("mlp", 0)):
         write_document(settings, Unit("comparison", name, seed), families=[name])
-    (runs,) = complete(chosen(["global"]), 5, settings, so_far=True).values()
+    (runs,) = complete(chosen(["global"]), 5, settings, BOTH, so_far=True).values()
     assert runs == [{"seed": 0, "families": ["kmeans", "mlp"]}, {"seed": 1, "families": ["kmeans"]}]
-    assert complete(chosen(["encoders"]), 5, settings, so_far=True) == {}
+    assert complete(chosen(["encoders"]), 5, settings, BOTH, so_far=True) == {}
 
 
 def test_documents_that_contradict_each_other_are_not_joined():
@@ -246,26 +243,14 @@ def test_comments_and_docstrings_are_no_code():
     assert code_of(code) != code_of(code.replace("1", "2"))
 
 
-def test_a_document_that_cannot_be_written_leaves_nothing_behind(tmp_path):
-    path = tmp_path / "measured" / "seed-0" / "x.json"
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_whole(path, {"document": float("nan")})
-    assert list(path.parent.iterdir()) == []
-    write_whole(path, {"document": 1})
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_whole(path, {"document": float("inf")})
-    assert json.loads(path.read_text()) == {"document": 1}
-
-
 def test_results_of_another_run_are_never_mixed_in(tmp_path):
     world = small_world()
-    RunManifest.of(world).open_folder(tmp_path)
-    RunManifest.of(replace(world, seed=3)).open_folder(tmp_path)
+    open_folder(tmp_path, world, "cpu")
+    open_folder(tmp_path, replace(world, seed=3), "cpu")
     recorded = json.loads((tmp_path / "run.json").read_text())
     assert recorded["data_digest"] == world.dataset.digest
     assert recorded["versions"]["fedrouter"]
     assert recorded["protocol"]["withheld"] == 3
-    assert recorded["rows_per_cell"] == {"kmeans": pytest.approx(300 / (20 * 9))}
     other_data = replace(world.dataset, name="other.csv", digest="sha256:other")
     other_encoder = replace(world.dataset, encoder=replace(world.dataset.encoder, name="other"))
     for other, different in (
@@ -273,21 +258,21 @@ def test_results_of_another_run_are_never_mixed_in(tmp_path):
         (replace(world, dataset=other_data), r"data \('drawn' there, 'other.csv' now\); data_digest"),
         (replace(world, dataset=other_encoder), r"encoder \('drawn' there, 'other' now\)"),
         (replace(world, encode=True), r"encode \(False there, True now\)"),
-        (replace(world, families=("kmeans",)), r"differs in settings\.families\.mlp \(only there\)\. Choose"),
+        (replace(world, families=("kmeans",)), r"differs in settings\.mlp"),
         (
             replace(world, changes={"kmeans": {"k_global": 40}}),
-            r"differs in settings\.families\.kmeans\.k_global \(20 there, 40 now\)",
+            r"settings\.kmeans\.k_global \(0 there, 40 now\)",
         ),
         (replace(world, protocol=PROXROUTER), r"protocol\.name \('routerbench' there, 'proxrouter' now\)"),
     ):
         with pytest.raises(BadInput, match=different):
-            RunManifest.of(other).open_folder(tmp_path)
+            open_folder(tmp_path, other, "cpu")
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match="not a folder of `fedrouter reproduce`"):
-        RunManifest.of(small_world()).open_folder(tmp_path)
+        open_folder(tmp_path, small_world(), "cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

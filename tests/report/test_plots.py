@@ -9,7 +9,8 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import Comparison, Curves
 from fedrouter.frontier import mix, sweep, verdict_of
-from fedrouter.report.plots import PER, draw_frontiers, draw_verdict
+from fedrouter.report.comparison import frontier_sheet
+from fedrouter.report.plots import PER, draw_verdict
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +60,8 @@ def test_every_family_has_a_panel_with_every_client(grid, router):
     families = ("kmeans", "mlp")
     curves = {way: dict.fromkeys(families, found) for way, found in ways.items()}
     comparison = Comparison(grid.pool, [], curves, baselines(means, grid), dict.fromkeys(families), {}, {})
-    panels = draw_frontiers(comparison).axes
-    assert [panel.get_title(loc="left") for panel in panels] == ["K-Means router", "MLP router"]
-    grey = [one for one in panels[0].get_lines() if one.get_linewidth() == 0.9]
-    assert len(grey) == 2
-    assert (
-        line(panels[0], "each client alone, mean")
-        .get_label()
-        .endswith(f"{np.mean([router.measures.aiq, mix(grid).measures.aiq]):.3f}")
-    )
+    panels = frontier_sheet(comparison).panels
+    assert [panel.title for panel in panels] == ["K-Means router", "MLP router"]
+    alone = [one for one in panels[0].lines if one.kind == "local"]
+    assert len(alone) == 2
+    assert alone[-1].area == pytest.approx(np.mean([router.measures.aiq, mix(grid).measures.aiq]))

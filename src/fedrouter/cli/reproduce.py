@@ -24,8 +24,6 @@ NAMES = (
     "personalization",
     "encoders",
     "heterogeneity",
-    "rounds",
-    "theory",
     "theorems",
 )
 """The names of the registry, which would be slow to import for a line of help."""
@@ -85,14 +83,13 @@ def reproduce(
     """Measure the paper's figures, tables and claims on a data file.
 
     --clients, --alpha, --model-alpha and --withheld change the protocol; docs/paper.md says what the paper leaves open.
-    `rounds` is about the MLP, and `theory` about K-Means and the MLP, if --router chose them.
     """
     from fedrouter.experiments.choice import as_printed, named_families, read_changes
     from fedrouter.experiments.experiment import PAPER_FAMILIES
     from fedrouter.experiments.figures.encoders import make_missing
     from fedrouter.experiments.paper_protocols import protocol_named
     from fedrouter.experiments.registry import EXPERIMENTS, chosen
-    from fedrouter.experiments.runner import complete, left_out, seeds_of
+    from fedrouter.experiments.runner import complete, seeds_of
     from fedrouter.experiments.runner import reproduce as measure
     from fedrouter.report.reproduction import Origin, counted, write_claims, write_experiment
 
@@ -112,7 +109,7 @@ def reproduce(
         changes = as_printed(families, changes)
     with bars() as shown:
 
-        def watch(done: float, total: int, ended: str) -> None:
+        def watch(done: int, total: int, ended: str) -> None:
             shown.move("measuring", done, total)
             if ended:
                 voice.say(f"measured {ended}")
@@ -146,15 +143,16 @@ def reproduce(
             raise
     # Results of earlier commands are reported again, so that the claims are those of the whole folder.
     earlier = [name for name in EXPERIMENTS if (out / name / f"{name}.json").exists()]
-    runs = complete(chosen(asked + earlier), seeds, outcome.settings, so_far)
+    runs = complete(chosen(asked + earlier), seeds, outcome.plan, families, so_far)
     shown_names = "all" if set(asked) == set(EXPERIMENTS) else " ".join(runs)
-    manifest = outcome.manifest.to_json()
+    manifest = outcome.manifest
     command = (
         f"fedrouter reproduce {shown_names} --data {data.name}{f' --seeds {seeds}' if seeds else ''} --rounds {rounds} "
         f"--encoder {manifest['encoder']} --protocol {protocol}{' --encode' * encode}"
         + "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items())
         + (f" --router {','.join(families)}" if router else "")
         + "".join(f" --set {change}" for change in settings or ())
+        + (" --paper" if paper else "")
         + (f" --device {device}" if device != "cpu" else "")
     )
     counts = {name: seeds or seeds_of(name) for name in families}
@@ -170,10 +168,8 @@ def reproduce(
     voice.say(f"\n{counted(claims)}. {len(outcome.measured)} measured now, {len(outcome.found)} found in {out}.")
     for unit, problem in outcome.failed.items():
         voice.warn(escape(f"{unit}: {problem}"))
-    for line in left_out(chosen(asked), families):
-        voice.say(f"left out: {line}")
     for name in asked:
-        if name not in runs and EXPERIMENTS[name].measurement.measured(families):
+        if name not in runs:
             voice.warn(f"{name}: not complete, so nothing was written; the same command measures what is missing")
     if paths:
         voice.next(f"open {quoted(paths[1])}", f"ls {quoted(results[0].folder)}")

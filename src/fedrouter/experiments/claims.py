@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fedrouter.evaluations import Floats
 
 HOLDS, REFUTED, UNDECIDED, UNTESTABLE = "holds", "refuted", "undecided", "not testable here"
+CONSTRUCTION, SIMULATED, OURS = "true by construction", "simulated population", "not the paper's"
 VERDICTS = (HOLDS, REFUTED, UNDECIDED, UNTESTABLE)
 ON_PAR = 0.02
 """An area may be this much lower than another and still count as on par with it."""
@@ -37,6 +38,7 @@ class Claim:
     ----------
     name : the same for all data sets
     section : of the paper
+    apart : why it is not counted with the others: true by construction, simulated, or not the paper's
     by_aiq : the verdict that the same rule would give with ``aiq`` instead of the paper's area, if it is about areas
     seeds_needed : for an undecided claim, how many seeds would decide it if mean and spread stayed as they are; None
         if one seed shows no spread, or if more than :data:`MOST_SEEDS` would be needed
@@ -49,6 +51,7 @@ class Claim:
     verdict: str
     seeds_needed: int | None = None
     by_aiq: str | None = None
+    apart: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))

@@ -14,16 +14,18 @@ import numpy as np
 
 from fedrouter.evaluations import Floats
 from fedrouter.experiments.claims import HOLDS, REFUTED, UNDECIDED, UNTESTABLE, Claim, known, mean_and_interval, spread
-from fedrouter.experiments.experiment import Document, Measurement, Runs, Watch, World, curve, curve_points
+from fedrouter.experiments.experiment import Document, Measurement, Runs, World, curve
 from fedrouter.experiments.protocol import WAYS, Comparison, compare
 from fedrouter.experiments.sheet import Line, frontier_line
 from fedrouter.federation.families.registry import title
-from fedrouter.federation.federation import Callback, Progress
 from fedrouter.routers.base import Router
 
 GLOBAL = "global"
 AREAS = ("auc", "aiq")
+LEAST_TESTS = 20
+"""A client with fewer test queries is not compared by itself: its areas are noise."""
 SAID = {HOLDS: "holds", REFUTED: "is refuted", UNDECIDED: "is undecided"}
+TOO_SMALL = f"no client has {LEAST_TESTS} test queries"
 
 ByArea = Callable[[str], Floats]
 """From the name of an area measure to its values, one per seed, ``(seeds,)``."""
@@ -31,25 +33,11 @@ Rule = Callable[[str, str, str, Floats, Floats, str], Claim]
 """A rule of :mod:`fedrouter.experiments.claims` that compares two series."""
 
 
-def run(world: World, watch: Watch) -> Document:
+def run(world: World) -> Document:
     """One seed: every family, learned in every way, on every test set."""
     clients = world.clients()
     settings = world.settings()
-    learners = sum(1 for client in clients if len(client.train))
-    stages = [(name, way) for name in settings for way in WAYS]
-
-    def follow(way: str, name: str) -> Callback:
-        runs, done = (learners if way == "local" else 1), 0
-
-        def on_event(progress: Progress) -> None:
-            nonlocal done
-            inside = (done + progress.step / progress.steps) / runs
-            watch((stages.index((name, way)) + inside) / len(stages))
-            done += progress.step == progress.steps
-
-        return on_event
-
-    comparison = compare(clients, settings, world.seed, follow)
+    comparison = compare(clients, settings, world.seed)
     return {
         "seed": world.seed,
         "curves": list(_curves(comparison)),
@@ -119,15 +107,38 @@ def having(runs: Runs, family: str) -> Runs:
     return [run for run in runs if find(run, family=family)]
 
 
-def points(runs: Runs, keep: Callable[[Document], bool]) -> Iterable[dict[str, Any]]:
-    """Every point of the curves that ``keep`` selects, of every seed."""
-    return curve_points([{**run, "curves": [entry for entry in run["curves"] if keep(entry)]} for run in runs])
-
-
 def mean_area(runs: Runs, **labels: str) -> ByArea:
     """For each seed, the mean area of its curves with these labels; NaN if it has none."""
     found = [find(run, **labels) for run in runs]
     return lambda area: np.array([np.mean([entry[area] for entry in each]) if each else np.nan for each in found])
+
+
+def own_tests(run: Document) -> dict[str, int]:
+    """The clients with enough test queries to be compared by themselves, with how many they have."""
+    return {client["name"]: client["test"] for client in run["clients"] if client["test"] >= LEAST_TESTS}
+
+
+def own_areas(run: Document, area: str, **labels: str) -> dict[str, float]:
+    """By client, the area on its own test of the curve with these labels; of clients with enough test queries."""
+    tests = own_tests(run)
+    return {entry["test"]: entry[area] for entry in find(run, **labels) if entry["test"] in tests}
+
+
+def weighted(runs: Runs, **labels: str) -> ByArea:
+    """For each seed, the mean over clients of the area on their own tests, weighted by their test queries."""
+
+    def of(run: Document, area: str) -> float:
+        found, tests = own_areas(run, area, **labels), own_tests(run)
+        return float(np.average(list(found.values()), weights=[tests[name] for name in found])) if found else np.nan
+
+    return lambda area: np.array([of(run, area) for run in runs])
+
+
+def left_out(runs: Runs) -> str:
+    """For what was measured: how many clients were too small to be compared by themselves."""
+    few = sum(len(run["clients"]) - len(own_tests(run)) for run in runs)
+    every = sum(len(run["clients"]) for run in runs)
+    return f"; {few} of {every} clients left out, with fewer than {LEAST_TESTS} test queries" if few else ""
 
 
 def area_table(found: Mapping[str, ByArea]) -> dict[str, Any]:
@@ -146,11 +157,16 @@ def over_seeds(values: Floats) -> dict[str, Any]:
 
 
 def judged(rule: Rule, name: str, text: str, section: str, ours: ByArea, theirs: ByArea, what: str) -> Claim:
-    """A claim judged by ``auc``, the paper's area; ``aiq`` and the verdict by it are reported beside it."""
+    """A claim judged by ``auc``, the paper's area; ``aiq`` and the verdict by it are reported beside it.
+
+    All numbers are of the seeds that both sides have.
+    """
     claim = rule(name, text, section, ours("auc"), theirs("auc"), f"auc, {what}")
     if claim.verdict == UNTESTABLE:
         return claim
-    other = rule(name, text, section, ours("aiq"), theirs("aiq"), "aiq").verdict
-    common = f"aiq {spread(ours('aiq'))} against {spread(theirs('aiq'))}, difference "
-    common += f"{mean_and_interval(ours('aiq') - theirs('aiq'))}, by which it {SAID[other]}"
-    return replace(claim, measured=f"{claim.measured}; {common}", by_aiq=other)
+    one, other = ours("aiq"), theirs("aiq")
+    both = ~np.isnan(one - other)
+    verdict = rule(name, text, section, one, other, "aiq").verdict
+    common = f"aiq {spread(one[both])} against {spread(other[both])}, difference "
+    common += f"{mean_and_interval((one - other)[both])}, by which it {SAID[verdict]}"
+    return replace(claim, measured=f"{claim.measured}; {common}", by_aiq=verdict)

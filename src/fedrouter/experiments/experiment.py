@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ from fedrouter.experiments.choice import Changes
 from fedrouter.experiments.claims import Claim
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.sheet import Sheet
-from fedrouter.experiments.table import Table
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.frontier import Frontier
@@ -21,8 +20,6 @@ Document = Mapping[str, Any]
 """The measurement of one seed, as JSON; it is kept on disk, so that an interrupted run can be resumed."""
 Runs = Sequence[Document]
 """One document per seed."""
-Watch = Callable[[float], None]
-"""Called with the share of a measurement that is done."""
 
 PAPER_FAMILIES = ("mlp", "kmeans")
 """The paper's families, in its order."""
@@ -74,27 +71,18 @@ class Measurement:
 
     Parameters
     ----------
-    families : those that it is about, of which it measures the ones that are compared, each in a document of its own;
-        None for any, and empty if it is about no family
+    by_family : whether it measures each family that is compared, in a document of its own
     effort : roughly how long it takes in relation to the others: the longest are started first
     version : raised when ``run`` computes something else, so that documents of before are not reused
-    uses_device : whether networks are trained where ``--device`` says; otherwise on the CPU
     uses_data : whether it depends on the data file and the protocol; otherwise its documents fit any folder
     """
 
     name: str
-    run: Callable[[World, Watch], Document]
-    families: tuple[str, ...] | None = None
+    run: Callable[[World], Document]
+    by_family: bool = True
     effort: float = 1.0
     version: int = 1
-    uses_device: bool = True
     uses_data: bool = True
-
-    def measured(self, compared: Sequence[str]) -> Sequence[str]:
-        """The families that it measures of those that are compared; an empty name if it is about no family."""
-        if self.families is None:
-            return compared
-        return [name for name in self.families if name in compared] if self.families else [""]
 
 
 @dataclass(frozen=True)
@@ -105,9 +93,7 @@ class Experiment:
     ----------
     section : the section of the paper
     sheets : its figures
-    points : every number behind them, as table rows
     summary : the most important numbers
-    tables : the same as tables for print
     claims : the claims of the paper, judged by the numbers
     """
 
@@ -116,9 +102,7 @@ class Experiment:
     section: str
     measurement: Measurement
     sheets: Callable[[Runs], Sequence[Sheet]]
-    points: Callable[[Runs], Iterable[Mapping[str, Any]]]
     summary: Callable[[Runs], Document]
-    tables: Callable[[Runs], Sequence[Table]]
     claims: Callable[[Runs], Sequence[Claim]]
 
 
@@ -129,12 +113,3 @@ def curve(frontier: Frontier, **labels: Any) -> dict[str, Any]:
         **frontier.measures.to_json(),
         "points": [frontier.tradeoffs.tolist(), frontier.accuracy.tolist(), frontier.cost.tolist()],
     }
-
-
-def curve_points(runs: Runs, key: str = "curves") -> Iterable[dict[str, Any]]:
-    """Every point of every curve of every seed, for the CSV file."""
-    for run in runs:
-        for entry in run[key]:
-            labels = {name: value for name, value in entry.items() if isinstance(value, str)}
-            for tradeoff, accuracy, cost in zip(*entry["points"], strict=True):
-                yield {"seed": run["seed"], **labels, "tradeoff": tradeoff, "accuracy": accuracy, "cost": cost}

@@ -15,9 +15,7 @@ from fedrouter.experiments.figures import (
     new_models,
     own_test,
     personalization,
-    rounds,
 )
-from fedrouter.experiments.theory import measurement as theory
 from fedrouter.experiments.theory import theorem_claims
 
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -31,8 +29,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         personalization.EXPERIMENT,
         encoders.EXPERIMENT,
         heterogeneity.EXPERIMENT,
-        rounds.EXPERIMENT,
-        theory.EXPERIMENT,
         theorem_claims.EXPERIMENT,
     )
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedrouter.data.read import Dataset
 from fedrouter.experiments.protocol import PERSONAL, WAYS, Comparison
+from fedrouter.experiments.sheet import Line, Panel, Sheet
 from fedrouter.federation.families.registry import title
-from fedrouter.frontier import MATCHED, Measures
+from fedrouter.frontier import MATCHED, Frontier, Measures
 from fedrouter.report.page import Page
-from fedrouter.report.plots import PER, draw_frontiers, draw_shares
+from fedrouter.report.plots import PER, draw_shares
+from fedrouter.report.sheets import draw
 from fedrouter.report.style import inline, write
 
 SIMULATED = "Simulated: fictional models, drawn accuracy and cost. Not a measurement of any real model."
@@ -110,10 +115,35 @@ SHORT = [0, 1, 2, 3, 4, 5, 8]
 """Indices of the columns that fit a terminal."""
 
 
+def frontier_sheet(comparison: Comparison) -> Sheet:
+    """One panel per family: federated against every client alone, centralized, the coin toss and the oracle."""
+    panels = []
+    for name in comparison.routers:
+        local = comparison.curves["local"][name]
+        mean = local.measures()["global"].aiq
+        alone = [_line("", frontier, "local") for frontier in local.global_test.values()]
+        lines = [
+            *alone[1:],
+            replace(alone[0], label="each client alone, mean", area=mean),
+            _line("oracle (sees the answers)", comparison.baselines["oracle"], "oracle", True),
+            _line("coin toss between single models", comparison.baselines["mix"], "mix", True),
+            _line("centralized (pooled data)", comparison.shared("centralized", name), "centralized"),
+            _line("federated", comparison.shared("federated", name), "federated"),
+        ]
+        panels.append(Panel(f"{title(name)} router", lines))
+    return Sheet("frontiers", "", panels, columns=3)
+
+
+def _line(label: str, frontier: Frontier, kind: str, reference: bool = False) -> Line:
+    order = np.argsort(frontier.cost, kind="stable")
+    cost, accuracy = frontier.cost[order] * PER, frontier.accuracy[order]
+    return Line(label, cost, accuracy, kind, reference=reference, area=frontier.measures.aiq)
+
+
 def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> Path:
     """Write the figures as PNG and SVG, and ``report.html`` with everything."""
     note = SIMULATED if dataset.simulated else f"{dataset.name}, seed {seed}"
-    frontiers = draw_frontiers(comparison, note)
+    frontiers = draw(frontier_sheet(comparison), note)
     shares = draw_shares(
         {f"{title(name)} router, federated": comparison.shared("federated", name) for name in comparison.routers},
         note,
@@ -158,15 +188,9 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
         [[client.name, f"{len(client.train):,}", f"{client.test.queries:,}"] for client in comparison.clients],
     )
     page.heading("Settings")
-    page.table(
-        ["router", "setting", "value"],
-        [
-            [f"{title(name)} {way}", key, str(value)]
-            for name in comparison.routers
-            for way in WAYS
-            for key, value in comparison.settings[way][name].items()
-        ],
-    )
+    for name in comparison.routers:
+        used = [comparison.settings[way][name] for way in WAYS]
+        page.table([title(name), *WAYS], [[setting, *(str(each[setting]) for each in used)] for setting in used[0]])
     page.heading("Reproduce")
     page.code(command)
     path = out / "report.html"

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 
 class Page:
-    """A page built from top to bottom; all text is escaped."""
+    """A page built from top to bottom; all text is escaped. Wide tables and figures scroll within a narrow window."""
 
     def __init__(self, title: str) -> None:
         self._title = escape(title)
@@ -29,14 +29,20 @@ class Page:
             f'<figure style="margin:0">{svg}<figcaption class="soft">{escape(caption)}</figcaption></figure>'
         )
 
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], best: int | None = None) -> None:
-        """Add a table: the first column holds text, the others numbers; ``best`` is the row to highlight."""
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Add a table: the first column holds text, the others numbers."""
+        self._table("", header, [[escape(cell) for cell in row] for row in rows])
+
+    def words(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Add a table of texts; its cells are HTML."""
+        self._table(" class=words", header, rows)
+
+    def _table(self, kind: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-        body = "".join(
-            f"<tr{' class=best' if number == best else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
-            for number, row in enumerate(rows)
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        self._parts.append(
+            f'<div class="wide"><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         )
-        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
     def html(self) -> str:
         css = (files("fedrouter.report") / "page.css").read_text()

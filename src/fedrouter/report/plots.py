@@ -1,4 +1,4 @@
-"""Figures of frontiers and model shares."""
+"""Figures of a verdict, and of model shares."""
 
 from __future__ import annotations
 
@@ -7,73 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrouter.evaluations import Floats
-from fedrouter.experiments.protocol import Comparison
-from fedrouter.federation.families.registry import title
 from fedrouter.frontier import Frontier, Verdict
 from fedrouter.frontier.outcomes import NORMAL
 from fedrouter.report import style as look
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PER = 1000
 """Costs are shown for this many queries: dollars for one are too small to read."""
-
-
-def curve(frontier: Frontier) -> tuple[Floats, Floats]:
-    """Cost and accuracy of a frontier, sorted by cost."""
-    order = np.argsort(frontier.cost, kind="stable")
-    return frontier.cost[order] * PER, frontier.accuracy[order]
-
-
-def draw_frontiers(comparison: Comparison, note: str = "") -> Figure:
-    """One panel per family: federated against every client alone, centralized, the coin toss and other baselines."""
-    from matplotlib.figure import Figure
-
-    families = list(comparison.routers)
-    with look.style():
-        figure = Figure(figsize=(5.6 * len(families), 4.6), layout="constrained")
-        panels = figure.subplots(1, len(families), sharey=True, squeeze=False)[0]
-        for panel, family in zip(panels, families, strict=True):
-            _family_panel(panel, comparison, family)
-        panels[0].set_ylabel("mean accuracy on all clients' test queries")
-        if note:
-            figure.suptitle(note, fontsize=9, color="#555555", x=0.01, ha="left")
-    return figure
-
-
-def _family_panel(panel: Axes, comparison: Comparison, family: str) -> None:
-    base = comparison.baselines
-    local = comparison.curves["local"][family]
-    federated, centralized = (comparison.shared(way, family) for way in ("federated", "centralized"))
-    alone = f"each client alone, mean {local.measures()['global'].aiq:.3f}"
-    for number, frontier in enumerate(local.global_test.values()):
-        x, y = curve(frontier)
-        panel.plot(x, y, color=look.GREY, linewidth=0.9, alpha=0.75, label=None if number else alone)
-    _oracle(panel, base["oracle"])
-    _mix(panel, base["mix"])
-    for frontier, color, dash, width, label in (
-        (federated, look.BLUE, "-", 2.6, "federated"),
-        (centralized, look.ORANGE, "--", 1.4, "centralized (pooled data)"),
-    ):
-        _router(panel, frontier, color, dash, width, label)
-    for name, marker, color in (("best_single", "^", look.RED), ("cheapest", "v", look.GREEN)):
-        frontier = base[name]
-        panel.plot(
-            frontier.cost * PER,
-            frontier.accuracy,
-            marker=marker,
-            color=color,
-            markersize=8,
-            linestyle="none",
-            label=f"{name.replace('_', ' ')}, {frontier.measures.aiq:.3f}",
-        )
-    _cut(panel, [federated, centralized, base["mix"], *local.global_test.values()])
-    panel.set_title(f"{title(family)} router")
-    panel.set_xlabel(f"mean cost, US dollars per {PER:,} queries")
-    _legend(panel)
 
 
 def draw_verdict(verdict: Verdict) -> Figure:
@@ -109,38 +51,6 @@ def draw_verdict(verdict: Verdict) -> Figure:
         panel.set_ylabel("mean accuracy")
         panel.legend(loc="lower right")
     return figure
-
-
-def _router(panel: Axes, frontier: Frontier, color: str, dash: str, width: float, label: str) -> None:
-    """A router's curve, with a marker at each point that the sweep reached."""
-    x, y = curve(frontier)
-    text = f"{label}, {frontier.measures.aiq:.3f}"
-    panel.plot(x, y, color=color, linestyle=dash, linewidth=width, marker="o", markersize=2.6, label=text)
-
-
-def _mix(panel: Axes, toss: Frontier) -> None:
-    """The coin toss between single models: flat after the best one, since nothing is gained by spending more."""
-    cost = np.append(toss.cost, toss.singles.budgets[1])
-    accuracy = np.append(toss.accuracy, toss.accuracy[-1])
-    label = f"coin toss between single models, {toss.measures.aiq:.3f}"
-    panel.plot(cost * PER, accuracy, color=look.PURPLE, linestyle="-.", linewidth=1.6, label=label)
-
-
-def _oracle(panel: Axes, oracle: Frontier) -> None:
-    label = f"oracle (sees the answers), {oracle.measures.aiq:.3f}"
-    panel.plot(*curve(oracle), color=look.BLACK, linestyle=":", linewidth=1.2, label=label)
-
-
-def _legend(panel: Axes) -> None:
-    panel.legend(loc="lower right", title="aiq", title_fontsize=8.5, frameon=True, framealpha=0.85, edgecolor="none")
-
-
-def _cut(panel: Axes, frontiers: Sequence[Frontier]) -> None:
-    """Cut the axes to some curves; the oracle, which is far above them, may leave the frame."""
-    cost, accuracy = (np.concatenate([getattr(one, name) for one in frontiers]) for name in ("cost", "accuracy"))
-    panel.set_xlim(0, 1.04 * PER * cost.max())
-    room = 0.06 * max(float(np.ptp(accuracy)), 0.01)
-    panel.set_ylim(accuracy.min() - room, accuracy.max() + room)
 
 
 def draw_shares(frontiers: Mapping[str, Frontier], note: str = "") -> Figure:

@@ -1,47 +1,50 @@
-"""Writes the results of `fedrouter reproduce`: figures, points and a summary per experiment, and all claims."""
+"""Writes the results of `fedrouter reproduce`: figures and a summary for each experiment, and all claims."""
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from fedrouter.experiments.claims import (
+    CONSTRUCTION,
     HOLDS,
     ON_PAR,
+    OURS,
     RATE_MARGIN,
     REFUTED,
+    SIMULATED,
     UNDECIDED,
     UNTESTABLE,
     VERDICTS,
     Claim,
     unique,
 )
-from fedrouter.experiments.experiment import PAPER_FAMILIES, Experiment, Runs
+from fedrouter.experiments.experiment import Experiment, Runs
 from fedrouter.federation.families.registry import title
 from fedrouter.report.page import Page
 from fedrouter.report.sheets import draw
 from fedrouter.report.style import write
-from fedrouter.report.tables import write_table
 
 RULES = (
-    "Differences are paired: the same seed and the same split. Over seeds, a mean is given with its standard "
-    "deviation, a difference with its 95% interval by Student's t.",
+    "Differences are paired: the same seed and the same split, and means are of the same seeds. Over seeds, a mean is "
+    "given with its standard deviation, a difference with its 95% interval by Student's t.",
     "“Better” holds if that whole interval lies above zero and is refuted if the whole interval lies below. Otherwise "
     "it is undecided, and the number of seeds that would decide it at the same mean and spread is given.",
     f"“On par” or “matches” holds if the whole interval lies above −{ON_PAR}, and is refuted if it lies below.",
     "A claim about a rate or a share of clients is judged by the interval in the same way. A claim that is exact, such "
     "as an equality, holds if there is no counterexample. One seed decides nothing.",
+    "Means over clients on their own tests are weighted by test queries.",
     "A claim that this data cannot decide is not testable here, for the reason given.",
     f"A theorem's rate is reached if the whole interval of the exponent lies below the theorem's plus {RATE_MARGIN}: "
     "rates are about the limit.",
     "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets it cannot pay, is given beside it, "
     "with the verdict by it.",
+    f"Claims that are {CONSTRUCTION}, about a {SIMULATED}, or {OURS} are marked so and not counted.",
 )
 COLORS = {
     HOLDS: ("#00664b", "#e0f3ec"),
@@ -53,8 +56,6 @@ COLORS = {
 ON_SCREEN = 1.35
 """Scale of a figure on a page in relation to print."""
 SIGNS = {HOLDS: "✓", REFUTED: "✗", UNDECIDED: "?", UNTESTABLE: "–"}
-FULL_ROUTERBENCH = 124
-"""Training rows per (cluster, model) cell in the paper: three quarters of 36,497 queries, 20 clusters, 11 models."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,24 @@ class Origin:
     command: str
 
     @property
-    def note(self) -> str:
-        return f"{self.data}, {self.encoder}"
+    def settings(self) -> list[tuple[str, str]]:
+        """How it was measured, as rows of a table."""
+        manifest, protocol = self.manifest, self.manifest["protocol"]
+        logging = "uniform" if protocol["model_alpha"] is None else f"Dirichlet({protocol['model_alpha']})"
+        rows = [
+            ("data", self.data),
+            ("embeddings", self.encoder),
+            *((f"seeds, {title(name)}", str(count)) for name, count in self.seeds.items()),
+            ("protocol", protocol["name"]),
+            ("clients", str(protocol["clients"])),
+            ("tasks over clients", f"Dirichlet({protocol['alpha']}); for personalization {protocol['personal_alpha']}"),
+            ("models in a log", f"one a query, {logging}"),
+            ("models withheld", str(protocol["withheld"])),
+            ("new clients", f"{protocol['newcomers']}, with {protocol['new_labels']:.0%} of the task labels"),
+        ]
+        for name, settings in manifest["settings"].items():
+            rows += [(f"{title(name)}, {setting}", str(value)) for setting, value in settings.items()]
+        return rows
 
 
 @dataclass(frozen=True)
@@ -84,18 +101,14 @@ class Written:
 
 
 def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Path) -> Written:
-    """Write ``OUT/<name>/``: every sheet as PNG and SVG, every point as CSV, the rest as JSON; and its tables."""
+    """Write ``OUT/<name>/``: every sheet as PNG and SVG, the rest as JSON."""
     folder = out / experiment.name
     folder.mkdir(exist_ok=True)
     figures = []
     for sheet in experiment.sheets(runs):
-        _, svg = write(draw(sheet, origin.note), folder / sheet.name)
+        _, svg = write(draw(sheet, f"{origin.data}, {origin.encoder}"), folder / sheet.name)
         figures.append((_for_screen(svg.read_text()), sheet.caption))
-    write_points(folder / f"{experiment.name}.csv", experiment.points(runs))
-    for table in experiment.tables(runs):
-        write_table(table, out / "tables")
-    summary = experiment.summary(runs)
-    claims = unique([with_cells(claim, origin) for claim in experiment.claims(runs)])
+    summary, claims = experiment.summary(runs), unique(experiment.claims(runs))
     document = {
         "name": experiment.name,
         "title": experiment.title,
@@ -110,15 +123,6 @@ def write_experiment(experiment: Experiment, runs: Runs, origin: Origin, out: Pa
     return Written(experiment, folder, summary, claims, figures)
 
 
-def with_cells(claim: Claim, origin: Origin) -> Claim:
-    """A claim about K-Means with the rows behind an estimate: few rows make noisy means, and noisy choices."""
-    rows = origin.manifest.get("rows_per_cell", {}).get("kmeans")
-    if rows is None or "kmeans" not in claim.name or claim.verdict == UNTESTABLE or "per cell" in claim.measured:
-        return claim
-    note = f"{rows:.1f} training rows per cell (cluster, model), in the paper's RouterBench about {FULL_ROUTERBENCH}"
-    return replace(claim, measured=f"{claim.measured}; {note}")
-
-
 def _for_screen(svg: str) -> str:
     """The SVG element for a page, larger than in print; the page's style shrinks it if needed."""
     element = svg[svg.index("<svg") :]
@@ -128,16 +132,6 @@ def _for_screen(svg: str) -> str:
         element,
         count=1,
     )
-
-
-def write_points(path: Path, points: Iterable[Mapping[str, Any]]) -> None:
-    """Every point as a row; one column for each name that occurs in any point."""
-    rows = list(points)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with path.open("w", newline="") as stream:
-        table = csv.DictWriter(stream, names, restval="")
-        table.writeheader()
-        table.writerows(rows)
 
 
 def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple[Path, Path]:
@@ -150,57 +144,25 @@ def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple
 
 
 def counted(claims: Sequence[Claim]) -> str:
-    """The number of claims with each verdict."""
-    verdicts = [claim.verdict for claim in claims]
+    """The number of the paper's claims with each verdict."""
+    verdicts = [claim.verdict for claim in claims if not claim.apart]
     hold, *others = (verdicts.count(verdict) for verdict in VERDICTS)
     counts = ", ".join(f"{count} {verdict}" for count, verdict in zip(others, VERDICTS[1:], strict=True))
-    return f"{len(claims)} claims: {hold} hold, {counts}"
-
-
-def _title(origin: Origin) -> str:
-    return f"The paper's claims on {origin.data}"
-
-
-def _setting(origin: Origin) -> str:
-    seeds = ", ".join(f"{count} seed{'s' * (count > 1)} for {title(name)}" for name, count in origin.seeds.items())
-    rounds = origin.manifest["rounds"]
-    protocol = origin.manifest["protocol"]
-    families = origin.manifest["settings"]["families"]
-    names = " and ".join(title(name) for name in families)
-    form = "exactly as in the paper" if set(families) == set(PAPER_FAMILIES) else "in the paper's form where it has one"
-    changes = [
-        f"{name}.{setting} = {value}"
-        for name, each in origin.manifest["settings"]["changes"].items()
-        for setting, value in each.items()
-    ]
-    logging = "uniform" if protocol["model_alpha"] is None else f"Dirichlet({protocol['model_alpha']})"
-    return (
-        f"{seeds}; {origin.encoder} embeddings, {rounds} rounds; {names} routers {form}"
-        + (f" except {', '.join(changes)}" if changes else "")
-        + f". Protocol {protocol['name']}: {protocol['clients']} clients, Dirichlet({protocol['alpha']}) over tasks, "
-        f"{logging} over models, {protocol['withheld']} models withheld."
-    )
+    return f"{len(verdicts)} claims: {hold} hold, {counts}"
 
 
 def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
-    lines = [
-        f"# {_title(origin)}",
-        "",
-        f"{counted(claims)}. {_setting(origin)}",
-        "",
-        f"    {origin.command}",
-        "",
-        "How verdicts are decided:",
-        "",
-        *(f"- {rule}" for rule in RULES),
-        "",
+    lines = [f"# The paper's claims on {origin.data}", "", f"{counted(claims)}.", "", f"    {origin.command}", ""]
+    lines += ["How verdicts are decided:", "", *(f"- {rule}" for rule in RULES), ""]
+    lines += [
         "| claim | verdict | what the paper says, in our words | section | measured here |",
         "|---|---|---|---|---|",
     ]
     for claim in claims:
-        verdict = f"{SIGNS[claim.verdict]} {claim.verdict}"
+        verdict = f"{SIGNS[claim.verdict]} {claim.verdict}" + (f" ({claim.apart})" if claim.apart else "")
         cells = (f"`{claim.name}`", verdict, claim.text, claim.section, claim.measured)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    lines += ["", "| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in origin.settings)]
     return "\n".join([*lines, ""])
 
 
@@ -210,18 +172,29 @@ def _cell(text: str) -> str:
 
 
 def _page(results: Sequence[Written], claims: Sequence[Claim], origin: Origin) -> str:
-    page = ClaimsPage(_title(origin))
+    page = Page(f"The paper's claims on {origin.data}")
     page.text(f"{counted(claims)}.", "lead")
-    page.text(_setting(origin))
     for rule in RULES:
         page.text(rule, "soft")
-    page.claims(claims)
+    page.words(
+        ("claim", "verdict", "section", "measured here"),
+        [
+            (
+                f"{escape(claim.text)}<br><code>{escape(claim.name)}</code>",
+                _verdict(claim),
+                escape(claim.section),
+                escape(claim.measured),
+            )
+            for claim in claims
+        ],
+    )
     for result in results:
         page.heading(result.experiment.title)
         page.text(f"In the paper: {result.experiment.section}.", "soft")
         for svg, caption in result.figures:
             page.figure(svg, caption)
-        page.verdicts(result.claims)
+    page.heading("Settings")
+    page.words(("setting", "value"), [(escape(name), escape(value)) for name, value in origin.settings])
     page.heading("Reproduce")
     page.code(origin.command)
     versions = ", ".join(f"{name} {number}" for name, number in origin.manifest["versions"].items())
@@ -229,33 +202,10 @@ def _page(results: Sequence[Written], claims: Sequence[Claim], origin: Origin) -
     return page.html()
 
 
-class ClaimsPage(Page):
-    """A page with claims; a verdict is shown redundantly as word, mark and color."""
-
-    def claims(self, claims: Sequence[Claim]) -> None:
-        """Add a table with everything about each claim."""
-        body = "".join(
-            f"<tr><td {TEXT}>{escape(claim.text)}<br><code>{escape(claim.name)}</code></td>"
-            f"<td {TEXT}>{_verdict(claim.verdict)}</td>"
-            f'<td {TEXT} class="soft">{escape(claim.section)}</td>'
-            f"<td {TEXT}>{escape(claim.measured)}</td></tr>"
-            for claim in claims
-        )
-        head = "".join(f'<th class="word">{cell}</th>' for cell in ("claim", "verdict", "section", "measured here"))
-        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-
-    def verdicts(self, claims: Sequence[Claim]) -> None:
-        """The verdicts of an experiment's claims, by name."""
-        items = "".join(f"<li>{_verdict(claim.verdict)} <code>{escape(claim.name)}</code></li>" for claim in claims)
-        self._parts.append(f'<ul style="list-style:none;padding:0">{items}</ul>')
-
-
-TEXT = 'style="text-align:left;vertical-align:top"'
-
-
-def _verdict(verdict: str) -> str:
-    ink, ground = COLORS[verdict]
+def _verdict(claim: Claim) -> str:
+    """A verdict as word, mark and color."""
+    ink, ground = COLORS[claim.verdict]
     return (
         f'<span style="color:{ink};background:{ground};padding:.1rem .5rem;border-radius:.3rem;font-weight:600;'
-        f'white-space:nowrap">{SIGNS[verdict]} {escape(verdict)}</span>'
+        f'white-space:nowrap">{SIGNS[claim.verdict]} {escape(claim.verdict)}</span> {escape(claim.apart)}'
     )

@@ -1,10 +1,10 @@
 """Personalization: every way on every able client's own test, the others counted, the losers listed."""
 
-import numpy as np
 import pytest
 
 from experiments.small_world import check_what_it_says, measured, small_world
-from fedrouter.experiments.figures.personalization import EXPERIMENT, own, worse_than_both
+from fedrouter.experiments.comparison import weighted
+from fedrouter.experiments.figures.personalization import EXPERIMENT
 
 pytestmark = pytest.mark.slow  # every experiment once
 
@@ -52,19 +52,6 @@ def test_every_able_client_is_tested_in_every_way(runs):
                 assert [entry["test"] for entry in entries] == names
 
 
-def test_clients_for_whom_a_personal_router_is_worse_than_both_are_listed_with_their_areas(runs):
-    run = runs[0]
-    name = run["clients"][0]["name"]
-    areas = {"federated": 0.6, "local": 0.5, "in-sample": 0.4, "out-of-fold": 0.58}
-    curves = [{**e, "auc": areas[e["way"]] if e["test"] == name else 0.5} for e in run["curves"]]
-    listed = list(worse_than_both([{**run, "curves": curves}]))
-    assert [(entry["family"], entry["form"], entry["client"]) for entry in listed] == [
-        ("mlp", "in-sample", name),
-        ("kmeans", "in-sample", name),
-    ]
-    assert (listed[0]["federated"], listed[0]["local"], listed[0]["personal"]) == (0.6, 0.5, 0.4)
-
-
 def test_personal_routers_are_compared_with_what_is_better_on_average_and_client_by_client(runs):
     values = {
         "federated": (0.9, 0.1),
@@ -72,7 +59,7 @@ def test_personal_routers_are_compared_with_what_is_better_on_average_and_client
         "in-sample": (0.6, 0.5),
         "out-of-fold": (0.7, 0.5),
     }
-    clients = runs[0]["clients"][:2]
+    clients = [{**client, "test": 10} for client in runs[0]["clients"][:2]]
     curves = [
         {"family": family, "way": way, "test": client["name"], "auc": area, "aiq": area}
         for family in ("mlp", "kmeans")
@@ -82,24 +69,25 @@ def test_personal_routers_are_compared_with_what_is_better_on_average_and_client
     twice = [{**runs[seed], "seed": seed, "clients": clients, "curves": curves} for seed in (0, 1)]
     claims = {c.name: c for c in EXPERIMENT.claims(twice)}
     assert claims["personalization-mlp"].verdict == "holds"  # 0.55 against 0.5
-    assert "client by client -0.150" in claims["personalization-mlp"].measured  # 0.55 against 0.7
     assert claims["personalization-in-sample-mlp"].verdict == "refuted"  # 0.55 against 0.6, one change apart
     assert claims["personalization-federated-below-local-mlp"].verdict == "holds"
     assert "2 of 4 clients" in claims["personalization-federated-below-local-mlp"].measured
+    assert claims["personalization-kmeans-robust"].verdict == "refuted"  # for what is shown of the MLP
 
 
-def test_areas_come_in_the_order_of_the_clients(runs):
+def test_k_means_is_robust_where_no_client_falls_below(runs):
+    level = [{**run, "curves": [{**entry, "auc": 0.5} for entry in run["curves"]]} for run in runs]
+    claims = {claim.name: claim for claim in EXPERIMENT.claims(level)}
+    assert claims["personalization-kmeans-robust"].verdict == "holds"
+    assert "rows, median over clients" in claims["personalization-kmeans-robust"].measured
+
+
+def test_means_over_clients_are_weighted_by_their_test_queries(runs):
     run = runs[0]
-    expected = [e["auc"] for c in run["clients"] for e in run["curves"] if _is(e, c["name"])]
-    assert np.array_equal(own(run, "mlp", "local", "auc"), expected)
-
-
-def _is(entry, name):
-    return (entry["family"], entry["way"], entry["test"]) == ("mlp", "local", name)
-
-
-def test_clients_are_counted_for_the_seeds_of_each_family(runs):
-    first, second = runs
-    kmeans_only = {**second, "curves": [entry for entry in second["curves"] if entry["family"] == "kmeans"]}
-    counts = [len(run["clients"]) for run in runs]
-    assert EXPERIMENT.summary([first, kmeans_only])["clients"] == {"mlp": counts[0], "kmeans": sum(counts)}
+    first, second = run["clients"][:2]
+    clients = [{**first, "test": 30}, {**second, "test": 10}]
+    curves = [
+        {"family": "mlp", "way": "local", "test": client["name"], "auc": area}
+        for client, area in zip(clients, (1.0, 0.0), strict=True)
+    ]
+    assert weighted([{"clients": clients, "curves": curves}], family="mlp", way="local")("auc") == [0.75]

@@ -96,8 +96,9 @@ def test_bounds_below_the_loss_are_refuted(runs):
         ]
         broken.append({**run, "growth": growth})
     found = [{claim.name: claim.verdict for claim in EXPERIMENT.claims(some)} for some in (runs, broken)]
-    for name in ("theorems-bound-kmeans", "theorems-bound-mlp"):
-        assert [verdicts[name] for verdicts in found] == ["holds", "refuted"]
+    assert [verdicts["theorems-bound-kmeans"] for verdicts in found] == ["holds", "refuted"]
+    # The theorem about the MLP has a constant that nobody knows.
+    assert [verdicts["theorems-bound-mlp"] for verdicts in found] == ["holds", "undecided"]
 
 
 def test_expected_utility_leaves_no_floor():

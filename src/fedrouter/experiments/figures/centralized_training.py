@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fedrouter.experiments.claims import ON_PAR, Claim, on_par
 from fedrouter.experiments.comparison import (
@@ -16,11 +15,9 @@ from fedrouter.experiments.comparison import (
     mean_area,
     mean_line,
     over,
-    points,
 )
 from fedrouter.experiments.experiment import Document, Experiment, Runs
 from fedrouter.experiments.sheet import Panel, Sheet
-from fedrouter.experiments.table import tabulate
 
 SECTION = "Federated Learning vs. Centralized Training"
 WAYS = ("centralized", "federated")
@@ -39,10 +36,6 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
         "of all test queries. In the legends, areas under the curves."
     )
     return [Sheet("centralized", caption, panels)]
-
-
-def every_point(runs: Runs) -> Iterable[dict[str, Any]]:
-    return points(runs, lambda entry: entry["test"] == GLOBAL and entry["way"] in WAYS)
 
 
 def summary(runs: Runs) -> Document:
@@ -85,8 +78,6 @@ EXPERIMENT = Experiment(
     SECTION,
     COMPARISON,
     sheets,
-    every_point,
     summary,
-    tabulate("centralized", "Areas of federated and centralized training on all clients' test queries", summary),
     claims,
 )

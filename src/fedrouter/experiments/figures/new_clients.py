@@ -7,30 +7,27 @@ measured on all clients' test queries, and on the old clients' alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fedrouter.data.partition import ClientData
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.experiments.claims import Claim, better, fact, known, on_par
+from fedrouter.experiments.claims import CONSTRUCTION, Claim, better, fact, on_par
 from fedrouter.experiments.comparison import (
     GLOBAL,
     area_table,
     families_of,
-    find,
     judged,
     mean_area,
     mean_line,
     over,
     over_seeds,
 )
-from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
+from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
 from fedrouter.experiments.sheet import Panel, Sheet
-from fedrouter.experiments.table import tabulate
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
@@ -42,7 +39,7 @@ from fedrouter.routers.base import Router
 SECTION = "When New Clients Join the System"
 JOIN_ROUNDS = 5
 """Rounds of joining, for families that have rounds: those of a federation across machines."""
-BEFORE, AFTER, WITHOUT_DISTILLATION = "before", "after", "after, no distillation"
+BEFORE, AFTER = "before", "after"
 OLD, NEW = "old clients", "new clients"
 
 
@@ -61,25 +58,22 @@ class Attendance(Federation):
         return self._federation.ask(verb, payload, to)
 
 
-def run(world: World, watch: Watch) -> Document:
+def run(world: World) -> Document:
     """One seed: every family, learned by the old clients, then with the new ones added."""
     old_clients, new_clients = world.protocol.divide_with_newcomers(world.dataset.evaluations, world.seed)
     clients = old_clients + new_clients
     coming = [client.name for client in new_clients]
     groups = {GLOBAL: clients, OLD: old_clients, NEW: new_clients}
     tests = {name: Evaluations.concatenate([client.test for client in group]) for name, group in groups.items()}
-    tests |= {client.name: client.test for client in clients if client.test.queries}
     truths = {name: test.grid() for name, test in tests.items()}
-    curves, own, asked = [], [], {}
-    families = world.settings()
-    for index, (name, settings) in enumerate(families.items()):
+    curves, asked = [], {}
+    for name, settings in world.settings().items():
         family = FAMILIES[name]
         old, new = (
             Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in groups[group]))
             for group in (OLD, NEW)
         )
         routers: dict[str, Router] = {BEFORE: family.learn(old, world.dataset.evaluations.pool, settings, world.seed)}
-        watch((index + 0.6) / len(families))
         learning = old.asked.copy()
         joining = settings.changed(rounds=JOIN_ROUNDS)
         routers[AFTER] = family.add_clients(routers[BEFORE], new, joining, world.seed)
@@ -88,26 +82,16 @@ def run(world: World, watch: Watch) -> Document:
             "old clients, joining": old.asked.total() - learning.total(),
             "new clients, joining": new.asked.total(),
         }
-        free = joining.changed(distillation=0.0)
-        if free != joining:
-            routers[WITHOUT_DISTILLATION] = family.add_clients(routers[BEFORE], new, free, world.seed)
         for way, router in routers.items():
-            for test in tests:
-                frontier = sweep(router.estimate(tests[test].embeddings), truths[test])
-                if test in groups:
-                    curves.append(curve(frontier, way=way, family=name, test=test))
-                else:
-                    whose = OLD if test not in coming else NEW
-                    own.append(
-                        {"way": way, "family": name, "group": whose, "client": test, **frontier.measures.to_json()}
-                    )
-        watch((index + 1) / len(families))
+            curves += [
+                curve(sweep(router.estimate(tests[test].embeddings), truths[test]), way=way, family=name, test=test)
+                for test in tests
+            ]
     return {
         "seed": world.seed,
         "newcomers": coming,
         "labels": labels_of(old_clients, new_clients),
         "curves": curves,
-        "own": own,
         "asked": asked,
     }
 
@@ -135,7 +119,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
         f"Before and after {len(first['newcomers'])} clients joined ({over(runs)}), on all test queries, on the old "
         "clients' and on the new clients'. Only the new clients were asked. In the legends, areas under the curves."
     )
-    kinds = {BEFORE: "before", AFTER: "after", WITHOUT_DISTILLATION: "two"}
+    kinds = {BEFORE: "before", AFTER: "after"}
     panels = [
         Panel(
             f"{title} router, {'all clients' if test == GLOBAL else test}",
@@ -151,34 +135,18 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
     return [Sheet("new-clients", caption, panels, columns=3)]
 
 
-def own_area(runs: Runs, area: str, **labels: str) -> Any:
-    """For each seed the mean over clients of the area on their own tests."""
-    return mean_area([{"curves": run["own"]} for run in runs], **labels)(area)
-
-
 def summary(runs: Runs) -> Document:
-    ways = [(way, family) for family in families_of(runs) for way in _ways(runs, family)]
     return {
         **area_table(
             {
                 f"{way} {family}, {test}": mean_area(runs, way=way, family=family, test=test)
-                for way, family in ways
+                for family in families_of(runs)
+                for way in (BEFORE, AFTER)
                 for test in (GLOBAL, OLD, NEW)
             }
         ),
-        "mean over the clients' own tests, auc": {
-            f"{way} {family}, {group}": over_seeds(own_area(runs, "auc", way=way, family=family, group=group))
-            for way, family in ways
-            for group in (OLD, NEW)
-        },
         "labels": {share: over_seeds(np.array([run["labels"][share] for run in runs])) for share in runs[0]["labels"]},
-        "newcomers": {str(run["seed"]): run["newcomers"] for run in runs},
     }
-
-
-def _ways(runs: Runs, family: str) -> Iterable[str]:
-    """The ways in which a family was measured."""
-    return dict.fromkeys(entry["way"] for entry in find(runs[0], family=family))
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
@@ -187,29 +155,12 @@ def claims(runs: Runs) -> Sequence[Claim]:
         *(_gains(runs, family, title) for family, title in titles.items()),
         *(_remembers(runs, family, title) for family, title in titles.items()),
         _no_participation(runs),
-        *(
-            _distillation_helps(runs, family, title)
-            for family, title in titles.items()
-            if WITHOUT_DISTILLATION in _ways(runs, family)
-        ),
     ]
 
 
-def _distillation_helps(runs: Runs, family: str, title: str) -> Claim:
-    return judged(
-        better,
-        "extra-distillation" if family == "mlp" else f"extra-distillation-{family}",
-        f"Not a claim of the paper: with the distillation loss the {title} router forgets less about the old clients' "
-        "queries than without.",
-        "ours",
-        mean_area(runs, way=AFTER, family=family, test=OLD),
-        mean_area(runs, way=WITHOUT_DISTILLATION, family=family, test=OLD),
-        "on the old clients' tests, with against without",
-    )
-
-
 def _gains(runs: Runs, family: str, title: str) -> Claim:
-    return judged(
+    labels, queries = (float(np.mean([run["labels"][share] for run in runs])) for share in ("labels", "queries"))
+    claim = judged(
         better,
         f"new-clients-{family}",
         f"The {title} router improves when new clients join.",
@@ -218,10 +169,12 @@ def _gains(runs: Runs, family: str, title: str) -> Claim:
         mean_area(runs, way=BEFORE, family=family, test=GLOBAL),
         "on the global test, after against before",
     )
+    held = f"; new clients hold {labels:.0%} of the labels, {queries:.0%} of the queries"
+    return replace(claim, measured=claim.measured + held)
 
 
 def _remembers(runs: Runs, family: str, title: str) -> Claim:
-    claim = judged(
+    return judged(
         on_par,
         f"new-clients-forgetting-{family}",
         f"When new clients join, the {title} router does not forget: the old clients are served as well as before.",
@@ -230,14 +183,12 @@ def _remembers(runs: Runs, family: str, title: str) -> Claim:
         mean_area(runs, way=BEFORE, family=family, test=OLD),
         "on the old clients' tests together, after against before",
     )
-    after, before = (known(own_area(runs, "auc", way=way, family=family, group=OLD)).mean() for way in (AFTER, BEFORE))
-    return replace(claim, measured=f"{claim.measured}; mean of their own auc {after:.3f} against {before:.3f}")
 
 
 def _no_participation(runs: Runs) -> Claim:
     kinds = next(iter(runs[0]["asked"].values()))
     asked = {kind: sum(counts[kind] for run in runs for counts in run["asked"].values()) for kind in kinds}
-    return fact(
+    claim = fact(
         "new-clients-no-participation",
         "Adding new clients needs nothing from the old ones.",
         SECTION,
@@ -246,16 +197,15 @@ def _no_participation(runs: Runs) -> Claim:
         asked["old clients, joining"] == 0 and asked["new clients, joining"] > 0,
         len(runs),
     )
+    return replace(claim, apart=CONSTRUCTION)
 
 
 EXPERIMENT = Experiment(
     "new-clients",
     "New clients that join the federation",
     SECTION,
-    Measurement("new-clients", run, effort=1.5, version=3),
+    Measurement("new-clients", run, effort=1.5, version=4),
     sheets,
-    curve_points,
     summary,
-    tabulate("new-clients", "Areas before and after clients joined", summary),
     claims,
 )

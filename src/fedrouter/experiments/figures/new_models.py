@@ -16,11 +16,10 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Integers, first_alike
-from fedrouter.experiments.claims import Claim, better, fact, known
+from fedrouter.experiments.claims import CONSTRUCTION, Claim, better, fact
 from fedrouter.experiments.comparison import (
     area_table,
     families_of,
-    find,
     having,
     judged,
     mean_area,
@@ -28,9 +27,8 @@ from fedrouter.experiments.comparison import (
     over,
     over_seeds,
 )
-from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
+from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
 from fedrouter.experiments.sheet import Panel, Sheet
-from fedrouter.experiments.table import tabulate
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
@@ -42,12 +40,12 @@ from fedrouter.routers.base import Arrays
 SECTION = "When New Models are Added to the Pool"
 CALIBRATION = 0.1
 """Share of its training prompts that a client sends to each new model."""
-BEFORE, AFTER, START = "before", "after", "from the start"
+BEFORE, AFTER = "before", "after"
 PSEUDO_COUNT = 0.1
 """Added to the number of queries that a client sent to each model, when it must choose another model."""
 
 
-def run(world: World, watch: Watch) -> Document:
+def run(world: World) -> Document:
     """One seed: every family, learned without the new models, then with them added."""
     everything = world.dataset.evaluations
     new = withheld(everything, world.protocol.withheld, world.seed)
@@ -59,22 +57,16 @@ def run(world: World, watch: Watch) -> Document:
     truth = test.grid()
     logs = {client.name: log_without(client.name, client.train, full, old, world.seed) for client in clients}
     asked = {client.name: calibration(client.name, client.train, full, new, world.seed) for client in clients}
-    without, calibrating, everyone = (
-        LocalFederation(Client(name, rows, OPEN) for name, rows in part.items())
-        for part in (logs, asked, {client.name: client.train for client in clients})
+    without, calibrating = (
+        LocalFederation(Client(name, rows, OPEN) for name, rows in part.items()) for part in (logs, asked)
     )
     curves, unchanged = [], {}
-    families = world.settings()
-    for index, (name, settings) in enumerate(families.items()):
+    for name, settings in world.settings().items():
         family = FAMILIES[name]
         router = family.learn(without, old, settings, world.seed)
-        watch((index + 0.3) / len(families))
         grown = family.add_models(router, calibrating, new, settings, world.seed)
-        watch((index + 0.9) / len(families))
         unchanged[name] = kept(router.arrays(), grown.arrays())
         ways = {BEFORE: _only_old(router.estimate(test.embeddings), full.pool), AFTER: grown.estimate(test.embeddings)}
-        if family.extra is None:  # a network would have to be trained once more
-            ways[START] = family.learn(everyone, full.pool, settings, world.seed).estimate(test.embeddings)
         for way, estimates in ways.items():
             frontier = sweep(estimates, truth)
             share = float(frontier.shares[:, len(old) :].sum(axis=1).mean())
@@ -163,7 +155,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
         f"{', '.join(first['withheld'])}), on the union of all clients' test queries. Each client sent the new "
         f"models {CALIBRATION:.0%} of its training prompts. In the legends, areas under the curves."
     )
-    kinds = {BEFORE: "before", AFTER: "after", START: "centralized"}
+    kinds = {BEFORE: "before", AFTER: "after"}
     panels = [
         Panel(
             f"{title} router",
@@ -177,7 +169,6 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
 def summary(runs: Runs) -> Document:
     families = families_of(runs)
     ways = [(way, family) for family in families for way in (BEFORE, AFTER)]
-    ways += [(START, family) for family in families if find(runs[0], way=START, family=family)]
     shares = {family: mean_area(runs, way=AFTER, family=family)("share_of_new_models") for family in families}
     return {
         **area_table({f"{way} {family}": mean_area(runs, way=way, family=family) for way, family in ways}),
@@ -200,24 +191,27 @@ def claims(runs: Runs) -> Sequence[Claim]:
     checked = {family: sum(len(run["unchanged"][family]) for run in having(runs, family)) for family in titles}
     return [
         *(_gains(runs, family, title) for family, title in titles.items()),
-        fact(
-            "new-models-unchanged",
-            "Adding models changes nothing that was learned: the MLP's trunk and old heads, the K-Means centres and "
-            "old cells.",
-            SECTION,
-            "; ".join(
-                f"{title}: {checked[family]} arrays compared bit for bit, "
-                + ("all equal" if intact[family] else "not all equal")
-                for family, title in titles.items()
+        replace(
+            fact(
+                "new-models-unchanged",
+                "Adding models changes nothing that was learned: the MLP's trunk and old heads, the K-Means centres "
+                "and old cells.",
+                SECTION,
+                "; ".join(
+                    f"{title}: {checked[family]} arrays compared bit for bit, "
+                    + ("all equal" if intact[family] else "not all equal")
+                    for family, title in titles.items()
+                ),
+                all(intact.values()),
+                len(runs),
             ),
-            all(intact.values()),
-            len(runs),
+            apart=CONSTRUCTION,
         ),
     ]
 
 
 def _gains(runs: Runs, family: str, title: str) -> Claim:
-    claim = judged(
+    return judged(
         better,
         f"new-models-{family}",
         f"When new models are added, a light calibration is enough for the {title} router to gain from them.",
@@ -226,20 +220,14 @@ def _gains(runs: Runs, family: str, title: str) -> Claim:
         mean_area(runs, way=BEFORE, family=family),
         "on the global test, after against before",
     )
-    if not find(runs[0], way=START, family=family):
-        return claim
-    start = known(mean_area(runs, way=START, family=family)("auc"))
-    return replace(claim, measured=f"{claim.measured}; auc with all models {START} {start.mean():.3f}")
 
 
 EXPERIMENT = Experiment(
     "new-models",
     "New models added to the pool",
     SECTION,
-    Measurement("new-models", run, effort=3.0, version=3),
+    Measurement("new-models", run, effort=3.0, version=4),
     sheets,
-    curve_points,
     summary,
-    tabulate("new-models", "Areas before and after models joined the pool", summary),
     claims,
 )

@@ -7,29 +7,40 @@ out-of-fold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fedrouter.engines.local import LocalFederation, single_owner
 from fedrouter.evaluations import Floats
-from fedrouter.experiments.claims import ON_PAR, Claim, above, mean_and_interval, on_par
+from fedrouter.experiments.claims import (
+    HOLDS,
+    ON_PAR,
+    REFUTED,
+    UNDECIDED,
+    Claim,
+    above,
+    fact,
+    mean_and_interval,
+    on_par,
+    untestable,
+)
 from fedrouter.experiments.comparison import (
-    ByArea,
+    TOO_SMALL,
     area_table,
     cells_of,
     families_of,
     find,
     having,
     judged,
-    mean_area,
+    left_out,
     over_seeds,
+    own_areas,
+    weighted,
 )
-from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, Watch, World, curve, curve_points
+from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
-from fedrouter.experiments.table import tabulate
 from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import OPEN
@@ -44,19 +55,17 @@ FORMS = {
 }
 
 
-def run(world: World, watch: Watch) -> Document:
+def run(world: World) -> Document:
     """One seed: every family, in four ways, for every client that has training rows and test queries."""
     clients = world.clients(alpha=world.protocol.personal_alpha)
     able = [client for client in clients if len(client.train) and client.test.queries]
     everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
     curves, cells = [], dict[str, list[float]]()
-    families = world.settings()
-    for index, (name, settings) in enumerate(families.items()):
+    for name, settings in world.settings().items():
         kind = FAMILIES[name]
         learn = kind.learn
         federated = learn(everyone, world.dataset.evaluations.pool, settings, world.seed)
-        for done, client in enumerate(able, start=1):
-            watch((index + done / (len(able) + 1)) / len(families))
+        for client in able:
             owner = single_owner(client.name, client.train)
             alone = kind.alone(settings, client.train, world.seed, single_owner)
             local = learn(owner, client.train.pool, alone, world.seed)
@@ -85,11 +94,6 @@ def run(world: World, watch: Watch) -> Document:
         "curves": curves,
         "rows per local cell": {name: float(np.median(each)) for name, each in cells.items()},
     }
-
-
-def own(run: Document, family: str, way: str, area: str) -> Floats:
-    """Areas on the clients' own tests, ``(clients,)``, in the document's order."""
-    return np.array([entry[area] for entry in find(run, family=family, way=way)])
 
 
 def sheets(runs: Runs) -> Sequence[Sheet]:
@@ -121,56 +125,27 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
 
 def summary(runs: Runs) -> Document:
     families = families_of(runs)
-    ways = {
-        f"{way} {family}": mean_area(runs, family=family, way=way)
-        for family in families
-        for way in (FEDERATED, LOCAL, *FORMS)
-    }
-    best = {f"better of both, client by client, {name}": _better_each(having(runs, name), name) for name in families}
+    ways = [(way, family) for family in families for way in (FEDERATED, LOCAL, *FORMS)]
     return {
-        **area_table(ways | best),
-        "weighing clients by their test queries, auc": {
-            f"{way} {name}": over_seeds(_by_queries(having(runs, name), name, way))
-            for name in families
-            for way in (FEDERATED, LOCAL, *FORMS)
+        **area_table({f"{way} {family}": weighted(runs, family=family, way=way) for way, family in ways}),
+        "rows per local cell, median over clients": {
+            name: over_seeds(_rows_per_cell(runs, name)) for name in runs[0]["rows per local cell"]
         },
-        "clients": {name: sum(len(run["clients"]) for run in having(runs, name)) for name in families},
         "clients left out": {str(run["seed"]): run["left_out"] for run in runs},
-        "worse than both, auc": list(worse_than_both(runs)),
     }
 
 
-def _better_each(runs: Runs, family: str) -> ByArea:
-    """For each seed the mean over clients of the better of federated and local, chosen with hindsight."""
-    return lambda area: np.array(
-        [np.maximum(own(run, family, FEDERATED, area), own(run, family, LOCAL, area)).mean() for run in runs]
-    )
+def _rows_per_cell(runs: Runs, family: str) -> Floats:
+    return np.array([run["rows per local cell"].get(family, np.nan) for run in runs])
 
 
-def _by_queries(runs: Runs, family: str, way: str) -> Floats:
-    queries = [[client["test"] for client in run["clients"]] for run in runs]
-    return np.array([np.average(own(run, family, way, "auc"), weights=w) for run, w in zip(runs, queries, strict=True)])
-
-
-def worse_than_both(runs: Runs) -> Iterable[dict[str, Any]]:
-    """Every client whose personal router is worse than both the federated and the local one, with the areas."""
-    for run in runs:
-        for family in families_of([run]):
-            areas = {way: own(run, family, way, "auc") for way in (FEDERATED, LOCAL, *FORMS)}
-            for form in FORMS:
-                worse = areas[form] < np.minimum(areas[FEDERATED], areas[LOCAL])
-                for index in np.flatnonzero(worse):
-                    client = run["clients"][index]
-                    yield {
-                        "seed": run["seed"],
-                        "family": family,
-                        "form": form,
-                        "client": client["name"],
-                        "train": client["train"],
-                        "test": client["test"],
-                        **{way: float(areas[way][index]) for way in (FEDERATED, LOCAL)},
-                        "personal": float(areas[form][index]),
-                    }
+def gaps(runs: Runs, family: str, area: str = "auc") -> list[Floats]:
+    """For each seed, by client, the federated router's area less the local one's."""
+    found = []
+    for run in having(runs, family):
+        ours, theirs = (own_areas(run, area, family=family, way=way) for way in (FEDERATED, LOCAL))
+        found.append(np.array([ours[client] - theirs[client] for client in theirs]))
+    return found
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
@@ -183,45 +158,53 @@ def claims(runs: Runs) -> Sequence[Claim]:
     ]
 
 
+def _falling(runs: Runs, family: str) -> tuple[Floats, str]:
+    """For each seed the share of clients that the federated router serves worse than their own, and in words."""
+    found = gaps(runs, family)
+    shares = np.array([(gap < -ON_PAR).mean() for gap in found])
+    every = np.concatenate(found)
+    return shares, (
+        f"{int((every < -ON_PAR).sum())} of {len(every)} clients fall below by more than {ON_PAR} in auc, share by "
+        f"seed {mean_and_interval(shares)}; below at all {int((every < 0).sum())}, the largest gap "
+        f"{-every.min():.3f}{left_out(runs)}"
+    )
+
+
 def _below_local(runs: Runs) -> Claim:
-    gaps = [own(run, "mlp", FEDERATED, "auc") - own(run, "mlp", LOCAL, "auc") for run in having(runs, "mlp")]
-    shares = np.array([(gap < -ON_PAR).mean() for gap in gaps])
-    return above(
+    told = (
         "personalization-federated-below-local-mlp",
         "Under extreme heterogeneity, the federated MLP router falls below the local one for some clients (here: by "
         f"more than {ON_PAR} in auc).",
         SECTION,
-        shares,
-        0.0,
-        f"{sum(int((gap < -ON_PAR).sum()) for gap in gaps)} of {sum(map(len, gaps))} clients, share by seed "
-        f"{mean_and_interval(shares)}; below at all {sum(int((gap < 0).sum()) for gap in gaps)}; the largest gap "
-        f"{-min(gap.min() for gap in gaps):.3f}",
     )
+    if not any(map(len, gaps(runs, "mlp"))):
+        return untestable(*told, TOO_SMALL)
+    shares, measured = _falling(runs, "mlp")
+    return above(*told, shares, 0.0, measured)
 
 
 def _robust(runs: Runs) -> Claim:
-    claim = judged(
-        on_par,
+    """The twin of the claim about the MLP: it holds where no client falls below, and is refuted where that holds."""
+    cells = mean_and_interval(_rows_per_cell(runs, "kmeans")).lstrip("+")
+    told = (
         "personalization-kmeans-robust",
-        "Under extreme heterogeneity, the federated K-Means router still does not fall below the local ones.",
+        "Under extreme heterogeneity, the federated K-Means router does not fall below the local ones (here: for no "
+        f"client by more than {ON_PAR} in auc).",
         SECTION,
-        mean_area(runs, family="kmeans", way=FEDERATED),
-        mean_area(runs, family="kmeans", way=LOCAL),
-        "mean over clients on their own tests, federated against local",
     )
-    measured = having(runs, "kmeans")
-    gaps = np.concatenate([own(run, "kmeans", FEDERATED, "auc") - own(run, "kmeans", LOCAL, "auc") for run in measured])
-    return replace(
-        claim,
-        measured=f"{claim.measured}; {int((gaps < 0).sum())} of {len(gaps)} clients fall below, "
-        f"{int((gaps < -ON_PAR).sum())} by more than {ON_PAR}",
-    )
+    if not any(map(len, gaps(runs, "kmeans"))):
+        return untestable(*told, TOO_SMALL)
+    shares, measured = _falling(runs, "kmeans")
+    measured += f"; a local (cluster, model) cell has {cells} rows, median over clients"
+    twin = above(*told, shares, 0.0, measured)
+    if not shares.any():
+        return fact(*told, measured, True, len(shares))
+    return replace(twin, verdict=REFUTED if twin.verdict == HOLDS else UNDECIDED)
 
 
 def _personal(runs: Runs, family: str, title: str) -> Claim:
     runs = having(runs, family)
-    ours = mean_area(runs, family=family, way=PAPERS)
-    means = [mean_area(runs, family=family, way=way) for way in (FEDERATED, LOCAL)]
+    means = [weighted(runs, family=family, way=way) for way in (FEDERATED, LOCAL)]
     # Which of the two is better is decided once, over all seeds, as one would choose between them in practice.
     way = (FEDERATED, LOCAL)[int(means[0]("auc").mean() < means[1]("auc").mean())]
     claim = judged(
@@ -230,17 +213,16 @@ def _personal(runs: Runs, family: str, title: str) -> Claim:
         f"The personalized {title} router ({FORMS[PAPERS]}) matches the better of the federated and the local one "
         f"(here: its area is at most {ON_PAR} lower).",
         SECTION,
-        ours,
-        mean_area(runs, family=family, way=way),
-        f"mean over clients on their own tests, personalized against {way}, the better",
+        weighted(runs, family=family, way=PAPERS),
+        weighted(runs, family=family, way=way),
+        f"own tests, weighted by test queries, personalized against {way}, the better",
     )
-    hindsight = ours("auc").mean() - _better_each(runs, family)("auc").mean()
-    worse = [entry for entry in worse_than_both(runs) if (entry["family"], entry["form"]) == (family, PAPERS)]
-    return replace(
-        claim,
-        measured=f"{claim.measured}; against the better of both client by client {hindsight:+.3f}; worse than both for "
-        f"{len(worse)} of {sum(len(run['clients']) for run in runs)} clients",
-    )
+    worse = every = 0
+    for run in runs:
+        areas = [own_areas(run, "auc", family=family, way=each) for each in (PAPERS, FEDERATED, LOCAL)]
+        every += len(areas[0])
+        worse += sum(areas[0][client] < min(areas[1][client], areas[2][client]) for client in areas[0])
+    return replace(claim, measured=f"{claim.measured}; worse than both for {worse} of {every} clients{left_out(runs)}")
 
 
 def _in_sample(runs: Runs, family: str, title: str) -> Claim:
@@ -249,10 +231,9 @@ def _in_sample(runs: Runs, family: str, title: str) -> Claim:
         f"personalization-in-sample-{family}",
         f"Weighing the {title} routers on the rows on which the local one was trained does no harm.",
         SECTION,
-        mean_area(runs, family=family, way=PAPERS),
-        mean_area(runs, family=family, way=HELD_OUT),
-        "mean over clients on their own tests, weights from errors on the training rows against weights from "
-        "out-of-fold errors, all else equal",
+        weighted(runs, family=family, way=PAPERS),
+        weighted(runs, family=family, way=HELD_OUT),
+        "own tests, weighted by test queries, weights from errors on the training rows against out-of-fold errors",
     )
 
 
@@ -262,12 +243,6 @@ EXPERIMENT = Experiment(
     SECTION,
     Measurement("personalization", run, effort=4.0, version=4),
     sheets,
-    curve_points,
     summary,
-    tabulate(
-        "personalization",
-        "Areas on the clients' own test queries under extreme heterogeneity, mean over clients",
-        summary,
-    ),
     claims,
 )

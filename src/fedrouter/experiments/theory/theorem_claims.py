@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedrouter.evaluations import Floats
-from fedrouter.experiments.claims import RATE_MARGIN, Claim, better, fact, falls, mean_and_interval, untestable
+from fedrouter.experiments.claims import (
+    RATE_MARGIN,
+    SIMULATED,
+    UNDECIDED,
+    Claim,
+    better,
+    fact,
+    falls,
+    mean_and_interval,
+    untestable,
+)
 from fedrouter.experiments.comparison import over_seeds
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs
 from fedrouter.experiments.sheet import Line, Panel, Sheet
-from fedrouter.experiments.table import tabulate
-from fedrouter.experiments.theory.claims import APPENDIX, KMEANS, MLP
 from fedrouter.experiments.theory.theorems import run
 
+KMEANS, MLP = "Theoretical Results, Federated K-Means", "Theoretical Results, Federated MLP"
+APPENDIX = "Theory, Theoretical Results for Federated K-Means"
 RATE = -0.5
 HERE = f"here: with an exponent below {RATE + RATE_MARGIN}"
-SIMULATED = "simulated population that meets the assumptions, the same for every data file"
+POPULATION = "simulated population that meets the assumptions, the same for every data file"
 TITLES = {"kmeans": "K-Means, uniform logging and split rows", "mlp": "Linear heads on a frozen trunk"}
 
 
@@ -47,12 +57,12 @@ def exponents(runs: Runs, family: str, part: str) -> Floats:
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
-    return [*_kmeans(runs), *_linear(runs)]
+    return [replace(claim, apart=SIMULATED) for claim in (*_kmeans(runs), *_linear(runs))]
 
 
 def _kmeans(runs: Runs) -> Iterator[Claim]:
     cells = np.mean([of(one, "kmeans")[-1]["federated"]["rows_per_cell"] for one in runs])
-    note = f"{SIMULATED}; {of(runs[0], 'kmeans')[-1]['rows']:,} rows of all clients, {cells:.0f} rows per cell"
+    note = f"{POPULATION}; {of(runs[0], 'kmeans')[-1]['rows']:,} rows of all clients, {cells:.0f} rows per cell"
     estimation = exponents(runs, "kmeans", "estimation")
     yield falls(
         "theorems-rate-kmeans",
@@ -104,7 +114,7 @@ def _kmeans(runs: Runs) -> Iterator[Claim]:
 
 def _linear(runs: Runs) -> Iterator[Claim]:
     fallen, coverage = exponents(runs, "mlp", "loss"), _coverage_exponents(runs)
-    note = f"{SIMULATED}; linear heads on a frozen trunk"
+    note = f"{POPULATION}; linear heads on a frozen trunk"
     yield falls(
         "theorems-rate-mlp",
         "The suboptimality of heads that minimize the empirical risk falls as the inverse root of the rows, or faster "
@@ -140,7 +150,7 @@ def _linear(runs: Runs) -> Iterator[Claim]:
         if finite.any()
         else ""
     )
-    yield fact(
+    claim = fact(
         "theorems-bound-mlp",
         "Suboptimality stays below the coverage coefficient times the root of a log covering number.",
         MLP,
@@ -149,6 +159,8 @@ def _linear(runs: Runs) -> Iterator[Claim]:
         bool((lost <= bound).all()),
         len(runs),
     )
+    # The theorem has a universal constant that nobody knows: what exceeds the lemma's own constants refutes nothing.
+    yield claim if bool((lost <= bound).all()) else replace(claim, verdict=UNDECIDED)
 
 
 def _numbers(values: Sequence[float | None]) -> Floats:
@@ -190,14 +202,6 @@ def _mean_loss(entry: Document, way: str) -> float:
     return float(np.mean([loss(each) for each in found]))
 
 
-def points(runs: Runs) -> Iterable[Mapping[str, Any]]:
-    for one in runs:
-        for entry in one["growth"]:
-            labels = {"seed": one["seed"], "family": entry["family"], "rows": entry["rows"]}
-            for way in ("federated", "local"):
-                yield {**labels, "way": way, "suboptimality": _mean_loss(entry, way)}
-
-
 def summary(runs: Runs) -> Document:
     return {
         f"suboptimality, {TITLES[family]}, {way}": {
@@ -213,10 +217,8 @@ EXPERIMENT = Experiment(
     "theorems",
     "The theorems in a world that meets their assumptions",
     "Theoretical Results; appendix Theory",
-    Measurement("theorems", run, families=(), effort=6.0, uses_data=False),
+    Measurement("theorems", run, by_family=False, effort=6.0, uses_data=False),
     sheets,
-    points,
     summary,
-    tabulate("theorems", "Suboptimality by training rows, in a population that meets the assumptions", summary),
     claims,
 )
