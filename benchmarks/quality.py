@@ -34,7 +34,6 @@ from fedrouter.engines.simulated import simulated_federation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.experiment import PAPER_FAMILIES, settings_of
 from fedrouter.experiments.protocol import compare
-from fedrouter.experiments.provenance import digest
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.privacy.policy import DEFAULT, EXACT, UNPROTECTED
 from fedrouter.files import PUBLIC, replace_file
@@ -66,7 +65,8 @@ def measured(job: Job) -> dict[str, Any]:
     """What this code has measured of a job before, or measures now, and the seconds that it took."""
     sources = [path for path in sorted(SOURCE.rglob("*.py")) if not UNRELATED & set(path.relative_to(SOURCE).parts)]
     code = hashlib.sha256(b"".join(path.read_bytes() for path in (*sources, Path(__file__)))).hexdigest()
-    path = KEPT / f"{digest({**asdict(job), 'code': code})}.json"
+    name = hashlib.sha256(json.dumps({**asdict(job), "code": code}, sort_keys=True).encode()).hexdigest()
+    path = KEPT / f"{name}.json"
     if not path.exists():
         start = time.perf_counter()
         found = {row: measures.to_json() for row, measures in measure(job).items()}

@@ -8,24 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.cluster import KMeans
 
+from fedrouter.engines.local import single_owner
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.evaluations import Evaluations, Floats, Integers
+from fedrouter.federation.families import kmeans
 
 NUMBERS = (1, 2, 3, 5, 8, 12, 20)
 FOLDS = 5
 
 
 def by_cluster(train: Evaluations, test: Evaluations) -> Estimates:
-    """Plain K-Means with the K of least held-out error."""
-    queries: Embeddings = np.concatenate([train.embeddings, test.embeddings])
-
-    def groups(number: int, known: Integers) -> Integers:
-        found = KMeans(number, n_init=3, random_state=0).fit(queries[known])
-        return np.asarray(found.predict(queries))
-
-    return _best(train, test, groups)
+    """Plain K-Means of the pooled rows with the K of least held-out error: the family `kmeans` of one owner."""
+    settings = kmeans.KMeansSettings().single_client()
+    return kmeans.learn(single_owner("pooled", train), train.pool, settings).estimate(test.embeddings)
 
 
 def by_length(train: Evaluations, test: Evaluations) -> Estimates:

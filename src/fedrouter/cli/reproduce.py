@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Json, Voice, bars, quoted
-from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, PaperOption, SetOption, read_model_alpha
+from fedrouter.cli.protocol_options import DeviceOption, PaperOption, SetOption
 from fedrouter.federation.families.registry import FAMILIES
 
 NAMES = (
@@ -54,12 +54,6 @@ def reproduce(
             help=f"Families to compare, repeatable or with commas: {', '.join(FAMILIES)}; default: mlp,kmeans.",
         ),
     ] = None,
-    clients: Annotated[int | None, typer.Option("--clients", help="Number of clients.")] = None,
-    alpha: Annotated[float | None, typer.Option("--alpha", help="Dirichlet over tasks.")] = None,
-    model_alpha: Annotated[
-        str | None, typer.Option("--model-alpha", help="Dirichlet over the models a client uses, or 'uniform'.")
-    ] = None,
-    withheld: Annotated[int | None, typer.Option("--withheld", help="Number of models that join later.")] = None,
     settings: SetOption = None,
     paper: PaperOption = False,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of federated averaging (MLP).")] = 20,
@@ -82,7 +76,7 @@ def reproduce(
 ) -> None:
     """Measure the paper's figures, tables and claims on a data file.
 
-    --clients, --alpha, --model-alpha and --withheld change the protocol; docs/paper.md says what the paper leaves open.
+    docs/paper.md says what the paper leaves open.
     """
     from fedrouter.experiments.choice import as_printed, named_families, read_changes
     from fedrouter.experiments.experiment import PAPER_FAMILIES
@@ -96,14 +90,6 @@ def reproduce(
     voice = Voice(as_json)
     asked = [experiment.name for experiment in chosen(names)]
     families = named_families(router) if router else PAPER_FAMILIES
-    wanted = {
-        "clients": clients,
-        "alpha": alpha,
-        "model_alpha": model_alpha and read_model_alpha(model_alpha),
-        "withheld": withheld,
-    }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    plan = protocol_named(protocol).changed(**{name: None if v == UNIFORM else v for name, v in given.items()})
     changes = read_changes(settings or ())
     if paper:
         changes = as_printed(families, changes)
@@ -133,7 +119,7 @@ def reproduce(
                 encode,
                 encoding,
                 families,
-                plan,
+                protocol_named(protocol),
                 changes,
                 device,
                 so_far,
@@ -149,7 +135,6 @@ def reproduce(
     command = (
         f"fedrouter reproduce {shown_names} --data {data.name}{f' --seeds {seeds}' if seeds else ''} --rounds {rounds} "
         f"--encoder {manifest['encoder']} --protocol {protocol}{' --encode' * encode}"
-        + "".join(f" --{name.replace('_', '-')} {value}" for name, value in given.items())
         + (f" --router {','.join(families)}" if router else "")
         + "".join(f" --set {change}" for change in settings or ())
         + (" --paper" if paper else "")

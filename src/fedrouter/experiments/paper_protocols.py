@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -40,21 +40,6 @@ class Protocol:
     personal_alpha: float = 0.03
     newcomers: int = 3
     new_labels: float = 0.3
-
-    def __post_init__(self) -> None:
-        if self.clients < 2:
-            raise BadInput(f"--clients: expected at least 2, got {self.clients}")
-        if self.withheld < 1:
-            raise BadInput(f"--withheld: expected at least 1, got {self.withheld}")
-        for name in ("alpha", "model_alpha"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise BadInput(f"--{name.replace('_', '-')}: expected a number above 0, got {value}")
-
-    def changed(self, **changes: Any) -> Self:
-        """A copy with some fields changed; the share of clients that join later stays at three of ten."""
-        clients = changes.get("clients", self.clients)
-        return replace(self, newcomers=max(1, round(0.3 * clients)), **changes)
 
     def divide(
         self, evaluations: Evaluations, seed: int, alpha: float | None = None, alike: Integers | None = None

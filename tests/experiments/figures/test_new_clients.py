@@ -54,7 +54,7 @@ def test_a_request_to_an_old_client_is_noticed(runs):
 
 
 def test_attendance_counts_whoever_is_asked():
-    clients = replace(small_world(), protocol=ROUTERBENCH.changed(clients=3)).clients()
+    clients = replace(small_world(), protocol=replace(ROUTERBENCH, clients=3)).clients()
     federation = Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in clients))
     request = CostsRequest(clients[0].train.pool.names)
     federation.ask("costs", request)

@@ -66,7 +66,7 @@ def test_withheld_models_span_the_costs_of_the_pool():
 def test_two_models_must_stay_in_the_pool():
     evaluations = small_world(models=4).dataset.evaluations
     assert len(withheld(evaluations, 2, 0)) == 2
-    with pytest.raises(BadInput, match=r"--withheld 3: expected at most 2, so that two of 4 models stay"):
+    with pytest.raises(BadInput, match=r"new-models withholds 3 models: expected at most 2, so that two of 4 stay"):
         withheld(evaluations, 3, 0)
 
 

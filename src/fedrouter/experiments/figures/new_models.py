@@ -89,7 +89,9 @@ def withheld(evaluations: Evaluations, count: int, seed: int) -> ModelPool:
     """
     pool = evaluations.pool
     if len(pool) < count + 2:
-        raise BadInput(f"--withheld {count}: expected at most {len(pool) - 2}, so that two of {len(pool)} models stay")
+        raise BadInput(
+            f"new-models withholds {count} models: expected at most {len(pool) - 2}, so that two of {len(pool)} stay"
+        )
     draw = np.random.default_rng(derive(seed, "withheld"))
     parts = np.array_split(np.argsort(np.nanmean(evaluations.grid().cost, axis=0)), count)
     return ModelPool(pool.models[index] for index in sorted(int(draw.choice(part)) for part in parts))
