@@ -34,7 +34,6 @@ LAYERS = (
     ("data",),
     ("store",),
     ("learning",),
-    ("drift",),
     ("deployment",),
     ("gateway",),
     ("experiments",),
@@ -61,7 +60,6 @@ ORDERS = {
         ("batches", "overview", "simulator", "split"),
     ),
     "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
-    "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("device", "shape", "tokens", "weights", "window"),
         ("ascii_words", "cells"),
@@ -117,9 +115,10 @@ ORDERS = {
         ("server",),
     ),
     "learning": (
-        ("exploration", "schema", "traffic"),
-        ("judges", "new_feedback", "offpolicy"),
-        ("from_log", "panel", "trial"),
+        ("exploration", "online", "schema", "traffic"),
+        ("judges", "promise"),
+        ("learner", "panel"),
+        ("drift",),
     ),
     "report": (
         ("page", "style"),
@@ -134,7 +133,7 @@ ORDERS = {
     ),
     "store": (
         ("engine", "records", "tables"),
-        ("accounting", "export", "keys", "scores", "spool"),
+        ("accounting", "evidence", "export", "keys", "scores", "spool"),
         ("shared",),
         ("store",),
         ("page", "writer"),

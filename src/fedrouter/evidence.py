@@ -120,11 +120,15 @@ class Evidence:
 
     def __sub__(self, other: Evidence) -> Evidence:
         """What is left without the other, which must be part of this evidence."""
-        self._require_same(other)
-        found = self._with(getattr(self, name) - getattr(other, name) for name in NAMES)
+        found = self.less(other)
         if not found.possible:
             raise BadInput("evidence: cannot be subtracted, because it is not part of this evidence")
         return found
+
+    def less(self, other: Evidence) -> Evidence:
+        """The difference, whether or not the other is part of this: what a change adds, which may be negative."""
+        self._require_same(other)
+        return self._with(getattr(self, name) - getattr(other, name) for name in NAMES)
 
     def scaled(self, share: float) -> Evidence:
         """The same evidence counting for less, each sum rounded toward zero: 0 for none of it, 1 for all."""
@@ -142,6 +146,15 @@ class Evidence:
                 for sums in NAMES:
                     getattr(found, sums)[pool.index(name)] = getattr(self, sums)[model]
         return found
+
+    def without_cells(self) -> Evidence:
+        """The same evidence under the map without its cells: the sums of the features that remain."""
+        if not len(self.features.cells):
+            return self
+        plain, upper = self.features.without_cells(), np.triu_indices(self.features.width)
+        kept = (upper[0] < plain.width) & (upper[1] < plain.width)
+        gram, products = self.gram[:, kept], self.products[..., : plain.width].copy()
+        return Evidence(self.pool, plain, gram, products, self.squares, self.levels)
 
     @property
     def count(self) -> Integers:

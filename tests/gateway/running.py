@@ -10,7 +10,16 @@ from dataclasses import dataclass
 import httpx2 as httpx
 
 from fedrouter.data.simulator import CAST
-from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, TimingConfig, Upstream, UpstreamParams
+from fedrouter.gateway.config import (
+    Config,
+    ExploreConfig,
+    LearningConfig,
+    RoutingConfig,
+    ServerConfig,
+    TimingConfig,
+    Upstream,
+    UpstreamParams,
+)
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.server import Service, serve
 from fedrouter.store.store import Store
@@ -76,10 +85,12 @@ def config_for(folder, bundle, url, behaviors=None, **more) -> Config:
         baseline_model="atlas-max",
         tradeoff=100.0,
         encoder_timeout=30,  # a busy machine is not a late encoder
+        explore=ExploreConfig(share=0.0),
     )
     config = Config(
         models=models,
         routing=routing,
+        learning=LearningConfig(enabled=False),
         timing=PATIENT if SILENT.isdisjoint(behaviors.values()) else QUICK,
         server=ServerConfig(port=0),
         store=f"sqlite:///{folder / 'log.db'}",

@@ -1,7 +1,10 @@
 """Simulated logs where the truth is known: a world, a logging policy with known chances, and its records."""
 
+import time
+
 import numpy as np
 
+from fedrouter.data.simulator import simulated_world
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.client import Client
@@ -59,4 +62,28 @@ def records_of(evaluations, propensity=None, tradeoff=100.0, start=0):
             tradeoff=tradeoff,
         )
         for row in range(len(evaluations))
+    ]
+
+
+MODEL = "atlas-max"
+DAYS, A_DAY = 20, 120
+
+
+def fallen(fall_on=15, now=None):
+    """A log of one model over twenty days, whose scores at some tasks become 0 on a day; None: never."""
+    world, draw = simulated_world(), np.random.default_rng(0)
+    rows, today = world.evaluations, int((time.time() if now is None else now) // 86_400)
+    accuracy = rows.grid().accuracy[:, rows.pool.index(MODEL)]
+    worse = sorted(set(rows.task))[:3]
+    return [
+        record(
+            at=(today - DAYS + 1 + day) * 86_400.0 + number,
+            chosen=MODEL,
+            served=MODEL,
+            embedding=rows.embeddings[query].astype("<f4").tobytes(),
+            encoder=world.encoder.name,
+            score=0.0 if fall_on is not None and day >= fall_on and rows.task[query] in worse else accuracy[query],
+        )
+        for day in range(DAYS)
+        for number, query in enumerate(draw.integers(rows.queries, size=A_DAY))
     ]

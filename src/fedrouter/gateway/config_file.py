@@ -68,12 +68,8 @@ def read_config(path: str | Path) -> Config:
             ]
             document.problems += [document.explained(each) for each in errors]
         else:
-            learned, waiting = (
-                str(path.parent / Path(folder).expanduser()) for folder in (config.learning.folder, config.spool.folder)
-            )
-            return config.replace(
-                learning=config.learning.replace(folder=learned), spool=config.spool.replace(folder=waiting)
-            )
+            waiting = str(path.parent / Path(config.spool.folder).expanduser())
+            return config.replace(spool=config.spool.replace(folder=waiting))
     raise BadConfig(str(path), document.problems)
 
 

@@ -66,8 +66,7 @@ async def open_demo(folder: Path, server: ServerConfig = ServerConfig(), traffic
     await upstreams.start()
     config = demo_config(folder, upstreams.url, server)
     if traffic:
-        learning = config.learning.replace(folder=str(folder / "bundles"))
-        config = config.replace(learning=learning, keep_prompts=True)
+        config = config.replace(keep_prompts=True)
     gateway = await open_gateway(config)
 
     async def until_closed() -> None:

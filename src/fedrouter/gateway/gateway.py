@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedrouter.encoders import STATIC, EncoderIdentity
+from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
@@ -29,16 +30,19 @@ from fedrouter.gateway.observe.metrics import Gauge, Metrics
 from fedrouter.gateway.observe.telemetry import Telemetry
 from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
-from fedrouter.gateway.routing.decision import Decider, Policy
+from fedrouter.gateway.routing.decision import Decider
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
-from fedrouter.gateway.routing.served import PRIOR, ServedPrior
+from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
 from fedrouter.gateway.routing.sticky import StickySessions
-from fedrouter.gateway.upkeep.autopilot import Autopilot
 from fedrouter.gateway.upkeep.leadership import Leadership
+from fedrouter.gateway.upkeep.learning import Learning
 from fedrouter.gateway.upkeep.retention import Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
+from fedrouter.learning.learner import Learner, first_version
+from fedrouter.learning.online import OnlineRouter
 from fedrouter.learning.traffic import recent_queries
+from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.spool import Spool
 from fedrouter.store.spooled_writer import SpooledWriter
@@ -89,23 +93,16 @@ class Gateway:
     """Tasks that one process of all on the store runs: learning and retention."""
     serving: int = 0
     """Requests in progress."""
-    first_bundle: tuple[str, str] | None = None
-    """Digest and path of the config's bundle, if the store names none yet."""
     _changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHANGES))
     warm: bool = False
     warming: asyncio.Task[None] | None = None
 
     async def warm_up(self) -> None:
-        """Load the encoder by using it once; until then the default model serves.
-
-        Only a gateway that can serve makes its bundle that of the store, which others follow and later starts prefer.
-        """
+        """Load the encoder by using it once; until then the default model serves."""
         try:
             await self.embedder.first(WARM_UP)
         except EncoderFailed:
             raise FedrouterError("the encoder cannot be used; the log says why") from None
-        if self.first_bundle is not None:
-            await asyncio.to_thread(self.store.set_current, *self.first_bundle)
         self.run(lambda: self.bundles.follow(self.store))
         self.warm = True
 
@@ -176,11 +173,15 @@ class Gateway:
         yield "fedrouter_in_progress", "Requests that are routed or answered now.", (), len(self.interruptions)
         yield "fedrouter_tasks", "Tasks of the event loop.", (), len(asyncio.all_tasks())
         yield "fedrouter_sessions", "Conversations that have a model.", (), len(self.decider.sticky)
-        about = "By how much the mean score of a model that got worse has fallen, by model and region."
-        found = self.drift.found
-        for cell in [found.describe(alarm) for alarm in found.alarms] if found else ():
-            named = (("model", str(cell["model"])), ("region", str(cell["label"])))
-            yield "fedrouter_drift", about, named, cell["before"] - cell["after"]
+        latest = self.bundles.latest
+        if latest is not None and latest.kept is not None:
+            about = "Share of the best model's quality that was kept, measured, with a 95% interval; and the target."
+            ends = {"kept": latest.kept.value, "low": latest.kept.low, "high": latest.kept.high}
+            for which, value in (ends | ({"target": latest.target} if latest.target is not None else {})).items():
+                yield "fedrouter_quality", about, (("what", which),), value
+        about = "By how much a model that got worse scores less than was expected."
+        for cell in self.drift.found.alarms if self.drift.found else ():
+            yield "fedrouter_drift", about, (("model", cell.model),), cell.expected - cell.score
         about = "Prompts since the start, by where their embedding came from or why there is none."
         for outcome in ("hits", "misses", "late", "left", "failed"):
             yield "fedrouter_encoder_asks", about, (("outcome", outcome),), getattr(self.embedder, outcome)
@@ -212,7 +213,7 @@ async def open_gateway(
 ) -> Gateway:
     """Create a gateway on the running event loop; its encoder is still being loaded when this returns.
 
-    It serves the bundle that the store names, and swaps when that changes; the config's if the store names none.
+    It serves the bundle that the store names, and swaps when that changes; what it learns if the store names none.
     ``encoder_of`` replaces the encoder that the config and the bundle name. What is counted and remembered by the
     gateway ``before``, which this one replaces in the same process, goes on: conversations and metrics. ``workers``
     processes serve together: each has its part of what judges may cost.
@@ -234,20 +235,26 @@ async def _open_gateway(
     opened.callback(store.close)
     bundles = Bundles(config.models, cached_queries=config.routing.cached_prompts)
     bundles.typical = partial(recent_queries, store)
-    current = await asyncio.to_thread(store.current)
-    first_bundle: tuple[str, str] | None = None
-    if current is not None and current.path != PRIOR:
-        bundles.swap(await asyncio.to_thread(bundles.prepare, current.path, current.digest))
-    elif config.routing.bundle is not None:
-        first = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
-        first_bundle = (first.digest, os.path.abspath(config.routing.bundle))
-        bundles.swap(first)
-    identity = bundles.encoder
-    if identity is None:
-        identity = await asyncio.to_thread(lambda: open_encoder().identity())
-    bundles.prior = ServedPrior(config.models, identity)
-    if bundles.current is None:
-        bundles.swap(bundles.prior)
+    base = None
+    if config.routing.bundle is not None:
+        base = await asyncio.to_thread(bundles.prepare, config.routing.bundle)
+    router = None if base is None else base.router
+    bundles.learns = config.learning.enabled and (router is None or isinstance(router, BayesRouter))
+    identity = base.encoder if base is not None else await asyncio.to_thread(lambda: open_encoder().identity())
+    bundles.encoder = identity
+    online = None
+    if bundles.learns or base is None:
+        online = OnlineRouter(
+            pool_of(config.models),
+            map_of_width(identity.dimension),
+            guesses_of(config.models),
+            router if isinstance(router, BayesRouter) else None,
+        )
+        first = await asyncio.to_thread(first_version, online, identity, config.routing.explore.share)
+        bundles.begin(ServedVersion(first, config.models, config.routing.cached_prompts))
+    elif base is not None:
+        bundles.begin(base)
+    await asyncio.to_thread(bundles.look, store)
     encoder = cache(encoder_of or partial(_encoder, config.routing.encoder))
 
     def encode(texts: Sequence[str]) -> Embeddings:
@@ -281,7 +288,7 @@ async def _open_gateway(
     opened.push_async_callback(writer.close)
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
-    decider = Decider(config, bundles, embedder, _policy(config), sticky)
+    decider = Decider(config, bundles, embedder, sticky)
     gateway = Gateway(
         config,
         store,
@@ -299,19 +306,19 @@ async def _open_gateway(
         JudgeQueue.of(config, upstreams, writer, workers),
         Leadership(store),
         Telemetry.of(config.otlp_endpoint),
-        DriftWatch(store, bundles),
+        DriftWatch(store),
         process,
     )
-    gateway.first_bundle = first_bundle
     opened.pop_all()
     opened.push_async_callback(gateway.close)
     gateway.run(budgets.renew, writer.adopt, gateway.drift.run, metrics.run)
     await decider.default.read(store)
     gateway.run(lambda: decider.default.follow(store))
     gateway.run_upkeep(gateway.leadership.run)
-    if config.learns:
-        autopilot = Autopilot(config, store, bundles, decider.default)
-        gateway.run_upkeep(lambda: autopilot.run(gateway.leadership))
+    if bundles.learns and online is not None:
+        learner = Learner(store, online, identity, config.routing.explore.share, config.learning.half_life)
+        learning = Learning(learner, lambda: decider.default.kept_quality, config.learning.webhook)
+        gateway.run_upkeep(lambda: learning.run(gateway.leadership))
     if config.retention != RetentionConfig():
         retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
         gateway.run_upkeep(lambda: retention.run(gateway.leadership))
@@ -333,14 +340,6 @@ def _spool(config: Config, store: Store) -> Spool:
     """The spool of this gateway, with the rows that ended ones have left for the same store."""
     name = f"fedrouter-{hashlib.sha256(store.where.encode()).hexdigest()[:12]}"
     return Spool.open(store.path or Path(config.spool.folder) / name, config.spool.limit)
-
-
-def _policy(config: Config) -> Policy | None:
-    if not config.routing.explored_share:
-        return None
-    from fedrouter.learning.exploration import Thompson
-
-    return Thompson(config.routing.explored_share, config.routing.explore.extra_cost)
 
 
 async def lasting(work: Work) -> None:

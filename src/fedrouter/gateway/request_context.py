@@ -71,6 +71,8 @@ class RequestContext:
     """Seconds until its streamed answer began."""
     claim: Claim | None = None
     """Keeps an embedding wanted for the log that did not come in time for the decision."""
+    answer: str | None = None
+    """The id that the answer itself has."""
     upstream_seconds: float = 0.0
     reserved: float = 0.0
     """What the current attempt may cost, in US dollars."""
@@ -202,4 +204,6 @@ class RequestContext:
             status=status,
             streamed=self.streamed,
             estimated=True if self.lost else usage.estimated if usage else None,
+            quality=decision.quality,
+            answer=self.answer,
         )

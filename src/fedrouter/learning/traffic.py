@@ -141,14 +141,6 @@ def evaluations_of(
     return Evaluations(pool, rows, np.arange(len(rows)), *columns, time=np.array(time)), dict(left_out)
 
 
-def pool_in(records: Iterable[Record]) -> ModelPool:
-    """The models that answered these requests, in the order of their names."""
-    names = sorted({record.served for record in records if record.served is not None})
-    if not names:
-        raise BadInput("nothing to learn: no model answered these requests")
-    return ModelPool(names)
-
-
 def encoder_in(store: Store) -> EncoderIdentity:
     """The encoder of the latest scored requests; its weights are unknown."""
     records = [record for record in store.latest_scored(RECENT) if record.embedding]

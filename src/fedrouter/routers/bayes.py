@@ -121,7 +121,7 @@ class BayesRouter(Router):
             return posterior(gram, products, features.blocks, squares, rows, penalties=penalties)
         variance, known = RESIDUAL_VARIANCE[outcome], float(rows.sum())
         if known:
-            own = float(posterior(gram, products, features.blocks, squares, rows).variance[0])
+            own = float(posterior(gram, products, features.blocks, squares, rows, penalties=penalties).variance[0])
             variance = (known * own + ROWS_OF_CONSTANT * variance) / (known + ROWS_OF_CONSTANT)
         if self.total is not None:
             theirs, sums = self.total.moments(outcome, variance)
@@ -139,7 +139,7 @@ class BayesRouter(Router):
         return self.evidence.moments()
 
     @cached_property
-    def _weights(self) -> tuple[Floats, float]:
+    def weights(self) -> tuple[Floats, float]:
         """Weights of accuracy and of log cost ``(r + 1, 2M)``, and the constant of the latter."""
         stacked = np.concatenate([self.accuracy.weights, NATURAL * self.cost.weights]).T
         shift = math.log(10) * CENTERS[0]
@@ -154,7 +154,7 @@ class BayesRouter(Router):
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         features = self.evidence.features.features(embeddings)
-        weights, shift = self._weights
+        weights, shift = self.weights
         found = features @ weights
         size = len(self.pool)
         accuracy = np.minimum(np.maximum(found[:, :size] + 0.5, 0.0), 1.0)
@@ -227,7 +227,7 @@ class BayesRouter(Router):
         """Refuse sums that no evaluations have, from which no estimates follow, before a request needs them."""
         try:
             with np.errstate(all="ignore"):
-                weights, shift = self._weights
+                weights, shift = self.weights
                 furthest = 3 * float(np.linalg.norm(weights, axis=0).max()) + abs(shift)  # |φ| is hardly longer
                 sound = furthest <= MOST_LOG_COST and bool(np.isfinite(self.covariance).all())
         except (np.linalg.LinAlgError, OverflowError):

@@ -40,6 +40,8 @@ class Record:
     `predicted_*` are the router's estimates for `chosen`; `cost` and the tokens are what `served` really used.
     `estimated` says that the upstream reported no usage, so the gateway estimated the tokens and costs from lengths;
     None where there are no tokens.
+    `quality` is the share of the best model's quality that was to be kept, None where λ was given. `answer` is the id
+    that the answer itself has. `counted` is the learner's mark: what the evidence has of this row.
     `propensity` is the probability in (0, 1] with which the policy chose `chosen`, for off-policy evaluation.
     """
 
@@ -75,6 +77,9 @@ class Record:
     scored_by: str | None = None
     scored_at: float | None = None
     estimated: bool | None = None
+    quality: float | None = None
+    answer: str | None = None
+    counted: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse values that would corrupt a sum or fail in the database; an error names the field, not the request."""
@@ -95,7 +100,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """All fields except the text and the embedding, which are private."""
-        return {name: value for name, value in vars(self).items() if name not in ("text", "embedding")}
+        return {name: value for name, value in vars(self).items() if name not in ("text", "embedding", "counted")}
 
 
 @dataclass(frozen=True)

@@ -198,14 +198,6 @@ def switches(connection: Connection, most: int = 2) -> list[BundleRow]:
     return [BundleRow(*row) for row in found]
 
 
-def switch_of(connection: Connection, path: str) -> BundleRow | None:
-    """The latest switch to the bundle at this path, also if it was withdrawn; None if it was never current."""
-    b = BUNDLES.c
-    wanted = select(b.place, b.digest, b.path, b.at).where(b.path == path).order_by(b.place.desc()).limit(1)
-    found = connection.execute(wanted).first()
-    return None if found is None else BundleRow(*found)
-
-
 def switch_to(connection: Connection, digest: str, path: str) -> BundleRow:
     """Make a bundle current; nothing is added if it already is, as when several gateways start."""
     _take_turns(connection)
@@ -216,14 +208,17 @@ def switch_to(connection: Connection, digest: str, path: str) -> BundleRow:
     return now[0]
 
 
-def roll_back(connection: Connection) -> BundleRow:
-    """Withdraw the current bundle and return the one before it; repeated calls go further back."""
+def roll_back(connection: Connection) -> BundleRow | None:
+    """Withdraw the current bundle and return the one before it; repeated calls go further back.
+
+    None: no bundle is left, so that gateways serve what they learn.
+    """
     _take_turns(connection)
     found = switches(connection)
-    if len(found) < 2:
-        raise BadInput("rollback: the store has no earlier bundle to return to")
+    if not found:
+        raise BadInput("rollback: no bundle was put into service; gateways on this store serve what they learn")
     connection.execute(update(BUNDLES).where(BUNDLES.c.place == found[0].place).values(withdrawn=time.time()))
-    return found[1]
+    return next(iter(found[1:]), None)
 
 
 def _take_turns(connection: Connection) -> None:

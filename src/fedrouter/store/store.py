@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedrouter.store.export import Exported
 
 NAMES = tuple(column.name for column in DECISIONS.columns)
-FREE = tuple(NAMES.index(name) for name in ("session", "text", "task"))
+FREE = tuple(NAMES.index(name) for name in ("session", "text", "task", "answer"))
 """Columns that hold what a client wrote, which may be text that a database refuses."""
 VALUES = attrgetter(*NAMES)
 PAGE = 500
@@ -124,6 +124,16 @@ class Store:
             row = connection.execute(select(DECISIONS).where(DECISIONS.c.id == decision_id)).one_or_none()
         return None if row is None else Record(*row)
 
+    def decision_of(self, answer: str, key: str | None = None) -> str | None:
+        """The latest decision whose answer has this id, of one key or of any."""
+        d = DECISIONS.c
+        wanted = select(d.id).where(d.answer == answer).order_by(d.time.desc()).limit(1)
+        if key is not None:
+            wanted = wanted.where(d.key == key)
+        with self.reading() as connection:
+            found = connection.execute(wanted).scalar()
+        return None if found is None else str(found)
+
     def served_by(self, decision_id: str) -> str | None:
         """The model that answered, or was chosen to; None if there is no such decision."""
         d = DECISIONS.c
@@ -179,12 +189,6 @@ class Store:
         scores.check(score, by)
         with self.writing() as connection:
             return scores.put_score(connection, decision_id, score, by, time.time() if at is None else at)
-
-    def scored_since(self, at: float, most: int | None = None) -> int:
-        """How many decisions got their current score after a time; with ``most``, it counts no further."""
-        found = select(DECISIONS.c.scored_at).where(DECISIONS.c.scored_at > at).limit(most).subquery()
-        with self.reading() as connection:
-            return int(connection.execute(select(func.count()).select_from(found)).scalar() or 0)
 
     def feedback(self, decision_id: str) -> list[Feedback]:
         """Every score that was sent for a decision, oldest first."""
@@ -341,13 +345,9 @@ class Store:
             return shared.switch_to(connection, digest, path)
 
     def current(self) -> BundleRow | None:
+        """The bundle that was put into service; None if gateways serve what they learn."""
         with self.reading() as connection:
             return next(iter(shared.switches(connection)), None)
-
-    def switch_of(self, path: str) -> BundleRow | None:
-        """How the bundle at this path became current, also if it was withdrawn; None if it never did."""
-        with self.reading() as connection:
-            return shared.switch_of(connection, path)
 
     def bundles(self, most: int = 50) -> list[BundleRow]:
         """The latest switches in force, newest first."""
@@ -359,8 +359,8 @@ class Store:
         with self.reading() as connection:
             return next(iter(shared.switches(connection)[1:]), None)
 
-    def roll_back(self) -> BundleRow:
-        """Return to the bundle before the current one."""
+    def roll_back(self) -> BundleRow | None:
+        """Return to the bundle before the current one; None: to what gateways learn."""
         with self.writing() as connection:
             return shared.roll_back(connection)
 

@@ -29,7 +29,7 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-VERSION = 11
+VERSION = 12
 """Version of the schema; raised when the tables change, because a store of another version is refused."""
 LOCK = 0x6665_6472  # an arbitrary number, unlikely to be locked by another program on the same PostgreSQL server
 METADATA = MetaData()
@@ -73,6 +73,9 @@ DECISIONS = Table(
     Column("scored_by", Text),
     Column("scored_at", Double),
     Column("estimated", Boolean),
+    Column("quality", Double),
+    Column("answer", Text),
+    Column("counted", Double),
     # With all columns that usage adds up: without one of them, every row is read with its embedding.
     Index(
         "decisions_by_time",
@@ -81,6 +84,13 @@ DECISIONS = Table(
     ),
     Index("decisions_by_key", "key", "time", "cost"),
 )
+COUNTED_ALONE = -1.0
+"""What `counted` is for a row that was counted without a score; otherwise it is the score that was counted."""
+NEW = text("(counted IS NULL OR (score IS NOT NULL AND counted <> score))")
+"""Rows that the evidence does not have as they are now; in the words of the index, so that it is used."""
+Index("decisions_to_count", DECISIONS.c.time, sqlite_where=NEW, postgresql_where=NEW)
+_answered = DECISIONS.c.answer.is_not(None)
+Index("decisions_by_answer", DECISIONS.c.answer, sqlite_where=_answered, postgresql_where=_answered)
 _scored = DECISIONS.c.scored_at.is_not(None)
 Index(
     "decisions_by_score",
@@ -227,16 +237,24 @@ HOURS = Table(
     Column("squares", Double, nullable=False),
 )
 
-# Sums of scores and predictions by day, for the test for drift; `page/residuals.py` keeps them.
-RESIDUALS = Table(
-    "residuals",
+# Sums over the evaluations of a day and a model, under one feature map: `store/evidence.py`.
+EVIDENCE = Table(
+    "evidence",
     METADATA,
+    Column("features", Text, primary_key=True),
     Column("day", BigInteger, primary_key=True, autoincrement=False),
-    Column("region", BigInteger, primary_key=True, autoincrement=False),
     Column("model", Text, primary_key=True),
-    Column("answers", BigInteger, nullable=False),
-    Column("score", Double, nullable=False),
-    Column("predicted", Double, nullable=False),
+    Column("sums", LargeBinary, nullable=False),
+)
+
+# What was learned from them, as gateways serve it; the latest few.
+VERSIONS = Table(
+    "versions",
+    METADATA,
+    Column("number", COUNTER, Identity(always=True), primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    sqlite_autoincrement=True,
 )
 
 

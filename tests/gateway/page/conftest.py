@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from fedrouter.gateway.config import LearningConfig
 from gateway.page.browser import MISSING, find_browser
 from gateway.page.visitor import Visitor
 from gateway.page.windows import Windows
@@ -42,7 +43,7 @@ def page_config(folder, bundle, upstream):
     config = config_for(folder, bundle, upstream.url, keep_prompts=True, timing=PATIENT)
     return config.replace(
         routing=config.routing.replace(encoder_timeout=60),
-        learning=config.learning.replace(folder=str(folder / "bundles")),
+        learning=LearningConfig(),
     )
 
 

@@ -5,6 +5,7 @@ import threading
 import httpx2 as httpx
 import pytest
 
+from fedrouter.bundle import load
 from fedrouter.gateway.page import overview
 from fedrouter.gateway.page.registry import AT_ONCE, ENDPOINTS
 from gateway.page.visitor import MARK
@@ -19,8 +20,6 @@ BODIES = {
     ("estimate", "POST"): CHAT,
     ("chat", "POST"): CHAT,
     ("dial", "PUT"): {"dial": 1},
-    ("learn", "POST"): {},
-    ("use", "POST"): {"digest": "sha256:0"},
     ("rollback", "POST"): {},
     ("drift/restart", "POST"): {},
     ("keys", "POST"): {"name": "more", "admin": True},
@@ -33,15 +32,16 @@ LIVE = ("events", "GET", "key")
 
 
 @pytest.fixture(scope="module")
-def secret(site):
-    """A decision of the administrator, scored so that it counts everywhere."""
+def secret(site, bundle):
+    """A decision of the administrator, scored so that it counts everywhere, with a bundle that was in service."""
+    site.gateway.store.set_current(load(bundle).manifest["digest"], str(bundle))
     found = site.gateway.chat(CANARY).headers["x-fedrouter-decision-id"]
     site.gateway.store.score(found, 1.0, "feedback:test")
     return found
 
 
 def send(client, site, secret, path, method, headers=None):
-    serving = site.gateway.store.current().digest
+    serving = next(iter(site.gateway.store.bundles())).digest
     own = site.visitor().get("session").json()["id"]
     identity = {"decisions/": secret, "keys/": own, "message/": "1", "question/": "1"}.get(path, "")
     body = BODIES.get((path, method))
@@ -141,7 +141,6 @@ def test_an_administrator_does_not_disable_the_key_that_is_signed_in(site):
         ("feedback", {"decision_id": "", "score": 1}),
         ("feedback", {"decision_id": "a\0", "score": 1}),
         ("estimate", {"messages": []}),
-        ("use", {"digest": 7}),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(site, path, body):

@@ -4,11 +4,12 @@ import time
 
 import numpy as np
 
+from fedrouter.bundle import load
 from fedrouter.data.simulator import simulated_world
 from fedrouter.encoders import STATIC
 from fedrouter.store.records import Record, new_id
 from gateway.page.windows import sign_in
-from gateway.running import NAMES, SQL
+from gateway.running import NAMES, SQL, eventually
 
 
 def test_a_wrong_key_is_refused_and_a_right_one_shows_the_overview_until_sign_out(page, windows, site):
@@ -143,18 +144,19 @@ def test_keys_are_created_edited_and_disabled(admin, windows, site):
     admin.get_by_role("row", name="made in a browser").get_by_text("disabled").wait_for()
 
 
-def test_a_candidate_is_learned_used_and_rolled_back(admin, site):
+def test_what_was_learned_and_kept_is_shown_and_a_bundle_in_service_is_rolled_back(admin, site, bundle):
     fill_with_scored_traffic(site)
-    first = site.gateway.store.current().digest
+    eventually(lambda: site.visitor().get("learning").json()["kept"], 60)
     admin.goto("/#/learning")
-    admin.get_by_role("button", name="Learn now").click()
-    admin.get_by_role("button", name="Use").wait_for()
-    admin.get_by_role("button", name="Use").first.click()
-    admin.get_by_text("in service", exact=True).wait_for()
-    assert site.gateway.store.current().digest != first
+    admin.get_by_text("follows what is learned").wait_for()
+    admin.get_by_text("target 95%").wait_for()
+    site.gateway.store.set_current(load(bundle).manifest["digest"], str(bundle))
+    eventually(lambda: site.visitor().get("learning").json()["frozen"], 60)
+    admin.reload()
+    admin.get_by_text("a bundle, frozen").wait_for()
     admin.get_by_role("button", name="Roll back").click()
-    admin.get_by_role("button", name="Use").wait_for()
-    assert site.gateway.store.current().digest == first
+    admin.get_by_text("follows what is learned").wait_for()
+    assert site.gateway.store.current() is None
 
 
 def fill_with_scored_traffic(site) -> None:
@@ -185,6 +187,7 @@ def fill_with_scored_traffic(site) -> None:
                 score=float(grid.accuracy[query, model]),
                 scored_by="feedback:simulated",
                 scored_at=now - 300 + query,
+                quality=0.95,
             )
             for query, model in enumerate(models)
         ]

@@ -8,11 +8,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from drift.logs import records
-from fedrouter.bundle import load
+from fedrouter.gateway.observe import drift_watch
 from gateway.page.conftest import Site, page_config
 from gateway.page.windows import serious
-from gateway.running import SQL
+from gateway.running import SQL, eventually
+from learning.logs import fallen
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "<script>window.hacked=1</script>"
@@ -22,11 +22,10 @@ PHONE = {"width": 375, "height": 740}
 
 @pytest.fixture(scope="module")
 def site(start, bundle, upstream, tmp_path_factory):
-    """A gateway with a model, a prompt, a task and a key whose names are HTML; a model got worse at that task."""
+    """A gateway with a model, a prompt, a task and a key whose names are HTML; a model got worse."""
     config = page_config(tmp_path_factory.mktemp("hostile"), bundle, upstream)
     running = start(config.replace(models=(*config.models, config.models[0].replace(name=HOSTILE))))
-    log = records(load(bundle), fall_on=10)
-    running.store.append([replace(row, task=HOSTILE if row.task == log[0].task else row.task) for row in log])
+    running.store.append([replace(row, served=HOSTILE, chosen=HOSTILE) for row in fallen()])
     for text in (SQL, SCRIPT):
         answer = running.chat(text, model=HOSTILE, fedrouter={"task": HOSTILE})
         running.store.score(answer.headers["x-fedrouter-decision-id"], 1.0, f"feedback:{HOSTILE}")
@@ -40,8 +39,13 @@ def site(start, bundle, upstream, tmp_path_factory):
 @pytest.fixture(scope="module")
 def alarm(site):
     visitor = site.visitor()
-    assert visitor.post("drift/restart").status_code == 200
-    return visitor.get("drift").json()["alarms"][0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drift_watch, "FRESH", 0.0)
+        return eventually(lambda: alarms_of(visitor), 60)[0]
+
+
+def alarms_of(visitor):
+    return [cell for cell in visitor.get("drift").json()["cells"] or () if cell["alarm"]]
 
 
 def show(page, view: str) -> None:
@@ -88,9 +92,9 @@ def test_hostile_text_is_shown_as_text(walk, admin):
 
 
 @pytest.mark.parametrize("zone", ["America/Los_Angeles", "Pacific/Auckland"])
-def test_an_alarm_names_model_region_and_day_in_every_time_zone(windows, site, alarm, zone):
-    began = datetime.fromtimestamp(alarm["began"], UTC)
-    title = f"{alarm['model']} got worse at {alarm['region']} on {began:%A, %B} {began.day}"
+def test_an_alarm_names_model_and_day_in_every_time_zone(windows, site, alarm, zone):
+    began = datetime.fromtimestamp(alarm["since"], UTC)
+    title = f"{alarm['model']} got worse since {began:%A, %B} {began.day}"
     with windows.new(site.key, timezone_id=zone) as page:
         show(page, "overview")
         page.get_by_text(title).wait_for()

@@ -97,56 +97,37 @@ def export(
 
 @app.command()
 def drift(
-    bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="Router to begin with; default: the one in service.")
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--restart", help="Forget the past: what models do from now on counts as normal.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--restart", help="Compare models with what they are from now on.")] = False,
     store: StoreUrl = None,
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Show which models got worse, and at what: scores against the router's predictions, by region and day."""
-    from fedrouter.bundle import load
-    from fedrouter.drift.watch import restart, watch
+    """Show which models got worse: evidence of recent days against that of the days before."""
+    from fedrouter.learning.drift import restart, watch
 
     voice = Voice(as_json)
     with open_store(store, config) as log:
         if again:
             restart(log)
-        current = log.current()
-        path = bundle or (Path(current.path) if current and current.digest else None)
-        found = watch(log, load(path) if path else None)
+        found = watch(log)
     if found is None:
-        raise BadInput(
-            f"{log.where}: nothing to compare yet; it takes a router in service (or --bundle) and 200 scored requests "
-            "with embeddings of its encoder"
-        )
-    document = found.to_json()
+        raise BadInput(f"{log.where}: nothing to compare yet; it takes a gateway that has learned from scores")
     voice.table(
-        ["region", "model", "scored", "score", "predicted", "residual"],
+        ["model", "since", "scored", "score", "expected"],
         [
-            [
-                plain(cell["region"]),
-                plain(cell["model"]),
-                f"{cell['answers']:,}",
-                f"{cell['score']:.2f}",
-                f"{cell['predicted']:.2f}",
-                f"{cell['score'] - cell['predicted']:+.2f}",
-            ]
-            for cell in document["cells"]
+            [plain(cell.model), shown_day(cell.since), f"{cell.answers:,}", f"{cell.score:.2f}", f"{cell.expected:.2f}"]
+            for cell in found.cells
         ],
-        wrapped=("region", "model"),
+        wrapped=("model",),
     )
-    for alarm in document["alarms"]:
+    for cell in found.alarms:
         voice.say(
-            f"{plain(alarm['model'])} got worse at {plain(alarm['region'])} on {shown_day(alarm['began'])}: "
-            f"{alarm['before']:.2f} → {alarm['after']:.2f} ({alarm['answers']:,} scored answers)"
+            f"{plain(cell.model)} got worse since {shown_day(cell.since)}: {cell.expected:.2f} was expected, "
+            f"{cell.score:.2f} was seen ({cell.answers:,} scored answers)"
         )
-    if not document["alarms"]:
-        voice.say(f"No model got worse in {document['days']} days.")
-    voice.result(document)
+    if not found.alarms:
+        voice.say("No model got worse.")
+    voice.result(found.to_json())
 
 
 @app.command()

@@ -182,12 +182,15 @@ def use(
 
 @bundle.command()
 def rollback(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
-    """Go back to the previous bundle."""
+    """Go back to the bundle before, or to what gateways learn."""
     voice = Voice(as_json)
     with open_store(store, config) as opened:
         row = opened.roll_back()
-    voice.say(f"back to {row.path}, in service since {shown_time(row.at)}")
-    voice.result(row.to_json())
+    if row is None:
+        voice.say("no bundle is in service now: gateways on this store serve what they learn")
+    else:
+        voice.say(f"back to {row.path}, in service since {shown_time(row.at)}")
+    voice.result({} if row is None else row.to_json())
 
 
 @bundle.command()
@@ -197,5 +200,5 @@ def show(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = Fals
     with open_store(store, config) as opened:
         rows = {"current": opened.current(), "previous": opened.previous()}
     for name, row in rows.items():
-        voice.say(f"{name}: {row.path if row else 'none'}")
+        voice.say(f"{name}: {row.path if row else 'none; gateways serve what they learn'}")
     voice.result({name: row.to_json() if row else None for name, row in rows.items()})

@@ -27,10 +27,16 @@ def usage(
     as_json: Json = False,
 ) -> None:
     """Show requests, tokens, cost, and savings against the baseline model."""
+    from fedrouter.learning.learner import Version
+    from fedrouter.store import evidence
+
     voice = Voice(as_json)
     with open_store(store, config) as log:
         rows = log.usage(by.value, moment(since, "--since") or 0.0)
         names = {key.id: key.name for key in log.all_keys()}
+        with log.reading() as connection:
+            found = evidence.latest(connection)
+    kept = None if found is None else Version.unpack(*found).kept
     table = [
         [
             plain(f"{row.group} ({names[row.group]})" if by is By.key and row.group in names else row.group),
@@ -61,4 +67,10 @@ def usage(
         voice.say(f"\n{requests}, ${dollars(total['cost'])}, saved ${dollars(total['saved'])}")
     else:
         voice.say("No requests yet.")
-    voice.result({"by": by.value, "rows": [row.to_json() for row in rows], "total": total})
+    if kept is not None:
+        voice.say(
+            f"{kept.value:.0%} of the quality of {kept.best} for {kept.cost:.0%} of its cost "
+            f"({kept.low:.0%} to {kept.high:.0%}, {kept.answers:,} scored answers)"
+        )
+    document = {"by": by.value, "rows": [row.to_json() for row in rows], "total": total}
+    voice.result(document | {"quality": None if kept is None else kept.to_json()})

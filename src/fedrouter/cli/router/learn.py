@@ -349,35 +349,46 @@ def next_steps(encoder: str, out: Path) -> list[str]:
 
 
 def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], out: Path) -> None:
-    """Learn what was scored since the router last read a gateway's store, or all; corrections replace old scores."""
-    from fedrouter.bundle import save
-    from fedrouter.learning.from_log import learn_from_log
+    """The router of all evidence in a gateway's store, also of rows that were deleted since, beside a bundle."""
+    from fedrouter.bundle import Provenance, save
+    from fedrouter.learning.learner import learned_router
     from fedrouter.learning.traffic import encoder_in
+    from fedrouter.routers.bayes import BayesRouter
     from fedrouter.store.store import Store
 
     if len(sources) > 1:
         raise BadInput("a gateway's store is learned from alone; leave out the other logs")
     ((owner, source),) = sources.items()
+    base = None if saved is None else saved.router
+    if base is not None and not isinstance(base, BayesRouter):
+        raise BadInput(f"--with: a router of the family {base.family!r} does not grow from a store; leave it out")
     with Store.open(source, create=False) as store:
         encoder = encoder_in(store) if saved is None else saved.encoder
-        learned = learn_from_log(store, owner, encoder, saved)
-    save(out, learned.router, encoder, learned.provenance)
-    change = learned.provenance.change
-    voice.say(f"Learned from {learned.rows:,} scored requests, {change['corrected']:,} of them corrected.")
+        router, rows, until = learned_router(store, encoder, base)
+    entry = {"name": owner, "rows": rows, "learnt_until": until}
+    change = {"verb": "learn", "family": router.family, "rows": rows, "learnt_until": until}
+    if saved is None:
+        provenance = Provenance("log", "", 0, 1, [entry], {}, change=change)
+    elif "learnt_until" in saved.clients.get(owner, {}):
+        raise BadInput(f"--with: {saved.path} has evidence of this store already; grow the bundle that it began with")
+    else:
+        provenance = saved.child([*saved.clients.values(), entry], change)
+    save(out, router, encoder, provenance)
+    voice.say(f"Learned from {rows:,} scored requests.")
     of = f"; its parent is {saved.path}" if saved is not None else ""
-    voice.say(f"Bundle: {out}, version {learned.provenance.version}{of}")
+    voice.say(f"Bundle: {out}, version {provenance.version}{of}")
     steps = [f"fedrouter bundle use {quoted(out)} --store {quoted(source)}", f"fedrouter show {quoted(out)}"]
     voice.next(*steps)
     voice.result(
         {
             "bundle": str(out),
-            "version": learned.provenance.version,
-            "family": learned.router.family,
+            "version": provenance.version,
+            "family": router.family,
             "encoder": encoder.name,
-            "models": list(learned.router.pool.names),
-            "rows": {entry["name"]: entry["rows"] for entry in learned.provenance.clients},
-            "parent": learned.provenance.parent,
-            "change": dict(change),
+            "models": list(router.pool.names),
+            "rows": {each["name"]: each["rows"] for each in provenance.clients},
+            "parent": provenance.parent,
+            "change": change,
             "next": steps,
         }
     )

@@ -96,7 +96,7 @@ def _tradeoff_of(saved: Bundle, quality: float) -> float:
     enough = [name for name in measured if name >= quality - 1e-9]
     if enough:
         return float(measured[min(enough)])
-    return OperatingPoints(saved.router.estimate(typical_queries(saved.router))).of_quality(quality)
+    return OperatingPoints.of(saved.router.estimate(typical_queries(saved.router))).of_quality(quality)
 
 
 def _number(value: float) -> float | None:

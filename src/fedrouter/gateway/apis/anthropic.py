@@ -7,7 +7,7 @@ from typing import Any
 
 from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.apis.api import Api, Body, Progress, invalid
-from fedrouter.gateway.apis.openai import TRACE
+from fedrouter.gateway.apis.openai import PASSED
 from fedrouter.gateway.routing.prompt import length_of
 
 VERSION = "2023-06-01"
@@ -78,6 +78,6 @@ MESSAGES = Api(
     answer=_answer,
     event=_event,
     key_header="x-api-key",
-    passed_headers=TRACE | {"anthropic-version": VERSION, "anthropic-beta": None},
+    passed_headers=PASSED | {"anthropic-version": VERSION, "anthropic-beta": None},
     error_event=b"\nevent: error\n",
 )

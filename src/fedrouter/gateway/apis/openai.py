@@ -9,8 +9,8 @@ from fedrouter.gateway.access.pricing import Usage
 from fedrouter.gateway.apis.api import Api, Body, Progress, invalid
 from fedrouter.gateway.routing.prompt import length_of, whole_number
 
-TRACE = {"traceparent": None, "tracestate": None}
-"""Headers of a distributed trace, which every API passes on."""
+PASSED = dict.fromkeys(("traceparent", "tracestate", "idempotency-key", "x-request-id", "x-client-request-id"))
+"""Headers that every API passes on: of a distributed trace, and ids by which a request is known elsewhere."""
 TEXTS: Mapping[str, Any] = {"type": ["string", "array"]}
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 
@@ -147,7 +147,7 @@ CHAT = Api(
     answer=_chat_answer,
     event=_chat_event,
     key_header="authorization",
-    passed_headers=TRACE,
+    passed_headers=PASSED,
     error_event=b"\n",
 )
 COMPLETIONS = Api(
@@ -163,7 +163,7 @@ COMPLETIONS = Api(
     answer=_completion_answer,
     event=_completion_event,
     key_header="authorization",
-    passed_headers=TRACE,
+    passed_headers=PASSED,
     error_event=b"\n",
 )
 EMBEDDINGS = Api(
@@ -179,7 +179,7 @@ EMBEDDINGS = Api(
     answer=lambda document: ("", 0),
     event=lambda event: Progress(),
     key_header="authorization",
-    passed_headers=TRACE,
+    passed_headers=PASSED,
     error_event=b"\n",
     chosen_freely=False,
 )
@@ -196,6 +196,6 @@ RESPONSES = Api(
     answer=_response_answer,
     event=_response_event,
     key_header="authorization",
-    passed_headers=TRACE | {"openai-beta": None},
+    passed_headers=PASSED | {"openai-beta": None},
     error_event=b"\nevent: error\n",
 )

@@ -30,7 +30,7 @@ class Config(Section):
     server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server and its limits.")
     judges: JudgesConfig = Field(default=JudgesConfig(), description="Scores for answers that got no feedback.")
     learning: Annotated[LearningConfig, BeforeValidator(switch)] = Field(
-        default=LearningConfig(), description="When the gateway learns from its own log."
+        default=LearningConfig(), description="What the gateway learns from its own log."
     )
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
     spool: SpoolConfig = Field(default=SpoolConfig(), description="Where rows wait while the store fails.")
@@ -69,11 +69,6 @@ class Config(Section):
         if model == "auto" or model.startswith("router-") or any(model == each.name for each in self.models):
             return model
         return next((to for glob, to in self.aliases.items() if fnmatchcase(model, glob)), model)
-
-    @property
-    def learns(self) -> bool:
-        """Whether the gateway learns by itself."""
-        return self.routing.bundle is None if self.learning.enabled is None else self.learning.enabled
 
     @property
     def default_model(self) -> str:

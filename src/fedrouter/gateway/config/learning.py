@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, field_validator
 
 from fedrouter.errors import BadInput
-from fedrouter.gateway.config.fields import Positive, Section, Share, Text, flat_mapping, problem
+from fedrouter.gateway.config.fields import Positive, Section, Share, Text, flat_mapping, not_bool, problem
 from fedrouter.learning.judges import ModelAnswer, PricedModel
 from fedrouter.learning.panel import judge_of
 
 
 class LearningConfig(Section):
-    """Autopilot: when the gateway learns from its own log and puts the result into service; `off` turns it off."""
+    """Whether and how the gateway learns from its own log; `off` turns it off."""
 
-    enabled: StrictBool | None = Field(
+    enabled: StrictBool = Field(default=True, description="Whether the gateway learns; `learning: off` for short.")
+    half_life: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(not_bool)] | None = Field(
+        default=None, description="Days after which what was learned counts for half; default: it counts for ever."
+    )
+    webhook: Text | None = Field(
         default=None,
-        description="Whether the gateway learns by itself; `learning: on` or `learning: off` for short. Default: on in "
-        "a config without `routing.bundle`.",
+        description="Address that gets a POST when less than the `quality` was kept, or it is again.",
     )
-    every: Annotated[StrictInt, Field(ge=1)] = Field(
-        default=200, description="Newly scored requests after which it learns."
-    )
-    hours: Positive = Field(
-        default=24.0, description="Hours after which it learns from fewer, but at least 50; 0: never."
-    )
-    folder: Text = Field(default="bundles", description="Where bundles are written, relative to this file.")
 
 
 def switch(value: Any) -> Any:

@@ -13,20 +13,13 @@ from fedrouter.gateway.config.fields import Count, Positive, Section, Share, Tex
 
 DEFAULT_QUALITY = 0.95
 """The share of the best model's expected accuracy to keep, in a config that sets no quality, dial or tradeoff."""
-FIRST_SHARE = 0.5
-"""The share of requests that explore where the gateway starts without a bundle, unless the config says otherwise."""
 
 
 class ExploreConfig(Section):
     """How much traffic may be used to measure models other than the best one."""
 
-    share: Share | None = Field(
-        default=None,
-        description="Largest share of requests that explore; 0 turns exploration off. Default: 0.5 in a config without "
-        "`routing.bundle`, otherwise 0.",
-    )
-    extra_cost: Positive = Field(
-        default=0.1, description="Largest extra cost of exploration, as a share of the total cost."
+    share: Share = Field(
+        default=0.1, description="Share of requests that are routed by a draw of what is believed; 0: none."
     )
 
 
@@ -49,6 +42,7 @@ class RoutingConfig(Section):
         default=None, description="From 0 (cheapest) to 10 (best), instead of `quality`."
     )
     tradeoff: Positive | None = Field(default=None, description="λ, in accuracy per US dollar, instead of `quality`.")
+    latency: Positive = Field(default=0.0, description="Accuracy that a second of waiting is worth.")
     max_cost: Positive | None = Field(
         default=None, description="US dollars that a request may be expected to cost; default: no limit."
     )
@@ -65,13 +59,6 @@ class RoutingConfig(Section):
         default=10_000, description="Prompts whose embeddings and estimates are kept in memory."
     )
     explore: ExploreConfig = Field(default=ExploreConfig(), description="How much traffic may explore.")
-
-    @property
-    def explored_share(self) -> float:
-        """The largest share of requests that explore."""
-        if self.explore.share is not None:
-            return self.explore.share
-        return FIRST_SHARE if self.bundle is None else 0.0
 
     @property
     def kept_quality(self) -> float | None:

@@ -23,7 +23,7 @@ def alarms(
 ) -> list[dict[str, str]]:
     """The alarms that concern a key: its own requests and budget, and for an administrator the gateway too."""
     found = [*_requests(reasons, requests), *_budgets(spending)]
-    return [*_gateway(gateway), *_drift(gateway), *found] if key.admin else found
+    return [*_gateway(gateway), *_quality(gateway), *_drift(gateway), *found] if key.admin else found
 
 
 def _alarm(level: str, title: str, what: str, do: str) -> dict[str, str]:
@@ -70,18 +70,33 @@ def _gateway(gateway: Gateway) -> list[dict[str, str]]:
 
 def _drift(gateway: Gateway) -> list[dict[str, str]]:
     found, watched = [], gateway.drift.found
-    for alarm in watched.alarms if watched else ():
-        about = watched.describe(alarm) if watched else {}
-        began = datetime.fromtimestamp(about["began"], UTC)
+    for cell in watched.alarms if watched else ():
+        began = datetime.fromtimestamp(cell.since, UTC)
         found.append(
             _alarm(
                 "bad",
-                f"{about['model']} got worse at {about['region']} on {began:%A, %B} {began.day}",
-                f"Mean score {about['before']:.2f} → {about['after']:.2f}, {about['answers']:,} scored answers since.",
-                "Look at it under Drift. Learn again, so that the router knows it.",
+                f"{cell.model} got worse since {began:%A, %B} {began.day}",
+                f"Mean score {cell.score:.2f} where {cell.expected:.2f} was expected, {cell.answers:,} scored answers.",
+                "Look at it under Drift.",
             )
         )
     return found
+
+
+def _quality(gateway: Gateway) -> list[dict[str, str]]:
+    latest = gateway.bundles.latest
+    if latest is None or latest.kept is None or not latest.broken:
+        return []
+    kept = latest.kept
+    return [
+        _alarm(
+            "bad",
+            f"Less quality was kept than {latest.target or 0:.0%}",
+            f"{kept.value:.1%} of that of {kept.best} ({kept.low:.1%} to {kept.high:.1%}), measured on "
+            f"{kept.answers:,} scored answers.",
+            "λ follows what is measured. If it stays so, raise the quality, or explore more.",
+        )
+    ]
 
 
 def _requests(reasons: Counter[str], requests: int) -> list[dict[str, str]]:

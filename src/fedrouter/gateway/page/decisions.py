@@ -120,7 +120,7 @@ def _record(gateway: Gateway, visit: Visit, identity: str) -> Record:
 def prepared(gateway: Gateway, path: str, digest: str) -> Served:
     """A bundle that was in service at some time; the latest ones are kept, for as long as the gateway lives."""
     if gateway not in _PREPARED:
-        _PREPARED[gateway] = lru_cache(REPLAYED)(gateway.bundles.at)
+        _PREPARED[gateway] = lru_cache(REPLAYED)(gateway.bundles.prepare)
     return _PREPARED[gateway](path, digest)
 
 

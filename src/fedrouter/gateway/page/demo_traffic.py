@@ -94,6 +94,7 @@ class SimulatedTraffic:
             score=answer.accuracy if scored else None,
             scored_by="simulated" if scored else None,
             scored_at=at if scored else None,
+            quality=gateway.decider.default.kept_quality,
         )
 
     async def write_history(self) -> None:

@@ -1,117 +1,69 @@
-"""Learning: what the log has that the router has not learned from, candidates, the switch, and calibration."""
+"""Learning: what is served and learned, whether the promise is kept, and calibration."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
-from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply, text
-from fedrouter.gateway.routing.served import PRIOR
-from fedrouter.gateway.upkeep.autopilot import JOURNAL, Autopilot
-from fedrouter.gateway.upkeep.journal import entries
+from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
+from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.store.page.search import recent
 
 RECENT = 5000
 """The latest requests from which calibration and exploration are computed."""
-MOST_COUNTED = 50_000
-"""Scores are counted up to here: more would keep the page waiting, and say no more."""
 BINS = 5
-ATTEMPTS = 8
 COLUMNS = ("served", "predicted_accuracy", "predicted_cost", "score", "cost", "explored", "propensity", "chosen")
-_running: WeakKeyDictionary[Gateway, asyncio.Task[Any]] = WeakKeyDictionary()
 
 
 async def learning(gateway: Gateway, visit: Visit, send: Send) -> None:
     def look() -> dict[str, Any]:
         with gateway.store.reading() as connection:
             rows = recent(connection, COLUMNS, None, RECENT)
-        switches = gateway.store.bundles(2)
-        since = switches[0].at if switches else 0.0
-        serving = gateway.bundles.current
-        return {
-            "version": serving.version if serving else None,
-            "family": serving.family if serving else None,
-            "since": since,
-            "scored": gateway.store.scored_since(since, MOST_COUNTED),
-            "most_counted": MOST_COUNTED,
-            "automatic": gateway.config.learns,
-            "every": gateway.config.learning.every,
-            "can_roll_back": len(switches) > 1,
-            "attempts": _attempts(gateway, serving.digest if serving else ""),
+        return state_of(gateway.bundles) | {
+            "learns": gateway.bundles.learns,
+            "can_roll_back": gateway.bundles.frozen is not None,
             "calibration": _calibration(rows),
-            "exploration": _exploration(rows, gateway.config.routing.explored_share),
+            "exploration": _exploration(rows, gateway.config.routing.explore.share),
         }
 
-    running = _running.get(gateway)
-    found = await asyncio.to_thread(look)
-    await reply(send, found | {"running": running is not None and not running.done()})
+    await reply(send, await asyncio.to_thread(look))
 
 
-async def learn(gateway: Gateway, visit: Visit, send: Send) -> None:
-    """Learn a candidate from the log in the background and try it on old traffic; it is not put into service."""
-    running = _running.get(gateway)
-    if running is not None and not running.done():
-        raise HttpError(409, "Learning is under way.", "learning")
-    pilot = Autopilot(gateway.config, gateway.store, gateway.bundles, gateway.decider.default)
-    _running[gateway] = asyncio.create_task(asyncio.to_thread(pilot.attempt, False))
-    await reply(send, {})
-
-
-async def use(gateway: Gateway, visit: Visit, send: Send) -> None:
-    """Put a candidate of the journal into service."""
-    digest = text((await visit.body("digest")).get("digest"), "digest", 200)
-    entry = next((entry for entry in _journal(gateway) if entry.get("digest") == digest), None)
-    if entry is None:
-        raise HttpError(404, "No candidate has this digest.", "candidate_not_found")
-
-    def switch() -> None:
-        prepared = gateway.bundles.prepare(entry["bundle"], digest)
-        if gateway.store.current() is None:
-            gateway.store.set_current("", PRIOR)
-        gateway.store.set_current(digest, str(Path(entry["bundle"]).resolve()))
-        gateway.bundles.swap(prepared)
-
-    await _switch(switch)
-    await reply(send, {})
+def state_of(bundles: Bundles) -> dict[str, Any]:
+    """What is in service, what was learned, and which share of the best model's quality was kept."""
+    serving, latest = bundles.current, bundles.latest
+    rows = {} if latest is None else zip(latest.coefficients.pool.names, latest.coefficients.rows.tolist(), strict=True)
+    return {
+        "version": serving.version if serving else None,
+        "family": serving.family if serving else None,
+        "frozen": bundles.frozen is not None,
+        "latest": None if latest is None else latest.number,
+        "at": None if latest is None else latest.at,
+        "rows": dict(rows),
+        "kept": None if latest is None or latest.kept is None else latest.kept.to_json(),
+        "target": None if latest is None else latest.target,
+        "broken": latest is not None and latest.broken,
+    }
 
 
 async def roll_back(gateway: Gateway, visit: Visit, send: Send) -> None:
-    """Go back to the bundle before the one in service."""
+    """Go back to the bundle before the one in service, or to what is learned."""
 
     def switch() -> None:
-        row = gateway.store.roll_back()
-        gateway.bundles.swap(gateway.bundles.at(row.path, row.digest))
+        gateway.store.roll_back()
+        gateway.bundles.look(gateway.store)
 
-    await _switch(switch)
-    await reply(send, {})
-
-
-async def _switch(switch: Any) -> None:
     try:
         await asyncio.to_thread(switch)
     except FedrouterError as error:
         raise HttpError(409, f"{error}.", "not_switched") from None
-
-
-def _journal(gateway: Gateway) -> list[dict[str, Any]]:
-    """What was learned and tried, newest first."""
-    return entries(Path(gateway.config.learning.folder) / JOURNAL)[: -ATTEMPTS - 1 : -1]
-
-
-def _attempts(gateway: Gateway, serving: str) -> list[dict[str, Any]]:
-    shown = ("at", "why", "swapped", "rows", "digest", "trial")
-    return [
-        {name: entry.get(name) for name in shown} | {"in_service": bool(serving) and entry.get("digest") == serving}
-        for entry in _journal(gateway)
-    ]
+    await reply(send, {})
 
 
 def _calibration(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -155,7 +107,5 @@ def _exploration(rows: list[tuple[Any, ...]], most: float) -> dict[str, Any]:
 
 ENDPOINTS = (
     PageEndpoint("learning", "GET", "admin", learning),
-    PageEndpoint("learn", "POST", "admin", learn),
-    PageEndpoint("use", "POST", "admin", use),
     PageEndpoint("rollback", "POST", "admin", roll_back),
 )

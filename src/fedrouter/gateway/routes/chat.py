@@ -39,6 +39,8 @@ MAX_JUDGED = 1 << 18
 """Bytes of a request up to which its answer is judged; larger ones would take too much memory in the queue."""
 STREAM_SECONDS = 3600.0
 """Most seconds of a stream."""
+MAX_ANSWER_ID = 200
+"""Characters of an answer's id that are logged."""
 END_TIMEOUT = 1.0
 """Seconds for a connection to end after its stream has."""
 
@@ -151,10 +153,17 @@ class Exchange:
         await send_error(self._send, error, self._context.headers(None))
 
     async def _commit(
-        self, status: str, served: Upstream | None, usage: Usage | None, attempts: int, text: str | None = None
+        self,
+        status: str,
+        served: Upstream | None,
+        usage: Usage | None,
+        attempts: int,
+        text: str | None = None,
+        answer: Any = None,
     ) -> None:
         """Write the log row; the answer may end only after this has returned."""
         context, gateway = self._context, self._gateway
+        context.answer = answer[:MAX_ANSWER_ID] if isinstance(answer, str) else None
         record = context.record(status, served, usage, attempts, gateway.embedder)
         await gateway.writer.put(record)
         context.settle(record.cost)
@@ -184,7 +193,8 @@ class Exchange:
             await self._remember(found.document.get("id"), served)
             gone = self._interrupted.done() and self._interrupted.result() == CLIENT_GONE
             text = text if self._judged is not None else None
-            await self._commit(CLIENT_GONE if gone else "ok", served, usage, found.attempts, text)
+            status, answer = CLIENT_GONE if gone else "ok", found.document.get("id")
+            await self._commit(status, served, usage, found.attempts, text, answer)
         else:  # the upstream rejected the client's request
             await self._commit("refused", served, None, found.attempts)
         await send_response(self._send, found.status, found.body, _passed(found) + self._context.headers(served))
@@ -224,13 +234,13 @@ class Exchange:
             status = why if why == CLIENT_GONE or not tracker.done else status
         context.upstream_seconds += time.perf_counter() - began
         text = tracker.text if status == "ok" else None
-        await self._remember(tracker.response_id, found.model)
+        await self._remember(tracker.answer_id, found.model)
         usage = tracker.usage(context.prompt)
         if status != "ok" and (usage.estimated or tracker.failed or not tracker.complete):
             # Usage that came before the end, as in Anthropic's first event, does not have the whole answer.
             context.lose(cost_of(tracker.least_usage(context.prompt), found.model))
             usage = replace(usage, partial=True)
-        await self._commit(status, found.model, usage, found.attempts, text)
+        await self._commit(status, found.model, usage, found.attempts, text, tracker.answer_id)
         if status != "ok":
             response.close()
             if not self._interrupted.done() and not over:  # otherwise the model is not to blame

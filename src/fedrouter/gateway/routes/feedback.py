@@ -1,4 +1,4 @@
-"""POST /v1/feedback: a score for an answer, by the id of its decision; idempotent."""
+"""POST /v1/feedback: a score for an answer, by its own id or that of its decision; idempotent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import Key, Scored
 
-MAX_ID = 64
+MAX_ID = 200
 BODY_LIMIT = 64 << 10
 
 
 async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await admit(gateway, request)
-    decision, score = _read(await request.body(BODY_LIMIT))
+    name, given, score = _read(await request.body(BODY_LIMIT))
     own = None if key.admin else key.id
-    outcome = await write_score(gateway, decision, score, key, own)
-    if outcome == "unknown":
-        raise HttpError(404, "No answer for this key has this decision_id.", "decision_not_found", param="decision_id")
+    decision: str | None = given
+    if name == "id":
+        decision = await asyncio.to_thread(gateway.store.decision_of, given, own)
+    outcome = "unknown" if decision is None else await write_score(gateway, decision, score, key, own)
+    if decision is None or outcome == "unknown":
+        raise HttpError(404, f"No answer for this key has this {name}.", "decision_not_found", param=name)
     await send_response(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
 
 
@@ -51,24 +54,27 @@ def _alphanumeric(name: str) -> bool:
     return name.isascii() and name.isalnum()
 
 
-def _read(raw: bytes) -> tuple[str, float]:
+def _read(raw: bytes) -> tuple[str, str, float]:
+    """Which id it is, that id, and the score."""
     try:
         body: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
         raise HttpError(400, "The body is not JSON.", "invalid_json") from None
     if not isinstance(body, dict):
         raise HttpError(400, "The body is not a JSON object.", "invalid_json")
-    if not body.keys() <= {"decision_id", "score"}:  # not named: whatever was sent may be part of a prompt
-        raise HttpError(400, "Unknown field; expected decision_id and score.", "invalid_value")
-    decision: Any = body.get("decision_id")
-    score: Any = body.get("score")
-    if not isinstance(decision, str) or not 0 < len(decision) <= MAX_ID or not _alphanumeric(decision):
-        message = "decision_id: expected the value of the header x-fedrouter-decision-id."
-        raise HttpError(400, message, "invalid_value", param="decision_id")
+    score: Any = body.pop("score", None)
+    if not body.keys() <= {"decision_id", "id"}:  # not named: whatever was sent may be part of a prompt
+        raise HttpError(400, "Unknown field; expected id or decision_id, and score.", "invalid_value")
+    if len(body) != 1:
+        raise HttpError(400, "id: expected the answer's id, or its decision_id, and not both.", "invalid_value")
+    ((name, given),) = body.items()
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_ID or (name != "id" and not _alphanumeric(given)):
+        expected = "the id of the answer" if name == "id" else "the value of the header x-fedrouter-decision-id"
+        raise HttpError(400, f"{name}: expected {expected}.", "invalid_value", param=name)
     number = isinstance(score, int | float) and not isinstance(score, bool)
     if not number or not math.isfinite(score) or not 0 <= score <= 1:
         raise HttpError(400, "score: expected a number from 0 to 1.", "invalid_value", param="score")
-    return decision, float(score)
+    return name, given, float(score)
 
 
 ENDPOINT = Endpoint(
@@ -78,9 +84,11 @@ ENDPOINT = Endpoint(
     "A score for an answer.",
     body={
         "type": "object",
-        "required": ["decision_id", "score"],
+        "required": ["score"],
         "additionalProperties": False,
+        "oneOf": [{"required": ["id"]}, {"required": ["decision_id"]}],
         "properties": {
+            "id": {"type": "string", "minLength": 1, "maxLength": MAX_ID, "description": "The answer's own id."},
             "decision_id": {"type": "string", "pattern": f"^[0-9a-zA-Z]{{1,{MAX_ID}}}$"},
             "score": {"type": "number", "minimum": 0, "maximum": 1},
         },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import orjson
@@ -13,6 +13,7 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import Endpoint
+from fedrouter.learning.learner import Version
 from fedrouter.store.records import By
 
 
@@ -28,8 +29,16 @@ async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
         "baseline": gateway.config.baseline_model,
         "rows": [row.to_json() for row in rows],
         "total": {name: sum(getattr(row, name) for row in rows) for name in sums},
+        "quality": quality_of(gateway.bundles.latest),
     }
     await send_response(send, 200, orjson.dumps(found))
+
+
+def quality_of(latest: Version | None) -> dict[str, Any] | None:
+    """Which share of the best model's quality was kept, with an interval, and the target; None until it is known."""
+    if latest is None or latest.kept is None:
+        return None
+    return {"target": latest.target, "broken": latest.broken, **latest.kept.to_json()}
 
 
 def _read(query: bytes) -> tuple[By, float]:

@@ -1,4 +1,4 @@
-"""The bundle in service: verified, mapped to the gateway's models, and hot-swapped without dropping requests."""
+"""What is in service: a bundle, verified, or the latest version; hot-swapped without dropping requests."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
-from fedrouter.gateway.routing.served import PRIOR, TOKENS, Served, ServedPrior, guesses_of, pool_of
+from fedrouter.gateway.routing.served import Served, ServedVersion, guesses_of, pool_of
+from fedrouter.learning.learner import Version
+from fedrouter.learning.online import TOKENS, Coefficients
 from fedrouter.routers.base import Router
+from fedrouter.routers.bayes import BayesRouter
+from fedrouter.store import evidence, shared
 from fedrouter.store.engine import StoreFailed
 
 if TYPE_CHECKING:
     from fedrouter.store.store import Store
 
 LOG = logging.getLogger("fedrouter.gateway")
-POLL = 2.0
-"""Seconds between two checks of the store for another bundle."""
+POLL = 1.0
+"""Seconds between two looks at the store for a newer version or another bundle."""
 CACHED_QUERIES = 4096
 """Queries whose estimates are kept unless told otherwise; a repeated prompt is not estimated again."""
 PROBES = 64
@@ -68,14 +72,16 @@ class ServedBundle:
         self._guess = found.accuracy, found.cost(*TOKENS), found.error
         if self.guessed and self._known.any():
             self._guess = self._at_level(*self._guess, estimates)
-        self.points = OperatingPoints(self._over_models(estimates))
+        self.points = OperatingPoints.of(self._over_models(estimates))
+        self._found = Coefficients.of(self.router) if isinstance(self.router, BayesRouter) else None
+        self.seconds = np.full(len(models), np.nan) if self._found is None else self._found.seconds[self._columns]
         self._cache = EstimatesCache(self.estimate, cached_queries)
 
     def estimate(self, embedding: Embeddings) -> QueryEstimates:
         """Estimates for a query ``(d,)``."""
         found = self.router.estimate(embedding)
         accuracy, cost = self._filled(found.accuracy[0], 0), self._filled(found.cost[0], 1)
-        return QueryEstimates(embedding, accuracy, cost, lambda: self._error(found)[0])
+        return QueryEstimates(embedding, accuracy, cost, lambda: self._error(found)[0], self._drawn(embedding))
 
     def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
         """Estimates for a query ``(d,)`` whose prompt has this digest, from the cache if it has them."""
@@ -89,11 +95,18 @@ class ServedBundle:
         """Put into the cache what the same bundle's router found for a query elsewhere, ``(3, P)`` over its own pool:
         accuracy, cost, standard error."""
         accuracy, cost, error = (self._filled(row, which) for which, row in enumerate(numbers))
-        self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error))
+        self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error, self._drawn(embedding)))
 
     def _over_models(self, found: Estimates) -> Estimates:
         accuracy, cost = self._filled(found.accuracy, 0), self._filled(found.cost, 1)
         return Estimates(self._pool, accuracy, cost, uncertainty=lambda: self._error(found))
+
+    def _drawn(self, embedding: Embeddings) -> Callable[[], Floats] | None:
+        """The way to the accuracy of each model under each draw ``(D, M)``; None without draws."""
+        found = self._found
+        if found is None:
+            return None
+        return lambda: self._filled(found.drawn(found.features.features(embedding[None]))[0], 0)
 
     def _error(self, found: Estimates) -> Floats:
         """Standard errors ``(n, M)``; NaN where the router's family knows none."""
@@ -127,12 +140,16 @@ def typical_queries(router: Router) -> Embeddings:
 
 @dataclass
 class Bundles:
-    """The bundle in service. ``current`` is replaced in one assignment, so each request sees one bundle throughout."""
+    """What is in service. ``current`` is replaced in one assignment, so each request sees one router throughout."""
 
     models: tuple[Upstream, ...]
     current: Served | None = None
-    prior: ServedPrior | None = None
-    """What serves while there is no bundle."""
+    live: Served | None = None
+    """What serves while no bundle was put into service: the latest version, or what the gateway began with."""
+    learns: bool = False
+    """Whether versions are followed."""
+    latest: Version | None = None
+    """The latest version, in service or not: it says what was measured."""
     typical: Callable[[EncoderIdentity], Embeddings | None] = lambda encoder: None
     """Embeddings ``(n, d)`` of recent traffic, or None where there is too little of it."""
     store_answers: bool = True
@@ -142,6 +159,8 @@ class Bundles:
     encoder: EncoderIdentity | None = None
     cached_queries: int = CACHED_QUERIES
     """Queries whose estimates are kept."""
+    frozen: tuple[str, str] | None = None
+    """Digest and path of the bundle that the store names; None while it names none."""
 
     def prepare(self, path: str | Path, digest: str | None = None) -> ServedBundle:
         """Load and verify a bundle; :class:`BadBundle` if its digest or its encoder is another than expected."""
@@ -158,42 +177,58 @@ class Bundles:
             raise BadBundle(f"{path}: knows none of the models in model_list")
         return serving
 
-    def at(self, path: str, digest: str) -> Served:
-        """What the store names as current: a bundle, or the prior after a rollback to it."""
-        if path == PRIOR and self.prior is not None:
-            return self.prior
-        return self.prepare(path, digest)
-
     def swap(self, serving: Served) -> None:
-        """Put a bundle or the prior into service."""
+        """Put something into service."""
         if self.encoder is None or serving.encoder.weights is not None:  # known weights are not forgotten
             self.encoder = serving.encoder
         self.current, self.refused = serving, None
-        if serving.guessed and serving.family != PRIOR:
+        if serving.guessed and isinstance(serving, ServedBundle):
             guessed = (f"{model} ({source})" for model, source in serving.guessed.items())
             LOG.warning("the router has not learned some models, which are guessed: %s", ", ".join(guessed))
 
+    def begin(self, live: Served) -> None:
+        """Serve this until something is learned, unless a bundle was put into service."""
+        self.live = live
+        if self.current is None:
+            self.swap(live)
+
+    def look(self, store: Store) -> None:
+        """Take over what the store names: a bundle, or the latest version."""
+        with store.reading() as connection:
+            row = next(iter(shared.switches(connection, 1)), None)
+            number = 0 if self.latest is None else self.latest.number
+            newer = evidence.latest(connection, number) if self.learns else None
+        if newer is not None:
+            self._take(Version.unpack(*newer))
+        named = None if row is None else (row.digest, row.path)
+        if named == self.frozen and (named is not None or self.current is self.live):
+            return
+        self.frozen = named
+        if named is None:
+            if self.live is not None:
+                self.swap(self.live)
+        elif self.current is not None and self.current.digest == named[0]:
+            self.refused = None
+        else:
+            self.swap(self.prepare(named[1], named[0]))
+            LOG.info("bundle %s (version %s) in service", named[0][:19], self.current and self.current.version)
+
+    def _take(self, version: Version) -> None:
+        self.latest = version
+        if self.encoder is None or self.encoder.matches(version.encoder):
+            self.live = ServedVersion(version, self.models, self.cached_queries)
+
     async def follow(self, store: Store) -> None:
-        """Poll the store and swap when it names another bundle; a bundle that is refused changes nothing."""
-        seen: tuple[str, str] | None = None
+        """Poll the store; a bundle that is refused changes nothing."""
         while True:
             await asyncio.sleep(POLL)
             try:
-                row = await asyncio.to_thread(store.current)
+                await asyncio.to_thread(self.look, store)
                 self.store_answers = True
-                if row is None or (row.digest, row.path) == seen:
-                    continue
-                seen = (row.digest, row.path)
-                if self.current is not None and self.current.digest == row.digest:
-                    self.refused = None
-                    continue
-                self.swap(await asyncio.to_thread(self.at, row.path, row.digest))
-                LOG.info("bundle %s (version %s) in service", row.digest[:19], self.current and self.current.version)
             except StoreFailed as error:
                 if self.store_answers:
                     LOG.error("the store does not answer: %s", error)
                 self.store_answers = False
-                continue
             except FedrouterError as error:
                 self.refused = str(error)
                 LOG.error("bundle refused, the current one stays in service: %s", error)

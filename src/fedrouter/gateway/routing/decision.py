@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from fedrouter.estimates import utility
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.access.pricing import cached_discount, cost_to_reserve, expected_cost
 from fedrouter.gateway.config import ABILITIES, Config
@@ -25,16 +26,8 @@ from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
 from fedrouter.gateway.routing.served import Served, guess_of
 from fedrouter.gateway.routing.sticky import StickySessions
-from fedrouter.learning.exploration import Choice
+from fedrouter.learning.exploration import Explorer
 from fedrouter.store.records import new_id
-
-
-class Policy(Protocol):
-    """Chooses a model from estimates ``(M,)``; learning/exploration.py has one that explores."""
-
-    def choose(
-        self, accuracy: Floats, error: Floats, cost: Floats, among: Flags, tradeoff: float, key: str
-    ) -> Choice: ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,8 @@ class Decision:
     propensity: float = 1.0
     explored: bool = False
     embedding: Embeddings | None = None
+    quality: float | None = None
+    """The share of the best model's quality to keep; None where λ was set."""
 
     @property
     def predicted_accuracy(self) -> float | None:
@@ -76,16 +71,11 @@ class Decision:
 
 
 class Decider:
-    """Filters the pool, estimates, and applies the routing rule or a policy; if unsure, takes the default model.
+    """Filters the pool, estimates, applies the routing rule, and explores; if unsure, takes the default model."""
 
-    Without a policy the routing rule's choice is always taken.
-    """
-
-    def __init__(
-        self, config: Config, bundles: Bundles, embedder: Embedder, policy: Policy | None, sticky: StickySessions
-    ) -> None:
+    def __init__(self, config: Config, bundles: Bundles, embedder: Embedder, sticky: StickySessions) -> None:
         self._config, self._bundles, self._embedder = config, bundles, embedder
-        self._policy, self.sticky = policy, sticky
+        self._explorer, self.sticky = Explorer(config.routing.explore.share), sticky
         self.default = DefaultTradeoff(config.routing)
         self.names = tuple(model.name for model in config.models)
         self.indices = {name: index for index, name in enumerate(self.names)}
@@ -186,11 +176,12 @@ class Decider:
         allowed: Flags,
     ) -> Decision:
         tradeoff, estimates = self._tradeoff(context.options, serving), self._unknown
+        slow = self._slow(context.options, serving)
         if serving is not None and (embedding is not None or not serving.needs_embedding):
             estimates = serving.cached_estimates(context.digest, embedding)
             problem = problem if serving.needs_embedding or problem == "off" else None
         allowed = self._within_cost(context, allowed, estimates)
-        ranking = estimates.ranking(allowed, tradeoff)
+        ranking = estimates.ranking(allowed, tradeoff, slow)
         if embedding is not None:
             problem = problem or self._doubt(estimates, ranking)
         limited = False
@@ -205,7 +196,7 @@ class Decider:
                 raise _budget_spent(
                     "What is left of the budget of this key or session does not cover the request with any model."
                 )
-            ranking = estimates.ranking(allowed, tradeoff)
+            ranking = estimates.ranking(allowed, tradeoff, slow)
         if problem is None and not ranking.any_known:
             problem = "no_estimate"
         propensity, explored, best = 1.0, False, ranking.indices[0]
@@ -218,10 +209,9 @@ class Decider:
             previous = self._sticky_model(context, ranking.utility, best, tradeoff)
             if previous is not None:
                 chosen, reason = previous, "sticky"
-            elif self._policy is not None:
-                choice = self._policy.choose(
-                    estimates.accuracy, estimates.error, estimates.cost, ranking.known, tradeoff, context.key
-                )
+            elif self._explorer.share and (drawn := estimates.drawn) is not None:
+                values = utility(drawn, np.broadcast_to(estimates.cost, drawn.shape), tradeoff)
+                choice = self._explorer.choose(best, values if slow is None else values - slow, ranking.known)
                 chosen, propensity, explored = choice.index, choice.propensity, choice.explored
                 reason = "explored" if explored else reason
         order, ordered = ranking.starting_with(chosen)
@@ -236,7 +226,21 @@ class Decider:
             propensity,
             explored,
             embedding,
+            self._quality(context.options),
         )
+
+    def _slow(self, options: RequestOptions, serving: Served | None) -> Floats | None:
+        """What each model's expected seconds take off its utility ``(M,)``; None if time is no matter."""
+        weight = self._config.routing.latency if options.latency is None else options.latency
+        if not weight or serving is None:
+            return None
+        return np.nan_to_num(weight * serving.seconds, nan=0.0)
+
+    def _quality(self, options: RequestOptions) -> float | None:
+        """The share of the best model's quality that a request is to keep; None if it sets a λ or a dial."""
+        if options.quality is not None:
+            return options.quality
+        return self.default.kept_quality if options.tradeoff is None and options.dial is None else None
 
     def _tradeoff(self, options: RequestOptions, serving: Served | None) -> float:
         if options.tradeoff is not None:
@@ -274,7 +278,7 @@ class Decider:
             return "unsure"
         return None
 
-    def _sticky_model(self, context: RequestContext, utility: Floats, best: int, tradeoff: float) -> int | None:
+    def _sticky_model(self, context: RequestContext, values: Floats, best: int, tradeoff: float) -> int | None:
         """The model of the conversation so far, unless the best one gains more than a lost prompt cache costs."""
         if not (context.prompt.continued or context.options.session):
             return None
@@ -283,7 +287,7 @@ class Decider:
             return None
         index = self.indices[last.model]
         saved = cached_discount(self._config.models[index], min(last.tokens, context.prompt.input_tokens))
-        return index if saved and utility[best] - utility[index] <= tradeoff * saved else None
+        return index if saved and values[best] - values[index] <= tradeoff * saved else None
 
     def _named(self, context: RequestContext, name: str, serving: Served | None) -> Decision:
         """A request that names its model: no routing, no fallbacks."""

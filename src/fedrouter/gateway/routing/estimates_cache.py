@@ -20,13 +20,16 @@ MAX_RANKINGS = 4
 class Ranking:
     """The allowed models at one λ, by the routing rule; models without an estimate come last.
 
-    ``known`` ``(M,)``: which allowed models have an estimate; ``utility`` ``(M,)``: minus infinity for all others.
+    ``slow`` ``(M,)`` is what the time of their answers takes off their utility. ``known`` ``(M,)``: which allowed
+    models have an estimate; ``utility`` ``(M,)``: minus infinity for all others.
     """
 
-    def __init__(self, estimates: QueryEstimates, allowed: Flags, tradeoff: float) -> None:
+    def __init__(self, estimates: QueryEstimates, allowed: Flags, tradeoff: float, slow: Floats | None) -> None:
         self._estimates = estimates
         self.known: Flags = allowed & ~np.isnan(estimates.accuracy)
-        self.utility: Floats = np.where(self.known, utility(estimates.accuracy, estimates.cost, tradeoff), -np.inf)
+        values = utility(estimates.accuracy, estimates.cost, tradeoff)
+        values = values if slow is None else values - slow
+        self.utility: Floats = np.where(self.known, values, -np.inf)
         may = allowed.tolist()
         self.indices = tuple([index for index in ranking(self.utility, estimates.cost).tolist() if may[index]])
         self.any_known = True in self.known.tolist()  # numpy's `any` takes longer than all the rest for a few models
@@ -48,7 +51,8 @@ class Ranking:
 class QueryEstimates:
     """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
-    ``error`` gives the standard errors of the accuracy ``(M,)``, or the way to them, which is taken on first use.
+    ``drawn`` is the way to the accuracy ``(D, M)`` under draws of the posterior, which is taken on first use, and
+    ``error`` that to its standard errors ``(M,)``, which otherwise follow from the draws.
     """
 
     def __init__(
@@ -56,11 +60,12 @@ class QueryEstimates:
         embedding: Embeddings | None,
         accuracy: Floats,
         cost: Floats,
-        error: Floats | Callable[[], Floats],
+        error: Floats | Callable[[], Floats] | None = None,
+        drawn: Callable[[], Floats] | None = None,
     ) -> None:
         self.embedding = embedding
-        self.accuracy, self.cost, self._error = accuracy, cost, error
-        self._rankings: dict[tuple[float, bytes], Ranking] = {}
+        self.accuracy, self.cost, self._error, self._drawn = accuracy, cost, error, drawn
+        self._rankings: dict[tuple[float, bytes, bytes], Ranking] = {}
 
     @classmethod
     def unknown(cls, models: int) -> QueryEstimates:
@@ -69,18 +74,25 @@ class QueryEstimates:
         return cls(None, nothing, nothing, nothing)
 
     @cached_property
+    def drawn(self) -> Floats | None:
+        """Accuracy under each draw ``(D, M)``; None where the router has no draws."""
+        return None if self._drawn is None else self._drawn()
+
+    @cached_property
     def error(self) -> Floats:
         """Standard errors of the accuracy, ``(M,)``."""
+        if self._error is None:
+            return np.full(len(self.accuracy), np.nan) if self.drawn is None else self.drawn.std(axis=0)
         return self._error() if callable(self._error) else self._error
 
-    def ranking(self, allowed: Flags, tradeoff: float) -> Ranking:
-        """The allowed models ``(M,)`` ranked at one λ; the latest few rankings are kept."""
-        key = (tradeoff, allowed.tobytes())
+    def ranking(self, allowed: Flags, tradeoff: float, slow: Floats | None = None) -> Ranking:
+        """The allowed models ``(M,)`` ranked at one λ, less ``slow`` ``(M,)``; the latest few rankings are kept."""
+        key = (tradeoff, allowed.tobytes(), b"" if slow is None else slow.tobytes())
         found = self._rankings.get(key)
         if found is None:
             if len(self._rankings) == MAX_RANKINGS:
                 self._rankings.clear()
-            found = self._rankings[key] = Ranking(self, allowed, tradeoff)
+            found = self._rankings[key] = Ranking(self, allowed, tradeoff, slow)
         return found
 
 

@@ -49,6 +49,9 @@ class RequestOptions(BaseModel):
         description="Share of the best model's expected accuracy to keep on average, as cheaply as possible; "
         "instead of a tradeoff.",
     )
+    latency: Number | None = Field(
+        default=None, description="Accuracy that a second of waiting is worth, instead of the config's."
+    )
     max_cost: Number | None = Field(
         default=None, description="US dollars; excludes models whose expected cost for this request is higher."
     )
@@ -127,7 +130,7 @@ def _from_headers(headers: Mapping[bytes, bytes]) -> dict[str, Any]:
         name = shown[len(HEADER) :].replace("-", "_")
         if name not in NAMES:
             raise _invalid(shown, f"unknown option; expected one of {', '.join(NAMES)}")
-        if name in (*KNOBS, "max_cost", "max_price", "session_budget"):
+        if name in (*KNOBS, "latency", "max_cost", "max_price", "session_budget"):
             try:
                 found[name] = float(value)
             except ValueError:

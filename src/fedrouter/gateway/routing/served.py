@@ -1,4 +1,4 @@
-"""What the gateway routes with: a router from a bundle, or what is publicly known where none has been learned yet."""
+"""What the gateway routes with: a version of what it learns, or a bundle that was put into service."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import numpy as np
 from fedrouter.data.prices import TokenPrice
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings
+from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import Upstream
-from fedrouter.gateway.routing.estimates_cache import QueryEstimates
+from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
+from fedrouter.learning.learner import Version
 from fedrouter.pool import Model, ModelPool
 from fedrouter.prior import UNRELATED, Guess, Guesses, guess
-
-PRIOR = "prior"
-"""The family of guesses, in headers and in the log; also their path in the store's list of bundles."""
-TOKENS = 500, 500
-"""Input and output tokens of a request whose cost is guessed from prices."""
+from fedrouter.routers.bayes import BayesRouter
 
 
 class Served(Protocol):
@@ -35,6 +32,8 @@ class Served(Protocol):
     typical: Embeddings
     """Queries ``(n, d)`` like those that it is asked for."""
     points: OperatingPoints
+    seconds: Floats
+    """Expected seconds of an answer ``(M,)``; NaN where nothing is known."""
 
     @property
     def needs_embedding(self) -> bool:
@@ -82,30 +81,61 @@ def guesses_of(models: Sequence[Upstream]) -> Guesses:
     )
 
 
-class ServedPrior:
-    """Guesses before anything was learned.
+class ServedVersion:
+    """A version of what was learned, or what is known before anything was, as the gateway serves it."""
 
-    The guess is the same for every query and its standard error is large, so that exploration tries all models.
-    """
+    family = BayesRouter.family
 
-    digest, version, family = "", 0, PRIOR
-    needs_embedding = False
-
-    def __init__(self, models: Sequence[Upstream], encoder: EncoderIdentity) -> None:
-        self.encoder, self._pool = encoder, pool_of(models)
-        found = guesses_of(models)
-        self.guessed: Mapping[str, str] = dict(zip(self._pool.names, found.sources, strict=True))
-        self._every = QueryEstimates(None, found.accuracy, found.cost(*TOKENS), found.error)
-        self.typical = np.zeros((1, encoder.dimension), np.float32)  # every query has the same estimates
-        self.points = OperatingPoints(self.estimate_all(self.typical))
-
-    def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
-        return self._every
+    def __init__(
+        self,
+        version: Version,
+        models: Sequence[Upstream],
+        cached_queries: int,
+    ) -> None:
+        self.published = version
+        self.digest, self.version, self.encoder = f"version:{version.number}", version.number, version.encoder
+        self._pool, self._found = pool_of(models), version.coefficients
+        own, known = self._found.pool, guesses_of(models)
+        names = self._pool.names
+        self._columns = np.array([own.index(name) if name in own else 0 for name in names])
+        missing = np.array([name not in own for name in names])
+        self._missing = missing if missing.any() else None
+        self.guessed: Mapping[str, str] = {
+            name: known.sources[index]
+            for index, name in enumerate(names)
+            if missing[index] or not self._found.rows[self._columns[index]]
+        }
+        self.needs_embedding = bool(self._found.rows.any())
+        self.typical = np.zeros((1, self.encoder.dimension), np.float32)
+        self.points = OperatingPoints(version.curve.tradeoffs, version.curve.kept, version.curve.span)
+        self.seconds = self._found.seconds[self._columns]
+        self._unasked = self._estimates(None, self._phi(self.typical))
+        self._cache = EstimatesCache(self.estimate, cached_queries)
 
     def estimate(self, embedding: Embeddings) -> QueryEstimates:
-        return self._every
+        """Estimates for a query ``(d,)``."""
+        return self._estimates(embedding, self._phi(embedding[None]))
+
+    def cached_estimates(self, digest: bytes, embedding: Embeddings | None) -> QueryEstimates:
+        """Estimates for a query ``(d,)`` whose prompt has this digest, from the cache if it has them."""
+        return self._unasked if embedding is None else self._cache.get(digest, embedding)
 
     def estimate_all(self, embeddings: Embeddings) -> Estimates:
-        shape, every = (len(embeddings), len(self._pool)), self._every
-        accuracy, cost, error = (np.broadcast_to(row, shape) for row in (every.accuracy, every.cost, every.error))
-        return Estimates(self._pool, accuracy, cost, uncertainty=lambda: error)
+        """Estimates for many queries ``(n, d)``, over the gateway's models."""
+        phi = self._phi(embeddings)
+        accuracy, cost = (self._over(values) for values in self._found.estimate(phi))
+        missing = (None,) * len(self._pool) if self._missing is None else self._missing
+        reasons = tuple("the router does not know it" if each else None for each in missing)
+        return Estimates(self._pool, accuracy, cost, reasons, lambda: self._over(self._found.drawn(phi).std(axis=1)))
+
+    def _estimates(self, embedding: Embeddings | None, phi: Floats) -> QueryEstimates:
+        accuracy, cost = (self._over(values)[0] for values in self._found.estimate(phi))
+        return QueryEstimates(embedding, accuracy, cost, drawn=lambda: self._over(self._found.drawn(phi))[0])
+
+    def _phi(self, embeddings: Embeddings) -> Floats:
+        return self._found.features.features(embeddings)
+
+    def _over(self, values: Floats) -> Floats:
+        """The version's values ``(..., P)`` for the gateway's models ``(..., M)``; NaN for those that it lacks."""
+        found = values[..., self._columns]
+        return found if self._missing is None else np.where(self._missing, np.nan, found)

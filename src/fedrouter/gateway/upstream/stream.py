@@ -38,8 +38,8 @@ class UsageTracker:
         """The upstream said that it failed, in the middle of its answer."""
         self.finished = False
         """The answer is complete: a choice has a ``finish_reason``, or the API's last event came."""
-        self.response_id: Any = None
-        """What the Responses API calls this answer; later requests may refer to it."""
+        self.answer_id: Any = None
+        """The id that the answer itself has; later requests and feedback may refer to it."""
         self.done = False
         """The last event was received: ``[DONE]``, or the one with which the API ends its streams."""
 
@@ -104,8 +104,8 @@ class UsageTracker:
             return False
         if not isinstance(event, dict):
             return False
-        if event.get("type") == "response.created" and isinstance(event.get("response"), dict):
-            self.response_id = event["response"].get("id")
+        if self.answer_id is None:
+            self.answer_id = next((part["id"] for part in _named(event) if "id" in part), None)
         kind = event.get("type")
         self.failed = self.failed or bool(event.get("error")) or kind in ("error", "response.failed")
         found = self._api.event(event)
@@ -119,3 +119,9 @@ class UsageTracker:
             if self._characters > MAX_TEXT:
                 self._text = None
         return found.only_usage
+
+
+def _named(event: dict[str, Any]) -> list[dict[str, Any]]:
+    """What may have the answer's id: the answer that an event begins, or the event."""
+    inner = (event.get(name) for name in ("response", "message"))
+    return [*(part for part in inner if isinstance(part, dict)), event]

@@ -1,80 +1,48 @@
-// Drift: is a model still what it was? Residuals by region and model over time, and what to do about a fall.
-import { html, useEffect, useMemo, useState } from "/page/vendor/preact-htm.js";
+// Drift: is a model still what it was? Recent scores beside what was expected of the same queries, and scores by day.
+import { html, useMemo, useState } from "/page/vendor/preact-htm.js";
 import { post } from "/page/api.js";
-import { Chart, Legend, Model, axis, color, css } from "/page/chart.js";
+import { Chart, Legend, Model, axis, color } from "/page/chart.js";
 import { count, fixed, percent, utcDay, weekday } from "/page/format.js";
-import { Card, Choice, Empty, Failure, Head, Waiting, useData } from "/page/widgets.js";
-
-const LEAST = 10; // scored answers below which a mean says little
-const signed = (value) => (value === null ? "–" : value === 0 ? "0" : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`);
+import { Card, Empty, Failure, Head, Waiting, useData } from "/page/widgets.js";
 
 export function Drift({ who, theme }) {
   const [found, again, failed] = useData("drift");
-  const [region, setRegion] = useState(null);
-  const [all, setAll] = useState(false);
   const [error, setError] = useState(null);
-  useEffect(() => {
-    const timer = found?.reading ? setTimeout(again, 1000) : 0; // a large log takes a while to read
-    return () => clearTimeout(timer);
-  }, [found]);
-  const head = (actions) => html`<${Head} title="Drift" about="Scores less predictions. A model that answers as it did stays level, whatever the router predicts.">${actions}<//>`;
+  const head = (actions) => html`<${Head} title="Drift" about="Scores of recent days, compared with what the days before let expect of the same queries.">${actions}<//>`;
   if (found === null) return html`${head()}<${Failure} error=${failed} />${failed ? null : html`<${Waiting} />`}`;
-  if (!found.regions && found.reading) return html`${head()}<p class="muted" role="status">Reading the log …</p>`;
-  if (!found.regions) return html`${head()}<${Card}><${Empty} title="Nothing to watch yet"><p>It takes a learned router and 200 scored requests with embeddings.</p><//><//>`;
+  if (!found.cells?.length) return html`${head()}<${Card}><${Empty} title="Nothing to compare yet"><p>It takes scored answers of two days.</p><//><//>`;
   function restart() {
-    if (!confirm("Start anew? The residuals and alarms so far are forgotten: what models do from now on counts as normal.")) return;
+    if (!confirm("Start anew? Models are compared with what they are from now on.")) return;
     post("drift/restart").then(() => { setError(null); again(); }, (problem) => setError(problem.message));
   }
-  const worst = found.alarms.length ? found.regions.indexOf(found.alarms[0].region) : (found.series[0]?.region ?? 0);
-  const shown = region ?? worst;
-  const enough = { ...found, series: found.series.filter((each) => each.answers >= LEAST) };
-  const few = found.series.length - enough.series.length;
-  return html`${head(html`<button onClick=${restart} title="Forget the past: what models do from now on counts as normal">Start anew</button>`)}
+  const alarms = found.cells.filter((each) => each.alarm);
+  return html`${head(html`<button onClick=${restart} title="Compare models with what they are from now on">Start anew</button>`)}
     <${Failure} error=${error ?? failed} />
-    ${found.alarms.map((alarm) => html`<div key=${alarm.model + alarm.region} class="alarm bad" role="status"><span aria-hidden="true">!</span><div>
-      <strong>${alarm.model} got worse at ${alarm.region} on ${weekday(alarm.began)}</strong>
-      <p>Mean score ${fixed(alarm.before, 2)} → ${fixed(alarm.after, 2)}, ${count(alarm.answers)} scored answers since. Noticed on ${weekday(alarm.raised)}. <span class="muted">Learn again, so that the router knows; then start anew here.</span></p></div></div>`)}
-    ${found.alarms.length === 0 && html`<p class="muted">No model got worse since ${utcDay(found.times[0])}. The chance that a false alarm is ever raised here is at most ${percent(found.false_alarms)}.</p>`}
-    <${Card} title="Residuals over time" about=${`Mean score less mean prediction, ${found.step === 1 ? "by day" : `by ${found.step} days`} (UTC); models with at least ${LEAST} scored answers.`}>
-      <${Choice} label="Region" id="region" value=${String(shown)} options=${found.regions.map((name, index) => [String(index), name])} onChange=${(value) => setRegion(Number(value))} />
-      <${Residuals} found=${enough} region=${shown} who=${who} theme=${theme} /><//>
-    <${Card} title="All regions and models" about="Mean score and mean prediction over all days that are watched.">
-      <${Table} found=${all ? found : enough} who=${who} />
-      ${few > 0 && html`<p class="row spaced"><button aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Hide" : "Show"} ${count(few)} with fewer than ${LEAST} scored answers</button></p>`}<//>`;
+    ${alarms.map((alarm) => html`<div key=${alarm.model} class="alarm bad" role="status"><span aria-hidden="true">!</span><div>
+      <strong>${alarm.model} got worse since ${weekday(alarm.since)}</strong>
+      <p>Mean score ${fixed(alarm.score, 2)} where ${fixed(alarm.expected, 2)} was expected, ${count(alarm.answers)} scored answers.</p></div></div>`)}
+    ${alarms.length === 0 && html`<p class="muted">No model got worse. The chance that a false alarm is ever raised here is at most ${percent(found.false_alarms)}.</p>`}
+    <${Card} title="Mean score by day" about="UTC."><${Days} found=${found} who=${who} theme=${theme} /><//>
+    <${Card} title="Recent days" about="For each model the span of days that differs most from those before.">
+      <div class="scroll" tabindex="0" role="region" aria-label="Recent days"><table><thead><tr><th>Model</th><th>Since</th><th class="n">Scored</th><th class="n">Score</th><th class="n">Expected</th><th></th></tr></thead>
+        <tbody>${found.cells.map((each) => html`<tr key=${each.model}><td><${Model} who=${who} name=${each.model} /></td><td>${utcDay(each.since)}</td><td class="n">${count(each.answers)}</td>
+          <td class="n">${fixed(each.score, 2)}</td><td class="n">${fixed(each.expected, 2)}</td><td>${each.alarm && html`<span class="badge bad">got worse</span>`}</td></tr>`)}</tbody></table></div><//>`;
 }
 
-function Residuals({ found, region, who, theme }) {
-  const rows = found.series.filter((each) => each.region === region);
-  const names = rows.map((each) => each.model);
-  const data = useMemo(() => [found.times, ...rows.map((each) => each.over_time)], [found, region]);
+function Days({ found, who, theme }) {
+  const times = [...new Set(found.days.map(([day]) => day))].sort((one, other) => one - other);
+  const names = [...new Set(found.days.map(([, model]) => model))];
+  const data = useMemo(() => {
+    const scores = new Map(found.days.map(([day, model, , score]) => [`${day} ${model}`, score]));
+    return [times, ...names.map((model) => times.map((day) => scores.get(`${day} ${model}`) ?? null))];
+  }, [found]);
   const options = useMemo(() => ({
-    scales: { x: { time: true }, y: { range: (u, low, high) => [Math.min(-0.25, low), Math.max(0.25, high)] } },
+    scales: { x: { time: true }, y: { range: () => [0, 1] } },
     cursor: { drag: { x: false, y: false } },
     tzDate: (seconds) => window.uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-    axes: [axis(null, 32, { incrs: [1, 2, 5, 10, 30].map((days) => days * 86400) }), axis((u, values) => values.map(signed), 56)],
-    series: [{}, ...rows.map((each) => ({ label: each.model, stroke: color(who.models, each.model), width: 2, spanGaps: true, points: { show: true, size: 5 } }))],
-    hooks: { draw: [(u) => {
-      const { ctx } = u, level = u.valToPos(0, "y", true);
-      ctx.save();
-      ctx.strokeStyle = css("--muted");
-      ctx.setLineDash([6, 4]);
-      ctx.beginPath();
-      ctx.moveTo(u.bbox.left, level);
-      ctx.lineTo(u.bbox.left + u.bbox.width, level);
-      ctx.stroke();
-      ctx.restore();
-    }] },
-  }), [found, region, theme]);
-  if (rows.length === 0) return html`<p class="muted">No model has ${LEAST} scored answers in this region yet.</p>`;
-  const values = Object.fromEntries(rows.map((each) => [each.model, signed(each.over_time.findLast((value) => value !== null))]));
-  return html`<${Chart} options=${options} data=${data} height=${260} label=${`Residuals at ${found.regions[region]}, latest: ${names.map((name) => `${name} ${values[name]}`).join(", ")}`} />
-    <${Legend} models=${names} all=${who.models} values=${values} />`;
-}
-
-function Table({ found, who }) {
-  const alarmed = new Map(found.alarms.map((each) => [`${each.region}\n${each.model}`, each]));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="All regions and models"><table><thead><tr><th>Region</th><th>Model</th><th class="n">Scored</th><th class="n">Score</th><th class="n">Predicted</th><th class="n">Residual</th><th></th></tr></thead>
-    <tbody>${found.series.map((each) => html`<tr key=${`${each.region} ${each.model}`}><td>${found.regions[each.region]}</td><td><${Model} who=${who} name=${each.model} /></td>
-      <td class="n">${count(each.answers)}</td><td class="n">${fixed(each.score, 2)}</td><td class="n">${fixed(each.predicted, 2)}</td><td class="n">${signed(each.score - each.predicted)}</td>
-      <td>${alarmed.has(`${found.regions[each.region]}\n${each.model}`) && html`<span class="badge bad">got worse</span>`}</td></tr>`)}</tbody></table></div>`;
+    axes: [axis(null, 32, { incrs: [1, 2, 5, 10, 30].map((days) => days * 86400) }), axis((u, values) => values.map((value) => percent(value)), 56)],
+    series: [{}, ...names.map((model) => ({ label: model, stroke: color(who.models, model), width: 2, spanGaps: true, points: { show: true, size: 5 } }))],
+  }), [found, theme]);
+  return html`<${Chart} options=${options} data=${data} height=${260} label=${`Mean scores by day of ${names.join(", ")}; the table below has the latest.`} />
+    <${Legend} models=${names} all=${who.models} values=${{}} />`;
 }

@@ -1,0 +1,173 @@
+"""What a gateway routes with: the posterior of what it began with and of all evidence since, with draws to explore by.
+
+It begins with what is publicly known of models, and perhaps with a bundle: a federation's totals, or evidence of
+somebody's rows. New evidence is added to that; nothing is tried out or swapped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrouter.encoders.feature_map import FeatureMap
+from fedrouter.evaluations import Floats, Integers
+from fedrouter.evidence import ACCURACY, CENTERS, COST, DECADES, SECONDS, Evidence, logarithm, outcome_of
+from fedrouter.pool import ModelPool
+from fedrouter.prior import LEVEL_ERROR, Guesses
+from fedrouter.release import RESIDUAL_VARIANCE
+from fedrouter.routers.bayes import MOST_FROM_OTHERS, BayesRouter, Prior, weigh
+
+DRAWS: Final = 64
+TOKENS: Final = 500, 500
+"""Input and output tokens of a request whose cost is guessed from prices, until costs were observed."""
+PRICE_ERROR: Final = float(np.log10(1.5) / DECADES)
+"""Standard error of a model's guessed cost beside that of all: half as much again, or a third less."""
+LENGTH_ERROR: Final = 1 / DECADES
+"""Standard error that all guessed costs share: a decade, since nobody knows how long requests and answers are."""
+GROWN: Final = 1.2
+"""Penalties are chosen anew when there are so many times more rows than at the last time."""
+ENOUGH: Final = 200
+"""Own rows from which a federation's total is weighed against them."""
+MOST_ALIKE: Final = 1
+"""The largest exponent of the penalty on how accurate each model is beside the others: that models are hardly alike is
+known beforehand. A few rows of one model would make all of them equal, and nothing would be explored."""
+SECONDS_ROWS: Final = 4.0
+"""How many rows the mean time of all models counts for in that of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """A posterior as it is published: weights of r + 1 features for M models, and D draws.
+
+    Parameters
+    ----------
+    accuracy, cost : (M, r+1) means of accuracy − ½ and of the logarithm of dollars
+    draws : (D, M, r+1) float32, draws of the former
+    seconds : (M,) expected seconds of an answer; NaN where nothing is known
+    rows : (M,) scored evaluations behind them
+    """
+
+    pool: ModelPool
+    features: FeatureMap
+    accuracy: Floats
+    cost: Floats
+    draws: npt.NDArray[np.float32]
+    seconds: Floats
+    rows: Integers
+
+    @classmethod
+    def of(cls, router: BayesRouter, seed: int = 0, draws: int = DRAWS) -> Coefficients:
+        """What a router says, with draws of its posterior."""
+        weights, shift = router.weights
+        size = len(router.pool)
+        cost = weights[:, size:].T.copy()
+        cost[:, 0] += shift  # the first feature is 1
+        drawn = router.accuracy.draws(draws, np.random.default_rng(seed)).astype(np.float32)
+        rows = router.rows_by_model()
+        assert rows is not None
+        mean = np.ascontiguousarray(weights[:, :size].T)
+        return cls(router.pool, router.evidence.features, mean, cost, drawn, seconds_of(router.evidence), rows)
+
+    def estimate(self, phi: Floats) -> tuple[Floats, Floats]:
+        """Expected accuracy and dollars ``(n, M)`` for features ``(n, r+1)``."""
+        return np.clip(phi @ self.accuracy.T + 0.5, 0.0, 1.0), np.exp(phi @ self.cost.T)
+
+    def drawn(self, phi: Floats) -> Floats:
+        """Accuracy ``(n, D, M)`` under each draw; not clipped, so that draws differ where all are good."""
+        draws, models, width = self.draws.shape
+        flat = phi.astype(np.float32) @ self.draws.reshape(-1, width).T
+        return np.asarray(flat.reshape(len(phi), draws, models) + np.float32(0.5))
+
+
+class OnlineRouter:
+    """Fits the posterior again whenever evidence has changed; only the penalties of the last time are kept.
+
+    Cells belong to the rows that they were found in, so evidence is added up under the map without them.
+    """
+
+    def __init__(
+        self, pool: ModelPool, features: FeatureMap, guesses: Guesses | None = None, base: BayesRouter | None = None
+    ) -> None:
+        self.pool, self.features, self._guesses = pool, features.without_cells(), guesses
+        self._own = Evidence.none(pool, self.features)
+        self._total, self._weight = None, None
+        if base is not None:
+            self._own = base.evidence.without_cells().over(pool)
+            self._total = None if base.total is None else base.total.over(pool)
+            self._weight = base.weight if base.evidence.count.any() else None
+        self._last: BayesRouter | None = None
+        self._rows = 0
+
+    def fit(self, added: Evidence) -> BayesRouter:
+        """The router of what there was at first and of all evidence that was added."""
+        evidence = self._own + added
+        rows = int(evidence.count.sum())
+        prior = None if self._guesses is None else self._prior(self._guesses, evidence)
+        if self._last is None or not self._rows <= rows <= GROWN * self._rows + 1:
+            weight = self._weighed(evidence, rows)
+            self._last, self._rows = _unlike(BayesRouter.of(evidence, self._total, weight, prior)), rows
+        else:
+            self._last = replace(self._last, evidence=evidence, prior=prior)
+        return self._last
+
+    def _weighed(self, evidence: Evidence, rows: int) -> float:
+        if self._total is None:
+            return 1.0
+        if self._weight is not None:
+            return self._weight
+        if rows < ENOUGH:
+            return float(min(1.0, MOST_FROM_OTHERS / max(self._total.count.max(), 1.0)))
+        return weigh(evidence, self._total, MOST_FROM_OTHERS)
+
+    def _prior(self, guesses: Guesses, evidence: Evidence) -> Prior:
+        """Guesses at the level of what was observed: all of them may be too high or too low together."""
+        moments = evidence.moments()
+        count, outcome = moments.count, moments.products[:, ACCURACY, 0]
+        priced, spent = moments.levels[:, COST, 0], moments.levels[:, COST, 1]
+        if self._total is not None:
+            for which, (rows, sums) in ((ACCURACY, (count, outcome)), (COST, (priced, spent))):
+                gram, products = self._total.moments(which, RESIDUAL_VARIANCE[which])
+                seen = np.maximum(gram[:, 0, 0], 0.0)
+                rows += seen
+                sums += np.where(seen > 0, products[:, 0], 0.0)
+        accuracy = _at_level(outcome_of(guesses.accuracy), guesses.error, LEVEL_ERROR, count, outcome, ACCURACY)
+        dollars = guesses.cost(*TOKENS)
+        known = np.isfinite(dollars)
+        error = np.where(known, PRICE_ERROR, np.inf)
+        cost = _at_level(logarithm(np.where(known, dollars, 1.0), CENTERS[0]), error, LENGTH_ERROR, priced, spent, COST)
+        return Prior(np.stack([accuracy, cost], axis=1), np.stack([guesses.error, error], axis=1))
+
+
+def _unlike(router: BayesRouter) -> BayesRouter:
+    """The router with a penalty that lets models differ."""
+    assert router.penalties is not None
+    accuracy, cost = router.penalties
+    if accuracy.deviation[0] <= MOST_ALIKE:
+        return router
+    own = replace(accuracy, deviation=(MOST_ALIKE, *accuracy.deviation[1:]))
+    return replace(router, penalties=(own, cost))
+
+
+def _at_level(guess: Floats, error: Floats, level_error: float, rows: Floats, sums: Floats, outcome: int) -> Floats:
+    """Guesses ``(M,)`` moved together by the posterior mean of what they have in common."""
+    seen = (rows > 0) & np.isfinite(error)
+    if not seen.any():
+        return guess
+    weight = 1 / (error[seen] ** 2 + RESIDUAL_VARIANCE[outcome] / rows[seen])
+    off = sums[seen] / rows[seen] - guess[seen]
+    return np.asarray(guess + (weight * off).sum() / (weight.sum() + level_error**-2))
+
+
+def seconds_of(evidence: Evidence) -> Floats:
+    """Expected seconds of each model's answers ``(M,)``, log-normal; those of a model with few rows lean on all."""
+    count, total, squares = np.moveaxis(evidence.moments().levels[:, SECONDS], 1, 0)
+    if not count.sum():
+        return np.full(len(count), np.nan)
+    common = total.sum() / count.sum()
+    mean = (total + SECONDS_ROWS * common) / (count + SECONDS_ROWS)
+    spread = max((squares.sum() - (total**2 / np.maximum(count, 1)).sum()) / count.sum(), 0.0)
+    scale = np.log(10) * DECADES
+    return np.asarray(np.exp(scale * mean + np.log(10) * CENTERS[1] + scale**2 * spread / 2))

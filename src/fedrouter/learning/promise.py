@@ -1,0 +1,190 @@
+"""The promise to keep a share of the best model's quality: the λ for it, and what was kept, measured.
+
+λ comes from the posterior on recent queries: the largest at which the expected accuracy, exploration included, is that
+share of the best single model's. The posterior may be wrong, so what it expected of the answers that were scored is
+compared with their scores, and the difference moves λ.
+
+What was kept is the mean score of the routed answers over the best model's accuracy on the same queries, doubly robust:
+its estimates, corrected by the scores of its answers over their propensities. An estimate for a scored query leaves its
+own score out, which for a linear model needs no second fit. Scored answers are taken to stand for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from fedrouter.evaluations import Floats, Integers
+from fedrouter.learning.online import Coefficients
+from fedrouter.routers.bayes import LACK_OF_FIT, BayesRouter
+
+WINDOW: Final = 2_000
+"""The latest scored answers by which the promise is measured."""
+LEAST: Final = 50
+"""With fewer of them nothing is said."""
+FLOOR: Final = 0.01
+"""Propensities count as at least this; where the best model had less, its estimate is all there is."""
+LARGEST_WEIGHT: Final = 10.0
+"""Of an answer in the correction of λ: biased a little, so that one lucky draw does not move it."""
+BIAS: Final = 0.03
+"""How far off the posterior's share is expected to be: standard deviation of the correction beforehand."""
+CONFIDENCE: Final = 1.96
+SHAPES: Final[Floats] = np.concatenate([[0.0], np.logspace(-3, 4, 141)])
+"""Values of λ to try, in accuracy per cost span; the first is 0, which ignores cost."""
+QUERIES, SOME_DRAWS = 400, 16
+"""Recent queries, and draws, by which they are tried."""
+MOST_LEVERAGE: Final = 0.9
+CLOSE: Final = 1e-9
+
+
+class Answer(NamedTuple):
+    """A routed and scored answer: what is known of it when the promise is measured."""
+
+    id: str
+    phi: Floats
+    model: int
+    score: float
+    cost: float
+    propensity: float
+    at: float
+    quality: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Which share of the best model's quality was kept, with a 95% interval, and for which share of its cost.
+
+    ``unsupported`` is the share of queries for which the best model's accuracy rests on its estimate alone.
+    """
+
+    value: float
+    low: float
+    high: float
+    cost: float
+    best: str
+    answers: int
+    since: float
+    unsupported: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Expected share of the best model's accuracy ``(L,)`` along λ ``(L,)``, and the cost span that scales λ."""
+
+    tradeoffs: Floats
+    kept: Floats
+    span: float
+
+
+class Window:
+    """The latest scored answers, by the ids of their decisions: a corrected score replaces the one before."""
+
+    def __init__(self, answers: Iterable[Answer] = (), most: int = WINDOW) -> None:
+        self.most = most
+        self._answers: dict[str, Answer] = {}
+        self.add(answers)
+
+    def add(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            self._answers.pop(answer.id, None)
+            self._answers[answer.id] = answer
+        for oldest in list(self._answers)[: max(0, len(self._answers) - self.most)]:
+            del self._answers[oldest]
+
+    def of(self, quality: float) -> Window:
+        """Those to requests of which this quality was to be kept."""
+        return Window(answer for answer in self._answers.values() if abs(answer.quality - quality) < CLOSE)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def columns(self) -> tuple[Floats, Integers, Floats, Floats, Floats]:
+        """Features, models, scores, costs and propensities."""
+        rows = [(row.phi, row.model, row.score, row.cost, row.propensity) for row in self._answers.values()]
+        phi, model, score, cost, propensity = zip(*rows, strict=True)
+        return np.stack(phi), np.array(model), np.array(score), np.array(cost), np.array(propensity)
+
+    @property
+    def since(self) -> float:
+        return min(answer.at for answer in self._answers.values())
+
+
+def measure(router: BayesRouter, found: Coefficients, window: Window, share: float) -> tuple[Kept | None, float]:
+    """What was kept, and by how much that is more than the posterior expected, as far as that is certain.
+
+    ``share`` of the requests explore.
+    """
+    if len(window) < LEAST:
+        return None, 0.0
+    phi, model, score, cost, propensity = window.columns()
+    every = np.arange(len(phi))
+    accuracy, dollars = found.estimate(phi)
+    best = int(accuracy.mean(axis=0).argmax())
+    expected = _left_out(router, phi, model, score)
+    off, mine = score - expected, model == best
+    weight = np.where(mine, 1 / np.maximum(propensity, FLOOR), 0.0)
+    theirs = accuracy[:, best] + weight * off
+    level = max(float(theirs.mean()), 1e-3)
+    kept = float(score.mean()) / level
+    chance = share * (found.drawn(phi).argmax(axis=2) == best).mean(axis=1)
+    alone = ~mine & (chance < FLOOR)
+    error = math.hypot(_error(score - kept * theirs), kept * _model_error(router, phi[alone], best, len(phi))) / level
+    spent = float(cost.mean() / max((dollars[:, best] + weight * (cost - dollars[every, best])).mean(), 1e-12))
+    low, high = kept - CONFIDENCE * error, kept + CONFIDENCE * error
+    shown = Kept(kept, low, high, spent, found.pool.names[best], len(window), window.since, float(alone.mean()))
+    # The same difference with small weights: for λ a little bias is better than noise.
+    level = max(float(accuracy[:, best].mean()), 1e-3)
+    lost = off - float(expected.mean()) / level * np.minimum(weight, LARGEST_WEIGHT) * off
+    trust = BIAS**2 / (BIAS**2 + (_error(lost) / level) ** 2)
+    return shown, trust * float(lost.mean()) / level
+
+
+def curve_of(found: Coefficients, phi: Floats, share: float, correction: float = 0.0, seconds: float = 0.0) -> Curve:
+    """What to expect along λ on queries with these features ``(n, r+1)``; ``seconds`` is the weight of time."""
+    phi = phi[-QUERIES:]
+    accuracy, cost = found.estimate(phi)
+    slow = 0.0 if not seconds else seconds * np.nan_to_num(found.seconds, nan=0.0)
+    drawn = found.drawn(phi)[:, :: max(1, found.draws.shape[0] // SOME_DRAWS)] - slow
+    mean = cost.mean(axis=0)
+    span, every = float(max(mean.max() - mean.min(), 1e-9)), np.arange(len(phi))
+    best = max(float(accuracy.mean(axis=0).max()), 1e-9)
+    kept = []
+    for shape in SHAPES:
+        spent = shape / span * cost
+        chosen = (accuracy - slow - spent).argmax(axis=1)
+        value = float(accuracy[every, chosen].mean())
+        if share:
+            explored = (drawn - spent[:, None]).argmax(axis=2)
+            value = (1 - share) * value + share * float(np.take_along_axis(accuracy, explored, axis=1).mean())
+        kept.append(value / best + correction)
+    return Curve(SHAPES / span, np.array(kept), span)
+
+
+def _left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -> Floats:
+    """What the router would have expected of each answer ``(n,)`` without its score."""
+    posterior = router.accuracy
+    covariance, expected = posterior.covariance(), np.empty(len(phi))
+    for one in np.unique(model):
+        own = model == one
+        leverage = ((phi[own] @ covariance[one]) * phi[own]).sum(axis=1) / posterior.variance[one]
+        leverage = np.minimum(leverage, MOST_LEVERAGE)
+        fitted = phi[own] @ posterior.weights[one] + 0.5
+        expected[own] = score[own] - (score[own] - fitted) / (1 - leverage)
+    return expected
+
+
+def _model_error(router: BayesRouter, phi: Floats, model: int, rows: int) -> float:
+    """Standard error of the mean over ``rows`` of a model's estimates for some of them."""
+    total = phi.sum(axis=0) / rows
+    return math.sqrt(max(LACK_OF_FIT * float(total @ router.accuracy.covariance()[model] @ total), 0.0))
+
+
+def _error(values: Floats) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))

@@ -1,0 +1,156 @@
+"""A gateway that learns: scores change what it serves, on every gateway of the store, unless a bundle is in service."""
+
+import asyncio
+import http.server
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from fedrouter.bundle import load
+from fedrouter.gateway.config import ExploreConfig, LearningConfig
+from fedrouter.gateway.upkeep.learning import Learning
+from fedrouter.learning.learner import Version
+from fedrouter.learning.promise import Kept
+from fedrouter.store import evidence
+from gateway.running import SQL, config_for, eventually
+
+
+@pytest.fixture
+def config(bundle, upstream, tmp_path):
+    """Models and prices, and nothing else."""
+    found = config_for(tmp_path, bundle, upstream.url, learning=LearningConfig())
+    return found.replace(routing=found.routing.replace(bundle=None))
+
+
+def accuracy_of(gateway, model, text=SQL):
+    ranking = gateway.http.post("/v1/route", json={"messages": [{"role": "user", "content": text}]}).json()["ranking"]
+    return next(each["accuracy"] for each in ranking if each["model"] == model)
+
+
+def learned_rows(gateway):
+    """Scored rows behind the latest version."""
+    with gateway.store.reading() as connection:
+        found = evidence.latest(connection)
+    return 0 if found is None else int(Version.unpack(*found).coefficients.rows.sum())
+
+
+def score(gateway, value, times=1, model="atlas-max", text=SQL):
+    for _ in range(times):
+        answer = gateway.chat(text, model=model)
+        body = {"decision_id": answer.headers["x-fedrouter-decision-id"], "score": value}
+        assert gateway.http.post("/v1/feedback", json=body).status_code == 200
+
+
+def test_a_score_changes_what_is_served_on_every_gateway_of_the_store(start, config):
+    gateway = start(config)
+    other = start(config)
+    other.http.headers["authorization"] = f"Bearer {gateway.key}"
+    before = accuracy_of(gateway, "atlas-max")
+    assert accuracy_of(other, "atlas-max") == before
+    assert gateway.chat(SQL).headers["x-fedrouter-bundle-version"] == "0"
+    score(gateway, 0.0)
+    assert eventually(lambda: accuracy_of(gateway, "atlas-max") < before, 60)
+    assert eventually(lambda: accuracy_of(other, "atlas-max") < before, 60)
+    assert int(gateway.chat(SQL).headers["x-fedrouter-bundle-version"]) >= 1
+    lower = accuracy_of(gateway, "atlas-max")
+    score(gateway, 1.0, times=8)
+    assert eventually(lambda: accuracy_of(gateway, "atlas-max") > lower, 60)
+
+
+def test_what_was_learned_is_served_after_a_restart_and_without_the_rows(start, config):
+    gateway = start(config)
+    before = accuracy_of(gateway, "atlas-max")
+    score(gateway, 0.0, times=3)
+    assert eventually(lambda: accuracy_of(gateway, "atlas-max") < before, 60)
+    gateway.store.prune(4e9)
+    again = start(config)
+    again.http.headers["authorization"] = f"Bearer {gateway.key}"
+    assert accuracy_of(again, "atlas-max") < before
+
+
+def test_costs_are_learned_from_answers_that_nobody_scores(start, config):
+    gateway = start(config)
+
+    def cost():
+        body = {"messages": [{"role": "user", "content": SQL}]}
+        ranking = gateway.http.post("/v1/route", json=body).json()["ranking"]
+        return {each["model"]: each["cost"] for each in ranking}
+
+    before = cost()
+    paid = [gateway.record(gateway.chat(SQL, model="atlas-max")).cost for _ in range(5)]
+    assert eventually(lambda: cost()["atlas-max"] != before["atlas-max"], 60)
+    found = cost()
+    assert abs(found["atlas-max"] - paid[0]) < abs(before["atlas-max"] - paid[0])
+    assert found["atlas-mini"] < before["atlas-mini"]  # answers are shorter than was guessed
+
+
+def test_a_bundle_in_service_is_frozen_and_a_rollback_leads_back_to_what_was_learned_meanwhile(start, config, bundle):
+    gateway = start(config)
+    gateway.store.set_current(load(bundle).manifest["digest"], str(bundle))
+    assert eventually(lambda: gateway.record(gateway.chat(SQL)).bundle == load(bundle).manifest["digest"], 60)
+    before = accuracy_of(gateway, "atlas-max")
+    score(gateway, 0.0, times=5)
+    assert eventually(lambda: learned_rows(gateway) >= 5, 60)
+    assert accuracy_of(gateway, "atlas-max") == before
+    gateway.store.roll_back()
+    assert eventually(lambda: gateway.record(gateway.chat(SQL)).bundle.startswith("version:"), 60)
+    assert accuracy_of(gateway, "atlas-max") < before
+
+
+def test_a_bundle_of_the_config_is_what_learning_begins_with(start, config, bundle, known_prompts):
+    gateway = start(config.replace(routing=config.routing.replace(bundle=str(bundle))))
+    text, embedding = next(iter(known_prompts.items()))
+    router = load(bundle).router
+    expected = dict(zip(router.pool.names, router.estimate(embedding).accuracy[0], strict=True))
+    before = {name: accuracy_of(gateway, name, text) for name in expected}
+    assert before == pytest.approx(expected, abs=0.05)
+    score(gateway, 0.0, times=10, text=text)
+    assert eventually(lambda: accuracy_of(gateway, "atlas-max", text) < before["atlas-max"], 60)
+
+
+def test_explored_requests_have_the_propensity_with_which_they_were_drawn(start, config):
+    gateway = start(config.replace(routing=config.routing.replace(explore=ExploreConfig(share=1.0))))
+    records = [gateway.record(gateway.chat(f"prompt {number}")) for number in range(40)]
+    assert len({record.chosen for record in records}) > 1
+    assert {record.reason for record in records} <= {"prior", "explored"}
+    assert all(round(record.propensity * 64, 9).is_integer() and record.propensity > 0 for record in records)
+
+
+class Told(http.server.BaseHTTPRequestHandler):
+    """Keeps what a webhook is told."""
+
+    found: list[dict] = []
+
+    def do_POST(self):
+        self.found.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_broken_promise_is_told_once_in_the_log_and_to_a_webhook_and_so_is_its_end(caplog):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    learning = Learning(None, lambda: 0.95, f"http://127.0.0.1:{server.server_port}/told")
+    low, high = (Kept(v, v - 0.02, v + 0.02, 0.3, "big", 300, 0.0, 0.0) for v in (0.88, 0.96))
+    for kept, broken in ((high, False), (low, True), (low, True), (high, False)):
+        asyncio.run(learning._say(SimpleNamespace(kept=kept, broken=broken, target=0.95)))
+    server.shutdown()
+    server.server_close()
+    assert [told["quality"] for told in Told.found] == ["broken", "kept"]
+    assert Told.found[0]["high"] == pytest.approx(0.90)
+    assert [line.message.startswith("quality: 88.0%") for line in caplog.records] == [True, False]
+
+
+def test_feedback_takes_the_id_of_the_answer_itself(start, config):
+    gateway = start(config)
+    answer = gateway.chat(SQL)
+    sent = gateway.http.post("/v1/feedback", json={"id": answer.json()["id"], "score": 0.5})
+    assert sent.status_code == 200, sent.text
+    assert sent.json()["outcome"] == "stored"
+    for wrong in ({"id": "nobody-knows", "score": 1}, {"id": "x" * 300, "score": 1}, {"score": 1}):
+        assert gateway.http.post("/v1/feedback", json=wrong).status_code in (400, 404)

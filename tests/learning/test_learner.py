@@ -1,0 +1,216 @@
+"""The learner: evidence has every scored row once as it is now, whatever happens to rows, scores and processes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrouter.encoders.feature_map import map_of_width
+from fedrouter.evidence import Evidence
+from fedrouter.learning.learner import Learner, Version, first_version, learned_router
+from fedrouter.learning.online import OnlineRouter
+from fedrouter.prior import guesses
+from fedrouter.store import evidence as table
+from fedrouter.store.store import Store
+from learning.logs import ENCODER, learned, record, records_of
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def rows(world):
+    """One answer a query of the simulated world."""
+    every = world.evaluations
+    chosen = np.random.default_rng(0).permutation(len(every))[:300]
+    return every.take(chosen)
+
+
+@pytest.fixture
+def log(url):
+    with Store.open(url) as store:
+        yield store
+
+
+def learner_of(log, world, **more):
+    pool = world.evaluations.pool
+    online = OnlineRouter(pool, map_of_width(world.evaluations.dimension), guesses(pool))
+    return Learner(log, online, world.encoder, 0.1, **more)
+
+
+def logged(rows, world):
+    return [replace(each, encoder=world.encoder.name) for each in records_of(rows)]
+
+
+def test_evidence_of_a_log_is_that_of_its_rows_in_whatever_batches_they_are_counted(log, world, rows, monkeypatch):
+    monkeypatch.setattr("fedrouter.learning.learner.AT_ONCE", 70)
+    records = logged(rows, world)
+    learner = learner_of(log, world)
+    log.append(records[:100])
+    assert learner.count() == 100
+    log.append(records[100:])
+    assert learner.count() == 200
+    assert learner.count() == 0
+    expected = Evidence.of(rows, map_of_width(rows.dimension))
+    for found in (learner.evidence(), learner_of(log, world).evidence()):
+        assert np.array_equal(found.gram, expected.gram)
+        assert np.array_equal(found.products[:, :2], expected.products[:, :2])
+
+
+def test_a_score_that_comes_later_or_is_corrected_leaves_what_it_would_have_left_at_once(log, world, rows):
+    records = logged(rows, world)
+    unscored = [replace(each, score=None, scored_by=None, scored_at=None) for each in records]
+    learner = learner_of(log, world)
+    log.append(unscored)
+    assert learner.count() == 0
+    levels = learner.evidence().levels.copy()
+    assert levels[:, 1, 0].sum() == 300 << 32  # costs count from every row
+    for each in records[:50]:
+        log.score(each.id, 1 - each.score, "somebody")
+    learner.count()
+    for each in records[:50]:
+        log.score(each.id, each.score, "somebody")
+    learner.count()
+    expected = Evidence.of(rows.take(np.arange(50)).over(rows.pool), map_of_width(rows.dimension))
+    for found in (learner.evidence(), learner_of(log, world).evidence()):
+        assert np.array_equal(found.gram, expected.over(found.pool).gram)
+        assert np.array_equal(found.products[:, 0], expected.over(found.pool).products[:, 0])
+        assert np.array_equal(found.levels[:, 1], levels[:, 1])
+
+
+def test_what_was_learned_outlives_rows_that_retention_deletes(log, world, rows):
+    log.append(logged(rows, world))
+    learner_of(log, world).count()
+    before = learner_of(log, world).evidence()
+    log.prune(2e9)
+    assert list(log.rows()) == []
+    assert learner_of(log, world).evidence() == before
+    assert before.count.sum() == 300
+
+
+def test_two_learners_at_once_count_every_row_once(log, world, rows, monkeypatch):
+    log.append(logged(rows, world))
+    first, other = learner_of(log, world), learner_of(log, world)
+    read = table.new_rows
+
+    def both(connection, most):
+        found = read(connection, most)
+        monkeypatch.setattr(table, "new_rows", read)
+        if found:
+            other.count()  # between this one's reading and writing
+        return found
+
+    monkeypatch.setattr(table, "new_rows", both)
+    assert first.step(None) is None  # it has to read again
+    first.step(None)
+    assert first.evidence().count.sum() == 300
+
+
+def test_old_days_fade_by_half_lives(log, world, rows):
+    now = 20_000 * DAY
+    records = [
+        replace(each, time=now - 10 * DAY * (number % 2), scored_at=now)
+        for number, each in enumerate(logged(rows, world))
+    ]
+    log.append(records)
+    learner = learner_of(log, world, half_life=10.0)
+    learner._today = 0
+    import fedrouter.learning.learner as module
+
+    class Clock:
+        time = staticmethod(lambda: now)
+
+    module_time, module.time = module.time, Clock
+    try:
+        learner.count()
+        count = learner.evidence().moments().count.sum()
+    finally:
+        module.time = module_time
+    assert count == pytest.approx(150 + 75, abs=1e-3)
+
+
+def test_a_version_is_published_when_scores_are_new_and_is_the_same_when_it_is_read(log, world, rows):
+    learner = learner_of(log, world)
+    assert learner.step(0.9) is None
+    log.append(logged(rows, world))
+    version = learner.step(0.9)
+    assert learner.step(0.9) is None
+    with log.reading() as connection:
+        found = Version.unpack(*table.latest(connection))
+    assert (found.number, found.target, found.encoder) == (version.number, 0.9, world.encoder)
+    phi = found.coefficients.features.features(rows.embeddings[:5])
+    for ours, theirs in zip(version.coefficients.estimate(phi), found.coefficients.estimate(phi), strict=True):
+        assert np.array_equal(ours, theirs)
+    assert np.array_equal(version.coefficients.drawn(phi), found.coefficients.drawn(phi))
+    assert found.coefficients.rows.sum() == 300
+    with log.reading() as connection:
+        assert table.latest(connection, found.number) is None
+
+
+def test_old_versions_are_deleted(log):
+    with log.writing() as connection:
+        for _ in range(30):
+            number = table.publish(connection, b"data")
+    with log.reading() as connection:
+        from sqlalchemy import func, select
+
+        from fedrouter.store.tables import VERSIONS
+
+        assert connection.execute(select(func.count()).select_from(VERSIONS)).scalar() == table.KEPT
+        assert table.latest(connection)[0] == number
+
+
+def test_rows_by_another_encoder_or_without_an_embedding_count_for_costs_only(log, world):
+    other = [record(number, model="model-0", encoder="elsewhere") for number in range(0)]
+    name = world.evaluations.pool.names[0]
+    other = [record(number, served=name, chosen=name, encoder="elsewhere") for number in range(5)]
+    log.append([*other, record(9, served=name, chosen=name, embedding=None), record(10, served=None)])
+    learner = learner_of(log, world)
+    learner.count()
+    found = learner.evidence()
+    assert found.count.sum() == 0
+    assert found.levels[0, 1, 0] == 6 << 32
+    log.score(other[0].id, 0.0, "key-1")
+    learner.count()
+    assert learner.evidence() == found
+
+
+def test_before_anything_is_learned_the_prior_serves(world):
+    pool = world.evaluations.pool
+    online = OnlineRouter(pool, map_of_width(world.evaluations.dimension), guesses(pool))
+    version = first_version(online, world.encoder, 0.1)
+    accuracy, cost = version.coefficients.estimate(online.features.features(world.evaluations.embeddings[:2]))
+    assert np.allclose(accuracy[0], accuracy[1])
+    assert not version.coefficients.rows.any()
+
+
+def test_a_bundle_is_what_learning_begins_with(log, world, rows):
+    base = learned(world.evaluations, "bayes", cells=(4,))
+    online = OnlineRouter(base.pool, base.evidence.features, guesses(base.pool), base)
+    log.append(logged(rows, world))
+    learner = Learner(log, online, world.encoder, 0.1)
+    learner.count()
+    fitted = online.fit(learner.evidence())
+    assert fitted.evidence == base.evidence.without_cells() + learner.evidence()
+
+
+def test_a_store_can_be_learned_from_by_hand(log, world, rows):
+    log.append(logged(rows, world))
+    router, count, until = learned_router(log, world.encoder, None)
+    assert (count, until) == (300, max(each.scored_at for each in log.rows()))
+    assert router.evidence.count.sum() == 300
+    assert learned_router(log, world.encoder, None)[1] == 300
+
+
+def test_costs_of_a_model_that_was_never_asked_follow_those_that_were(world):
+    """Guesses are of short answers; where those that were asked cost ten times as much, so does another."""
+    assert ENCODER.dimension == 8
+    pool = world.evaluations.pool
+    features = map_of_width(world.evaluations.dimension)
+    few = world.evaluations.take(np.flatnonzero(world.evaluations.model > 0)[:400])
+    expensive = replace(few, cost=few.cost * 10)
+    found = []
+    for rows in (few, expensive):
+        online = OnlineRouter(pool, features, guesses(pool))
+        router = online.fit(Evidence.of(rows, features))
+        found.append(np.exp(router.weights[0][0, len(pool)] + router.weights[1]))
+    assert found[1] == pytest.approx(10 * found[0], rel=0.3)
