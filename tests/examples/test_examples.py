@@ -8,7 +8,7 @@ import pytest
 from conftest import PROJECT
 
 PRINTED = {
-    "day_zero.py": ["Autopilot swapped: accuracy - λ · cost changes by +", "100 requests with version 1"],
+    "day_zero.py": ["1000 requests, version", "of the quality of"],
     "federation_in_one_process.py": ["Identical to the earlier router, to the bit: True"],
     "learn_from_two_logs.py": ["choice at 30 points of accuracy per dollar: small"],
     "own_data.py": ["of the accuracy of"],

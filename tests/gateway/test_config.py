@@ -103,13 +103,10 @@ def test_a_config_sets_one_of_quality_dial_and_tradeoff(tmp_path):
         read_config(written(tmp_path, GOOD.replace("tradeoff: 1e3", "dial: 11")))
 
 
-def test_learning_is_on_without_a_bundle_and_off_with_one_word(tmp_path, bundle):
-    config = read_config(written(tmp_path, GOOD))
-    assert (config.learns, config.learning.folder) == (True, str(tmp_path / "bundles"))
-    assert not read_config(written(tmp_path, GOOD + "learning: off\n")).learns
-    served = GOOD.replace("routing:\n", f"routing:\n  bundle: {bundle}\n")
-    assert not read_config(written(tmp_path, served)).learns
-    assert read_config(written(tmp_path, served + "learning: on\n")).learns
+def test_learning_is_on_and_off_with_one_word(tmp_path):
+    assert read_config(written(tmp_path, GOOD)).learning.enabled
+    assert not read_config(written(tmp_path, GOOD + "learning: off\n")).learning.enabled
+    assert read_config(written(tmp_path, GOOD + "learning: {half_life: 30}\n")).learning.half_life == 30
 
 
 def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch, bundle):

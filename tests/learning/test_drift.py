@@ -8,8 +8,7 @@ import pytest
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence
-from fedrouter.learning import drift
-from fedrouter.learning.drift import restart, watch
+from fedrouter.learning.drift import compared, restart, watch
 from fedrouter.learning.learner import Learner
 from fedrouter.learning.online import OnlineRouter
 from fedrouter.pool import ModelPool
@@ -63,7 +62,7 @@ def test_the_chance_of_what_is_seen_is_what_it_says_also_where_queries_become_ha
             model, cost = np.zeros(count, int), np.full(count, 1e-3)
             rows = Evaluations(ModelPool(["a"]), embeddings, np.arange(count), model, scores, cost)
             parts.append(Evidence.of(rows, features))
-        (cell,) = drift._compared(*parts, 0.0, 0.01)
+        (cell,) = compared(*parts, 0.0, 0.01)
         chances.append(cell.chance)
     assert np.mean(np.array(chances) < 0.05) <= share
     assert min(chances) > least

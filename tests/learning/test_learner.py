@@ -160,7 +160,6 @@ def test_old_versions_are_deleted(log):
 
 
 def test_rows_by_another_encoder_or_without_an_embedding_count_for_costs_only(log, world):
-    other = [record(number, model="model-0", encoder="elsewhere") for number in range(0)]
     name = world.evaluations.pool.names[0]
     other = [record(number, served=name, chosen=name, encoder="elsewhere") for number in range(5)]
     log.append([*other, record(9, served=name, chosen=name, embedding=None), record(10, served=None)])
@@ -178,7 +177,7 @@ def test_before_anything_is_learned_the_prior_serves(world):
     pool = world.evaluations.pool
     online = OnlineRouter(pool, map_of_width(world.evaluations.dimension), guesses(pool))
     version = first_version(online, world.encoder, 0.1)
-    accuracy, cost = version.coefficients.estimate(online.features.features(world.evaluations.embeddings[:2]))
+    accuracy, _ = version.coefficients.estimate(online.features.features(world.evaluations.embeddings[:2]))
     assert np.allclose(accuracy[0], accuracy[1])
     assert not version.coefficients.rows.any()
 

@@ -126,17 +126,6 @@ def test_a_judge_gives_way_to_a_person_in_either_order(store, made):
         assert (store.get(record.id).score, store.get(record.id).scored_by) == (1.0, "user")
 
 
-def test_new_scores_are_counted_as_far_as_asked(store, made):
-    records = [made() for _ in range(5)]
-    store.append(records)
-    for at, record in enumerate(records[:4], start=10):
-        store.score(record.id, 0.5, "user", float(at))
-    assert store.scored_since(0.0) == 4
-    assert store.scored_since(11.0) == 2
-    assert store.scored_since(0.0, most=3) == 3
-    assert store.scored_since(11.0, most=3) == 2
-
-
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), True, "1", None])
 def test_a_score_outside_its_range_is_refused(store, made, score):
     record = made()

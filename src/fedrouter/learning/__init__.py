@@ -1,1 +1,1 @@
-"""Learning from the gateway's log: exploration, off-policy evaluation, judges."""
+"""Learning from the gateway's log: evidence, versions, exploration, the promise, judges, drift."""

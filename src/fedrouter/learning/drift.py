@@ -104,7 +104,7 @@ def watch(store: Store, now: float | None = None) -> Watched | None:
         before = [part for day, part in parts.items() if day <= today - span]
         recent = [part for day, part in parts.items() if day > today - span]
         if before and recent:
-            for cell in _compared(_sum(before), _sum(recent), float((today - span + 1) * table.DAY), level):
+            for cell in compared(_sum(before), _sum(recent), float((today - span + 1) * table.DAY), level):
                 found[cell.model].append(cell)
     cells = tuple(min(found[name], key=lambda cell: cell.chance) for name in known.pool.names if name in found)
     return Watched(float(since * table.DAY), cells, tuple(means))
@@ -115,7 +115,7 @@ def restart(store: Store, now: float | None = None) -> None:
     store.put_setting(SETTING, str(int((time.time() if now is None else now) // table.DAY)))
 
 
-def _compared(before: Evidence, recent: Evidence, since: float, level: float) -> list[Cell]:
+def compared(before: Evidence, recent: Evidence, since: float, level: float) -> list[Cell]:
     fitted = _fit(before)
     covariance, moments, found = LACK_OF_FIT * fitted.covariance(), recent.moments(), []
     for model, name in enumerate(recent.pool.names):

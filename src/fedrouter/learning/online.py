@@ -31,9 +31,9 @@ GROWN: Final = 1.2
 """Penalties are chosen anew when there are so many times more rows than at the last time."""
 ENOUGH: Final = 200
 """Own rows from which a federation's total is weighed against them."""
-MOST_ALIKE: Final = 1
-"""The largest exponent of the penalty on how accurate each model is beside the others: that models are hardly alike is
-known beforehand. A few rows of one model would make all of them equal, and nothing would be explored."""
+MOST_ALIKE: Final = 1, -3
+"""The largest exponents of the penalties on how accurate and how expensive each model is beside the others: that models
+differ is known beforehand. A few rows of one model would make all of them equal, and nothing would be explored."""
 SECONDS_ROWS: Final = 4.0
 """How many rows the mean time of all models counts for in that of each."""
 
@@ -142,13 +142,13 @@ class OnlineRouter:
 
 
 def _unlike(router: BayesRouter) -> BayesRouter:
-    """The router with a penalty that lets models differ."""
+    """The router with penalties that let models differ."""
     assert router.penalties is not None
-    accuracy, cost = router.penalties
-    if accuracy.deviation[0] <= MOST_ALIKE:
-        return router
-    own = replace(accuracy, deviation=(MOST_ALIKE, *accuracy.deviation[1:]))
-    return replace(router, penalties=(own, cost))
+    accuracy, cost = (
+        replace(each, deviation=(min(each.deviation[0], most), *each.deviation[1:]))
+        for each, most in zip(router.penalties, MOST_ALIKE, strict=True)
+    )
+    return replace(router, penalties=(accuracy, cost))
 
 
 def _at_level(guess: Floats, error: Floats, level_error: float, rows: Floats, sums: Floats, outcome: int) -> Floats:

@@ -33,7 +33,7 @@ def test_a_score_is_in_the_log_when_it_is_acknowledged(gateway):
     ("body", "status"),
     [
         ({"decision_id": "0" * 32, "score": 1}, 404),
-        ({"decision_id": "x" * 65, "score": 1}, 400),
+        ({"decision_id": "x" * 201, "score": 1}, 400),
         ({"decision_id": "", "score": 1}, 400),
         ({"decision_id": "../..", "score": 1}, 400),
         ({"decision_id": 3, "score": 1}, 400),
@@ -41,6 +41,9 @@ def test_a_score_is_in_the_log_when_it_is_acknowledged(gateway):
         ({"decision_id": "0" * 32, "score": "1"}, 400),
         ({"decision_id": "0" * 32, "score": True}, 400),
         ({"decision_id": "0" * 32}, 400),
+        ({"id": "nobody-knows", "score": 1}, 404),
+        ({"id": "x" * 201, "score": 1}, 400),
+        ({"id": "x", "decision_id": "0" * 32, "score": 1}, 400),
         ({"decision_id": "0" * 32, "score": 1, "comment": "good"}, 400),
         ([], 400),
     ],

@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_explored_requests_have_the_propensity_with_which_they_were_drawn(start,
 class Told(http.server.BaseHTTPRequestHandler):
     """Keeps what a webhook is told."""
 
-    found: list[dict] = []
+    found: ClassVar[list[dict]] = []
 
     def do_POST(self):
         self.found.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))

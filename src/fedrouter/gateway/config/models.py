@@ -37,6 +37,9 @@ class UpstreamParams(Section):
         "`x-api-key` for `messages`.",
     )
     query: Mapping[str, str] = Field(default={}, description="Query parameters to add to each call.")
+    extra_body: Mapping[str, Any] = Field(
+        default={}, description="Fields of each request to it, such as `reasoning_effort`; they replace the client's."
+    )
     stream_usage: StrictBool = Field(
         default=True,
         description="Whether to ask for the usage of every stream; false for an API that refuses `stream_options`.",

@@ -127,7 +127,9 @@ class Exchange:
         try:
             return await self._gateway.upstreams.complete(
                 context.decision.order,
-                lambda model: spliced.to(model.target, context.streamed and _asks(context.api, model)),
+                lambda model: spliced.to(
+                    model.target, context.streamed and _asks(context.api, model), model.params.extra_body
+                ),
                 context.streamed,
                 context,
                 self._interrupted.done,

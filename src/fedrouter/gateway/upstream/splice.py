@@ -8,6 +8,8 @@ No JSON library does this: parsing and writing again changes number formats, whi
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
@@ -105,11 +107,15 @@ class SplicedBody:
                 self._pieces.append((raw[start:end], _asking(raw[start:end])))
         self._pieces.append(whole[at:])
 
-    def to(self, model: str, with_usage: bool = False) -> bytes:
-        """The body for an upstream, with this value of ``model``; ``with_usage`` asks for the usage of a stream."""
+    def to(self, model: str, with_usage: bool = False, extra: Mapping[str, Any] | None = None) -> bytes:
+        """The body for an upstream, with this value of ``model``; ``with_usage`` asks for the usage of a stream.
+
+        With ``extra`` fields it is written anew, and not every byte is kept.
+        """
         name = orjson.dumps(model)
         chosen = [piece[with_usage] if isinstance(piece, tuple) else piece for piece in self._pieces]
-        return b"".join([name if piece is None else piece for piece in chosen])
+        found = b"".join([name if piece is None else piece for piece in chosen])
+        return orjson.dumps({**orjson.loads(found), **extra}) if extra else found
 
 
 def _asking(options: bytes) -> bytes:
