@@ -1,293 +1,265 @@
-"""Real data sets replayed as traffic: the value of online learning, and the accuracy of off-policy estimates.
+"""Real data sets replayed as traffic of a gateway that begins with nothing, beside bandits and a learned K-Means.
 
-Writes docs/results/online.md. Run with `.venv/bin/python benchmarks/replay.py`; one core, a few minutes.
+Writes docs/results/online.md. Run with `.venv/bin/python benchmarks/replay.py` (`--processes N` for several cores).
 
-Each seed assigns a tenth of the queries to a past log (one model per query, drawn from a skewed distribution), from
-which every policy starts, and replays the rest in random order. Nothing was chosen by looking at these numbers: λ, caps
-and batch were fixed before the first run, and every setting of a router is its default.
+The gateway's own functions decide and learn: `OnlineRouter.fit`, `Coefficients.of`, `Explorer.choose`, `measure` and
+`curve_of` are what `fedrouter serve` calls. Nothing here was chosen by looking at these orders: λ, orders, batch and the
+settings of the rivals were fixed before; what is the gateway's own is its default.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
+from fedrouter.data.prices import TokenPrice
 from fedrouter.data.read import read
-from fedrouter.engines.local import LocalFederation
-from fedrouter.errors import BadInput
-from fedrouter.estimates import choose, utility
+from fedrouter.encoders.feature_map import map_of_width
+from fedrouter.estimates import utility
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
-from fedrouter.federation.client import Client
-from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.learning.exploration import Choice, Thompson
-from fedrouter.learning.from_log import with_rows
-from fedrouter.learning.offpolicy import estimate
-from fedrouter.learning.traffic import Traffic
-from fedrouter.routers.base import Router
+from fedrouter.evidence import Evidence
+from fedrouter.learning.exploration import Explorer
+from fedrouter.learning.online import TOKENS, Coefficients, OnlineRouter
+from fedrouter.learning.promise import Answer, Curve, Window, curve_of, measure
+from fedrouter.pool import ModelPool
+from fedrouter.prior import Guesses, guesses
+from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-SETS = ("routerbench_subset", "llmrouter_mix")
-SEEDS = 3
-FAMILY = "bayes"
-SCALED = (0.05, 0.5)
+SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
+REQUESTS = 3_000
+ORDERS = 5
+SCALED = (0.1, 0.5)
 """λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
-PAST = 0.1
-MODEL_ALPHA = 0.45
-BATCH = 100
-"""Requests between two updates of the router: feedback comes late."""
-SHARE, EXTRA = 0.1, 0.1
-QUARTERS = 4
+BATCH = 25
+"""Requests between two versions."""
+SHARE = 0.1
+ROUGH = 0.5
+"""The guess of a price is off by at most this factor, where a data set's own prices are not public."""
+MEMBERS, OWN = 10, 300
+"""Members of the federation whose total is a prior, and the scored answers that each has, of queries not replayed."""
+QUALITY = 0.95
+MEASURED = slice(1_000, 3_000)
+"""Requests over which the kept share is measured."""
+# Constants of the rivals, the best of a few on orders 100 and 101.
+UCB, EPSILON, LIN = 0.1, 0.1, 0.5
+CELLS, REFIT = 20, 250
 
 
-class Greedy:
-    """Always the choice of the routing rule."""
+@dataclass(frozen=True, eq=False)
+class World:
+    """A full table, in the order of the requests; ``accuracy`` and ``cost`` are what an answer is expected to have."""
 
-    def choose(self, accuracy: Floats, error: Floats, cost: Floats, open_to: np.ndarray, tradeoff: float) -> Choice:
-        return Choice(choose(accuracy, cost, tradeoff, open_to), 1.0, False)
+    pool: ModelPool
+    embeddings: Floats
+    accuracy: Floats
+    cost: Floats
+    draw: bool = False
+    """Whether answers are right or wrong with this probability; otherwise the table has the answers."""
+
+    @property
+    def phi(self) -> Floats:
+        return map_of_width(self.embeddings.shape[1]).features(self.embeddings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """What a policy did: the model of each request, the chance it had, and whether it was explored."""
+    """What happened: the model of each request ``(n,)``, the share that was measured as kept, and its interval."""
 
     chosen: Integers
-    propensity: Floats
-    explored: np.ndarray
-
-
-def learned(evaluations: Evaluations, family: str, seed: int) -> Router:
-    federation = LocalFederation([Client("log", evaluations, OPEN)])
-    return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), seed)
-
-
-def only(evaluations: Evaluations, queries: Integers, model: Integers) -> Evaluations:
-    """One model's answer to each of these queries."""
-    grid = evaluations.grid()
-    pairs = (grid.accuracy[queries, model], grid.cost[queries, model])
-    return Evaluations(evaluations.pool, evaluations.embeddings[queries], np.arange(len(queries)), model, *pairs)
-
-
-def deal(evaluations: Evaluations, seed: int) -> tuple[Evaluations, Integers, Integers]:
-    """The log of the past, its queries, and the queries of the traffic in their order."""
-    draw = np.random.default_rng(seed)
-    order = draw.permutation(evaluations.queries)
-    past, traffic = np.split(order, [round(PAST * len(order))])
-    preference = draw.dirichlet(np.full(len(evaluations.pool), MODEL_ALPHA))
-    return only(evaluations, past, draw.choice(len(evaluations.pool), len(past), p=preference)), past, traffic
+    kept: tuple[float, float, float] | None = None
 
 
 def replay(
-    evaluations: Evaluations, queries: Integers, start: BayesRouter, policy, tradeoff: float, online: bool
+    world: World,
+    seed: int,
+    known: Guesses,
+    tradeoff: float | None = None,
+    base: BayesRouter | None = None,
+    share: float = SHARE,
 ) -> Run:
-    router, parts = start, []
-    for batch in np.array_split(queries, range(BATCH, len(queries), BATCH)):
-        estimates = router.estimate(evaluations.embeddings[batch])
-        errors, open_to = estimates.error, estimates.usable
-        choices = [
-            policy.choose(estimates.accuracy[row], errors[row], estimates.cost[row], open_to, tradeoff)
-            for row in range(len(batch))
-        ]
-        chosen = np.array([choice.index for choice in choices])
-        parts.append((chosen, [choice.propensity for choice in choices], [choice.explored for choice in choices]))
-        if online:
-            router = with_rows(router, only(evaluations, batch, chosen))
-    return Run(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    """A gateway from its first request; every answer is scored, and a version comes every `BATCH` requests.
+
+    Without a ``tradeoff`` it keeps `QUALITY`, at the λ that versions have for it.
+    """
+    features = map_of_width(world.embeddings.shape[1])
+    online, explorer = OnlineRouter(world.pool, features, known, base), Explorer(share, seed)
+    added, window, phi = Evidence.none(world.pool, features), Window(), world.phi
+    random, every = np.random.default_rng(seed), np.ones(len(world.pool), bool)
+    chosen, kept = np.zeros(len(phi), np.int64), None
+    for start in range(0, len(phi), BATCH):
+        router = online.fit(added)
+        version = Coefficients.of(router, seed * 100_000 + start)
+        rate = tradeoff
+        if rate is None:
+            kept, correction = measure(router, version, window, share)
+            rate = quality_tradeoff(curve_of(version, phi[max(0, start - 500) : max(start, 1)], share, correction))
+        rows = np.arange(start, min(start + BATCH, len(phi)))
+        (accuracy, cost), drawn = version.estimate(phi[rows]), version.drawn(phi[rows])
+        chances = np.empty(len(rows))
+        for place, row in enumerate(rows):
+            values = utility(accuracy[place], cost[place], rate)
+            under = utility(drawn[place], np.broadcast_to(cost[place], drawn[place].shape), rate)
+            choice = explorer.choose(int(values.argmax()), under, every)
+            chosen[row], chances[place] = choice.index, choice.propensity
+        score, spent = world.accuracy[rows, chosen[rows]], world.cost[rows, chosen[rows]]
+        if world.draw:
+            score = (random.random(len(rows)) < score).astype(float)
+        own = Evaluations(world.pool, world.embeddings[rows], np.arange(len(rows)), chosen[rows], score, spent)
+        added = added + Evidence.of(own, features)
+        window.add(
+            Answer(str(row), phi[row], int(chosen[row]), float(s), float(c), float(p), float(row), QUALITY)
+            for row, s, c, p in zip(rows, score, spent, chances, strict=True)
+        )
+    return Run(chosen, None if kept is None else (kept.value, kept.low, kept.high))
 
 
-def full_information(evaluations: Evaluations, queries: Integers, tradeoff: float, seed: int) -> Integers:
-    """Choices of routers that know every model's answer to the other half of the traffic; ``(n,)``."""
-    chosen = np.empty(len(queries), np.int64)
-    for half in (0, 1):
-        mine = np.arange(len(queries)) % 2 == half
-        router = learned(evaluations.of_queries(queries[~mine]), FAMILY, seed)
-        chosen[mine] = router.estimate(evaluations.embeddings[queries[mine]]).choose(tradeoff)
+def quality_tradeoff(curve: Curve) -> float:
+    """λ for `QUALITY` as gateways take it from a version."""
+    from fedrouter.frontier.operating_point import OperatingPoints
+
+    return OperatingPoints(curve.tradeoffs, curve.kept, curve.span).of_quality(QUALITY)
+
+
+# Rivals: they see utilities, and no prices beforehand --------------------------------------------------------------
+
+
+def ucb1(world: World, tradeoff: float, seed: int) -> Integers:
+    """The best upper confidence bound of mean utility; it never reads a prompt."""
+    values, models = utility(world.accuracy, world.cost, tradeoff), len(world.pool)
+    count, total, chosen = np.zeros(models), np.zeros(models), []
+    for at, row in enumerate(values):
+        bound = total / np.maximum(count, 1) + UCB * np.sqrt(2 * np.log(at + 1) / np.maximum(count, 1))
+        model = at if at < models else int(bound.argmax())
+        count[model] += 1
+        total[model] += row[model]
+        chosen.append(model)
+    return np.array(chosen)
+
+
+def epsilon_greedy(world: World, tradeoff: float, seed: int) -> Integers:
+    """The best mean utility so far, and any model in some requests."""
+    values, models, random = utility(world.accuracy, world.cost, tradeoff), len(world.pool), np.random.default_rng(seed)
+    count, total, chosen = np.zeros(models), np.zeros(models), []
+    for at, row in enumerate(values):
+        best = int((total / np.maximum(count, 1)).argmax())
+        model = at if at < models else int(random.integers(models)) if random.random() < EPSILON else best
+        count[model] += 1
+        total[model] += row[model]
+        chosen.append(model)
+    return np.array(chosen)
+
+
+def lin_ucb(world: World, tradeoff: float, seed: int) -> Integers:
+    """A ridge regression a model on the same features, and its upper confidence bound."""
+    values, phi, models = utility(world.accuracy, world.cost, tradeoff), world.phi, len(world.pool)
+    inverse, sums = np.stack([np.eye(phi.shape[1])] * models), np.zeros((models, phi.shape[1]))
+    weights, chosen = np.zeros_like(sums), []
+    for row, x in zip(values, phi, strict=True):
+        spread = inverse @ x
+        model = int((weights @ x + LIN * np.sqrt(np.maximum(spread @ x, 0.0))).argmax())
+        inverse[model] -= np.outer(spread[model], spread[model]) / (1 + x @ spread[model])
+        sums[model] += row[model] * x
+        weights[model] = inverse[model] @ sums[model]
+        chosen.append(model)
+    return np.array(chosen)
+
+
+def cells(world: World, tradeoff: float, seed: int) -> Integers:
+    """K-Means cells of the queries so far, each with the mean utility of each model in it, shrunk to the model's own."""
+    from fedrouter.routers.kmeans import nearest_centre
+
+    values, models, random = utility(world.accuracy, world.cost, tradeoff), len(world.pool), np.random.default_rng(seed)
+    chosen, seen = np.zeros(len(values), np.int64), np.zeros(len(values))
+    centres, table = world.embeddings[:1], np.zeros((1, models))
+    for start in range(0, len(values), REFIT):
+        if start:
+            centres = k_means(world.embeddings[:start], random)
+            cell = nearest_centre(world.embeddings[:start], centres)
+            table = means(cell, chosen[:start], seen[:start], len(centres), models)
+        rows = np.arange(start, min(start + REFIT, len(values)))
+        best = table[nearest_centre(world.embeddings[rows], centres)].argmax(axis=1)
+        explore = random.random(len(rows)) < (1.0 if not start else EPSILON)
+        chosen[rows] = np.where(explore, random.integers(models, size=len(rows)), best)
+        seen[rows] = values[rows, chosen[rows]]
     return chosen
 
 
-def policies(seed: int) -> dict[str, tuple[object, bool]]:
-    return {
-        "static": (Greedy(), False),
-        "online greedy": (Greedy(), True),
-        f"online Thompson, caps {SHARE:.0%} and {EXTRA:.0%}": (Thompson(SHARE, EXTRA, seed), True),
-        "online Thompson, no caps": (Thompson(1.0, 1e9, seed), True),
-    }
+def k_means(queries: Floats, random: np.random.Generator) -> Floats:
+    from sklearn.cluster import KMeans
+
+    found = KMeans(min(CELLS, len(queries)), n_init=1, random_state=int(random.integers(1 << 31))).fit(queries)
+    return np.asarray(found.cluster_centers_, np.float32)
 
 
-def candidates(evaluations: Evaluations, log: Evaluations, past: Integers, seed: int) -> dict[str, Router]:
-    """Routers to be judged on the log of another; none has seen a request of it."""
-    return {
-        "bayes, of the log of the past": learned(log, "bayes", seed),
-        "bayes, of every answer to the past": learned(evaluations.of_queries(past), "bayes", seed),
-        "kmeans, of every answer to the past": learned(evaluations.of_queries(past), "kmeans", seed),
-    }
+def means(cell: Integers, model: Integers, value: Floats, number: int, models: int) -> Floats:
+    place = cell * models + model
+    count = np.bincount(place, minlength=number * models).reshape(number, models)
+    total = np.bincount(place, weights=value, minlength=number * models).reshape(number, models)
+    whole = total.sum(axis=0) / np.maximum(count.sum(axis=0), 1)
+    return np.asarray((total + 5 * whole) / (count + 5))
 
 
-def interval(values: list[float]) -> str:
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):+.2f} ± {half:.2f}"
+RIVALS: dict[str, Callable[[World, float, int], Integers]] = {
+    "UCB1": ucb1,
+    "LinUCB": lin_ucb,
+    "ε-greedy": epsilon_greedy,
+    "K-Means": cells,
+}
 
 
-def judged(router: Router, evaluations: Evaluations, grid: Grid, queries: Integers, run: Run, tradeoff: float) -> dict:
-    """Estimates from a run's log, in points of accuracy, and what is true."""
-    rows = np.arange(len(queries))
-    accuracy, cost = grid.accuracy[queries][rows, run.chosen], grid.cost[queries][rows, run.chosen]
-    embeddings = evaluations.embeddings[queries]
-    traffic = Traffic(
-        grid.pool, embeddings, run.chosen, run.propensity, np.full(len(queries), tradeoff), accuracy, cost
-    )
-    try:
-        found = estimate(router, traffic)
-    except BadInput:
-        found = None  # refused: too little of the log speaks for this router
-    choice = router.estimate(embeddings).choose(tradeoff)
-    agree = choice == run.chosen
-    return {
-        "truth": grid.accuracy[queries][rows, choice].mean(),
-        "found": found,
-        "agreeing rows alone": accuracy[agree].mean() if agree.any() else np.nan,
-    }
+# What is known beforehand ------------------------------------------------------------------------------------------
 
 
-def main() -> None:
-    lines, verdicts = [], []
-    for name in SETS:
-        evaluations = read(DATA / f"{name}.parquet").evaluations
-        grid = evaluations.grid()
-        for scaled in SCALED:
-            tradeoff = scaled / float(grid.cost.mean(axis=0).max())
-            values = utility(grid.accuracy, grid.cost, tradeoff)
-            table: dict[str, list[dict]] = {}
-            for seed in range(SEEDS):
-                log, past, queries = deal(evaluations, seed)
-                start = learned(log, FAMILY, seed)
-                rows = np.arange(len(queries))
-                best = values[queries, full_information(evaluations, queries, tradeoff, seed)]
-                for policy_name, (policy, online) in policies(seed).items():
-                    run = replay(evaluations, queries, start, policy, tradeoff, online)
-                    got = values[queries][rows, run.chosen]
-                    quarters = [100 * part.mean() for part in np.array_split(best - got, QUARTERS)]
-                    table.setdefault(policy_name, []).append(
-                        {
-                            "quarters": quarters,
-                            "regret": 100 * (best - got).mean(),
-                            "accuracy": grid.accuracy[queries][rows, run.chosen].mean(),
-                            "cost": 1000 * grid.cost[queries][rows, run.chosen].mean(),
-                            "explored": run.explored.mean(),
-                        }
-                    )
-                    if policy_name.startswith("online Thompson"):
-                        for kind, router in candidates(evaluations, log, past, seed).items():
-                            verdict = judged(router, evaluations, grid, queries, run, tradeoff)
-                            verdicts.append((policy_name, name, scaled, kind, verdict))
-            lines += regret_table(name, scaled, tradeoff, len(queries), table)
-            print("\n".join(lines[-8:]), flush=True)
-    text = report(lines, verdicts)
-    (PROJECT / "docs" / "results" / "online.md").write_text(text)
-    print(text)
+def rough(grid: Grid, seed: int, abilities: bool) -> Guesses:
+    """Prices off by up to a factor, and of accuracies what is publicly known of the models' names, or nothing."""
+    random, found = np.random.default_rng(seed), guesses(grid.pool)
+    price = grid.cost.mean(axis=0) * np.exp(random.uniform(np.log(1 - ROUGH), np.log(1 + ROUGH), len(grid.pool)))
+    prices = tuple(TokenPrice(*(each * 1e6 / sum(TOKENS),) * 2) for each in price)
+    error = found.error if abilities else np.full(len(grid.pool), np.inf)
+    return Guesses(found.accuracy, error, found.sources, prices)
 
 
-def regret_table(name: str, scaled: float, tradeoff: float, requests: int, table: dict[str, list[dict]]) -> list[str]:
-    lines = [
-        f"### {name}, λ = {tradeoff:.3g} ({scaled} over the most expensive model's mean cost), {requests:,} requests",
-        "",
-        "| policy | 1st quarter | 2nd | 3rd | 4th | all | less than static | accuracy | $ per 1,000 | explored |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    static = [run["regret"] for run in table["static"]]
-    for policy, runs in table.items():
-        mean = {key: float(np.mean([run[key] for run in runs])) for key in ("regret", "accuracy", "cost", "explored")}
-        quarters = np.mean([run["quarters"] for run in runs], axis=0)
-        gain = [before - run["regret"] for before, run in zip(static, runs, strict=True)]
-        lines.append(
-            f"| {policy} | {' | '.join(f'{part:.2f}' for part in quarters)} | {mean['regret']:.2f} | "
-            f"{'' if policy == 'static' else interval(gain)} | {mean['accuracy']:.3f} | {mean['cost']:.3f} | "
-            f"{mean['explored']:.1%} |"
-        )
-    return [*lines, ""]
+def federated(data: Evaluations, rest: Integers, seed: int) -> BayesRouter:
+    """The router of a federation's total: of members who have one answer a query each, with the noise of the default."""
+    random, grid, total = np.random.default_rng(seed), data.grid(), None
+    features = map_of_width(data.dimension)
+    for part in np.array_split(random.permutation(rest)[: MEMBERS * OWN], MEMBERS):
+        preference = random.dirichlet(np.full(len(data.pool), 0.45))
+        model = random.choice(len(data.pool), len(part), p=preference)
+        own = (grid.accuracy[part, model], grid.cost[part, model])
+        sent = Release.of(Evaluations(data.pool, data.embeddings[part], np.arange(len(part)), model, *own), features)
+        total = sent if total is None else total + sent
+    assert total is not None
+    return BayesRouter.of(Evidence.none(data.pool, features), noisy(total, random))
 
 
-WAYS = ("doubly_robust", "inverse", "normalised", "claimed")
+def noisy(total: Release, random: np.random.Generator) -> Release:
+    """The total with the noise of ε = 8, δ = 1e-6, twice the variance for dropouts and collusion."""
+    from fedrouter.federation.noise import deviation_for
+
+    sigma = deviation_for(8.0, 1e-6) * np.sqrt(2.0)
+    vector = total.vector()
+    noise = np.rint(random.normal(0.0, sigma * (1 << 16), len(vector))).astype(np.int64)
+    return total.with_vector(vector + noise, float(sigma))
 
 
-def verdict_tables(verdicts: list[tuple], policy: str) -> list[str]:
-    """Estimates from a policy's log beside the truth, case by case, and how far each kind misses over all cases."""
-    verdicts = [entry for entry in verdicts if entry[0] == policy]
-    misses: dict[str, list[float]] = {way: [] for way in (*WAYS, "agreeing rows alone")}
-    covered: dict[str, list[bool]] = {way: [] for way in WAYS[:3]}
-    rows = []
-    for case in dict.fromkeys(entry[1:4] for entry in verdicts):
-        every = [entry[4] for entry in verdicts if entry[1:4] == case]
-        runs = [run for run in every if run["found"] is not None]
-        cells = [f"{np.mean([run['truth'] for run in runs or every]):.3f}"]
-        for way in WAYS:
-            means = [getattr(run["found"], way).accuracy for run in runs]
-            off = [mean.value - run["truth"] for mean, run in zip(means, runs, strict=True)]
-            misses[way] += off
-            if way in covered:
-                covered[way] += [abs(miss) <= 1.96 * mean.error for miss, mean in zip(off, means, strict=True)]
-            cells.append(f"{np.mean([mean.value for mean in means]):.3f}" if runs else "")
-        plain = [run["agreeing rows alone"] for run in runs]
-        misses["agreeing rows alone"] += [p - run["truth"] for p, run in zip(plain, runs, strict=True)]
-        cells.append(f"{np.mean(plain):.3f}" if runs else "")
-        cells.append(f"{np.mean([run['found'].support.value for run in runs]):.2f}" if runs else "")
-        cells.append(f"{np.mean([run['found'].effective for run in runs]):,.0f}" if runs else "")
-        rows.append(f"| {' | '.join(map(str, case))} | {' | '.join(cells)} | {len(every) - len(runs)} |")
-    return [
-        f"### From the log of {policy}",
-        "",
-        "| data | λ · most expensive | router | truth | doubly robust | inverse propensity | self-normalized | "
-        "claimed | "
-        "agreeing rows alone | support | evidence | refused |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-        *rows,
-        "",
-        f"Over all {len(misses['claimed'])} (data, λ, router, seed) that were not refused:",
-        "",
-        "| estimate | mean error | mean absolute error | truth within 1.96 standard errors |",
-        "|---|---|---|---|",
-        *(
-            f"| {way.replace('_', ' ')} | {np.mean(off):+.4f} | {np.abs(off).mean():.4f} | "
-            f"{f'{np.mean(covered[way]):.0%}' if way in covered else ''} |"
-            for way, off in misses.items()
-        ),
-        "",
-    ]
+@cache
+def load(name: str) -> tuple[Evaluations, Grid]:
+    data = read(DATA / f"{name}.parquet").evaluations
+    return data, data.grid()
 
 
-def report(lines: list[str], verdicts: list[tuple]) -> str:
-    policies_judged = dict.fromkeys(entry[0] for entry in verdicts)
-    judged_on = [line for policy in policies_judged for line in verdict_tables(verdicts, policy)]
-    return f"""# Learning online
-
-    .venv/bin/python benchmarks/replay.py
-
-{SEEDS} seeds. Family `{FAMILY}` with its defaults. Each seed assigns {PAST:.0%} of
-the queries to a past log, one model per query, skewed (Dirichlet {MODEL_ALPHA}); every policy starts from the
-router of that log. The rest is traffic, in random order; the online ones update the router with the answers they got
-every {BATCH} requests. Every request is scored. λ, limits and batch size were fixed before the first run.
-
-## Regret
-
-In points of utility (accuracy - λ · cost, times 100) per request, relative to routers of the same family that know
-every model's answer to the other half of the traffic: what can be known in advance, not hindsight. Means over seeds;
-"less than static" is paired over seeds with a 95% interval (Student's t over {SEEDS} seeds, so it is wide).
-
-{chr(10).join(lines)}
-## Off-policy evaluation on that traffic
-
-Mean accuracy of routers that served none of it and learned nothing from it, estimated from a log, next to the truth
-(every answer is known here). Means over the seeds that were not refused. `agreeing rows alone` ignores propensities;
-`claimed` is the router's own prediction; support is the mean weight; evidence is the effective sample size.
-
-{chr(10).join(judged_on)}"""
-
-
-if __name__ == "__main__":
-    main()
+def traffic(name: str, seed: int) -> tuple[World, Integers]:
+    """The requests of an order, and the queries that are not among them."""
+    data, grid = load(name)
+    order = np.random.default_rng(seed).permutation(data.queries)
+    now, rest = order[:REQUESTS], order[REQUESTS:]
+    return World(data.pool, data.embeddings[now], grid.accuracy[now], grid.cost[now]), rest

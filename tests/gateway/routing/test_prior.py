@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.gateway.config import Config, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.config_file import read_config
-from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
 from fedrouter.learning.learner import first_version
 from fedrouter.learning.online import OnlineRouter
