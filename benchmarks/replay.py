@@ -3,8 +3,8 @@
 Writes docs/results/online.md. Run with `.venv/bin/python benchmarks/replay.py` (`--processes N` for several cores).
 
 The gateway's own functions decide and learn: `OnlineRouter.fit`, `Coefficients.of`, `Explorer.choose`, `measure` and
-`curve_of` are what `fedrouter serve` calls. Nothing here was chosen by looking at these orders: λ, orders, batch and the
-settings of the rivals were fixed before; what is the gateway's own is its default.
+`curve_of` are what `fedrouter serve` calls. Nothing here was chosen by looking at these orders: λ, orders, batch and
+the settings of the rivals were fixed before; what is the gateway's own is its default.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def lin_ucb(world: World, tradeoff: float, seed: int) -> Integers:
 
 
 def cells(world: World, tradeoff: float, seed: int) -> Integers:
-    """K-Means cells of the queries so far, each with the mean utility of each model in it, shrunk to the model's own."""
+    """K-Means cells of the queries so far, and in each the mean utility of each model, shrunk to the model's own."""
     from fedrouter.routers.kmeans import nearest_centre
 
     values, models, random = utility(world.accuracy, world.cost, tradeoff), len(world.pool), np.random.default_rng(seed)
@@ -228,7 +228,7 @@ def rough(grid: Grid, seed: int, abilities: bool) -> Guesses:
 
 
 def federated(data: Evaluations, rest: Integers, seed: int) -> BayesRouter:
-    """The router of a federation's total: of members who have one answer a query each, with the noise of the default."""
+    """The router of a federation's total: members have one answer a query; with the noise of the default."""
     random, grid, total = np.random.default_rng(seed), data.grid(), None
     features = map_of_width(data.dimension)
     for part in np.array_split(random.permutation(rest)[: MEMBERS * OWN], MEMBERS):
