@@ -23,9 +23,10 @@ from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.estimates import utility
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.evidence import Evidence
-from fedrouter.learning.exploration import Explorer
+from fedrouter.frontier.operating_point import OperatingPoints
+from fedrouter.learning.exploration import Explorer, spent
 from fedrouter.learning.online import TOKENS, Coefficients, OnlineRouter
-from fedrouter.learning.promise import Answer, Curve, Window, curve_of, measure
+from fedrouter.learning.promise import Answer, Window, curve_of, measure
 from fedrouter.pool import ModelPool
 from fedrouter.prior import Guesses, guesses
 from fedrouter.release import Release
@@ -97,35 +98,35 @@ def replay(
     for start in range(0, len(phi), BATCH):
         router = online.fit(added)
         version = Coefficients.of(router, seed * 100_000 + start)
-        rate = tradeoff
-        if rate is None:
+        rate, rates = tradeoff or 0.0, np.full(len(version.draws), tradeoff)
+        if tradeoff is None:
             kept, correction = measure(router, version, window, share)
-            rate = quality_tradeoff(curve_of(version, phi[max(0, start - 500) : max(start, 1)], share, correction))
+            points = OperatingPoints(*curve_of(version, recent(phi, start), share, correction).points)
+            rate, rates = points.of_quality(QUALITY), points.of_quality_drawn(QUALITY)
         rows = np.arange(start, min(start + BATCH, len(phi)))
         (accuracy, cost), drawn = version.estimate(phi[rows]), version.drawn(phi[rows])
         chances = np.empty(len(rows))
         for place, row in enumerate(rows):
             values = utility(accuracy[place], cost[place], rate)
-            under = utility(drawn[place], np.broadcast_to(cost[place], drawn[place].shape), rate)
-            choice = explorer.choose(int(values.argmax()), under, every)
+            choice = explorer.choose(int(values.argmax()), drawn[place] - spent(cost[place], rates), every)
             chosen[row], chances[place] = choice.index, choice.propensity
-        score, spent = world.accuracy[rows, chosen[rows]], world.cost[rows, chosen[rows]]
+        score, paid = world.accuracy[rows, chosen[rows]], world.cost[rows, chosen[rows]]
         if world.draw:
             score = (random.random(len(rows)) < score).astype(float)
-        own = Evaluations(world.pool, world.embeddings[rows], np.arange(len(rows)), chosen[rows], score, spent)
+        own = Evaluations(world.pool, world.embeddings[rows], np.arange(len(rows)), chosen[rows], score, paid)
         added = added + Evidence.of(own, features)
         window.add(
             Answer(str(row), phi[row], int(chosen[row]), float(s), float(c), float(p), float(row), QUALITY)
-            for row, s, c, p in zip(rows, score, spent, chances, strict=True)
+            for row, s, c, p in zip(rows, score, paid, chances, strict=True)
         )
     return Run(chosen, None if kept is None else (kept.value, kept.low, kept.high))
 
 
-def quality_tradeoff(curve: Curve) -> float:
-    """λ for `QUALITY` as gateways take it from a version."""
-    from fedrouter.frontier.operating_point import OperatingPoints
-
-    return OperatingPoints(curve.tradeoffs, curve.kept, curve.span).of_quality(QUALITY)
+def recent(phi: Floats, start: int) -> Floats:
+    """The latest queries before a request; one of which nothing is known if it is the first."""
+    if start:
+        return phi[max(0, start - 500) : start]
+    return np.eye(1, phi.shape[1])
 
 
 # Rivals: they see utilities, and no prices beforehand --------------------------------------------------------------

@@ -14,6 +14,9 @@ from fedrouter.evaluations import Floats
 SHAPES: Floats = np.concatenate([[0.0], np.logspace(-4, 4, 241)])
 """Values of λ to try, in accuracy per cost span; the first is 0, which ignores cost."""
 
+MOST_KEPT = 100
+"""Qualities whose λ under draws are kept."""
+
 
 class OperatingPoints:
     """λ for a dial or a quality.
@@ -22,10 +25,12 @@ class OperatingPoints:
     ----------
     tradeoffs, kept : (L,) values of λ, smallest first, and the share of the best model's accuracy expected at each
     span : mean cost of the most expensive model minus that of the cheapest, which scales the dial
+    drawn : (D, L) the same share under each draw of a posterior, if there are any
     """
 
-    def __init__(self, tradeoffs: Floats, kept: Floats, span: float) -> None:
-        self._tradeoffs, self._kept, self._span = tradeoffs, kept, span
+    def __init__(self, tradeoffs: Floats, kept: Floats, span: float, drawn: Floats | None = None) -> None:
+        self._tradeoffs, self._kept, self._span, self._drawn = tradeoffs, kept, span, drawn
+        self._of_quality: dict[float, Floats] = {}
 
     @classmethod
     def of(cls, estimates: Estimates) -> OperatingPoints:
@@ -54,6 +59,23 @@ class OperatingPoints:
 
     def of_quality(self, quality: float) -> float:
         """The largest λ at which the mean predicted accuracy is this share of the best single model's."""
-        enough = np.flatnonzero(self._kept >= quality - 1e-12)
-        # λ = 0 takes the best estimate of every query, which no single model exceeds.
-        return float(self._tradeoffs[enough[-1]]) if len(enough) else 0.0
+        return float(self._largest(self._kept, quality))
+
+    def of_quality_drawn(self, quality: float) -> Floats | None:
+        """The same under each draw ``(D,)``; None without draws."""
+        if self._drawn is None:
+            return None
+        if quality not in self._of_quality:
+            if len(self._of_quality) >= MOST_KEPT:  # clients may ask for any number
+                self._of_quality.clear()
+            self._of_quality[quality] = self._largest(self._drawn, quality)
+        return self._of_quality[quality]
+
+    def _largest(self, kept: Floats, quality: float) -> Floats:
+        """The largest λ that keeps a share, along the last axis; 0 if none does.
+
+        λ = 0 takes the best estimate of every query, which no single model exceeds.
+        """
+        enough = kept >= quality - 1e-9
+        place = enough.shape[-1] - 1 - np.flip(enough, axis=-1).argmax(axis=-1)
+        return np.where(enough.any(axis=-1), self._tradeoffs[place], 0.0)

@@ -28,6 +28,11 @@ class Choice:
     explored: bool
 
 
+def spent(cost: Floats, tradeoff: float | Floats) -> Floats:
+    """What cost takes off the utility of each model under each draw, at one λ or at one of each draw ``(D,)``."""
+    return np.asarray(np.multiply.outer(tradeoff, cost))
+
+
 class Explorer:
     """Draws models for requests; ``share`` of the requests take a draw of the posterior."""
 

@@ -74,7 +74,7 @@ class Version:
             "target": self.target,
         }
         arrays = {name: np.ascontiguousarray(getattr(own, name)) for name in NAMES}
-        arrays |= {"curve": np.stack([self.curve.tradeoffs, self.curve.kept])}
+        arrays |= {"curve": np.stack([self.curve.tradeoffs, self.curve.kept]), "curves": self.curve.drawn}
         arrays |= {f"features.{name}": array for name, array in own.features.arrays().items()}
         return save(arrays, {"about": json.dumps(about)})
 
@@ -90,7 +90,7 @@ class Version:
             {name.removeprefix("features."): array for name, array in arrays.items() if name.startswith("features.")}
         )
         found = Coefficients(ModelPool(about["models"]), features, *(arrays[name] for name in NAMES))
-        curve = Curve(arrays["curve"][0], arrays["curve"][1], about["span"])
+        curve = Curve(arrays["curve"][0], arrays["curve"][1], arrays["curves"], about["span"])
         kept = None if about["kept"] is None else Kept(**about["kept"])
         encoder = EncoderIdentity.from_json(about["encoder"])
         return cls(found, curve, encoder, kept, about["target"], number, at)

@@ -33,10 +33,10 @@ LARGEST_WEIGHT: Final = 10.0
 BIAS: Final = 0.03
 """How far off the posterior's share is expected to be: standard deviation of the correction beforehand."""
 CONFIDENCE: Final = 1.96
-SHAPES: Final[Floats] = np.concatenate([[0.0], np.logspace(-3, 4, 141)])
+SHAPES: Final[Floats] = np.concatenate([[0.0], np.logspace(-3, 4, 106)])
 """Values of λ to try, in accuracy per cost span; the first is 0, which ignores cost."""
-QUERIES, SOME_DRAWS = 400, 16
-"""Recent queries, and draws, by which they are tried."""
+QUERIES, FEW = 400, 100
+"""Recent queries by which they are tried, and those by which they are tried for each draw."""
 MOST_LEVERAGE: Final = 0.9
 CLOSE: Final = 1e-9
 
@@ -76,11 +76,21 @@ class Kept:
 
 @dataclass(frozen=True)
 class Curve:
-    """Expected share of the best model's accuracy ``(L,)`` along λ ``(L,)``, and the cost span that scales λ."""
+    """Expected share of the best model's accuracy ``(L,)`` along λ ``(L,)``, and the cost span that scales λ.
+
+    ``drawn`` ``(D, L)`` is the same if a draw were the truth. A request that takes a draw takes its λ too: at the λ of
+    the mean, an expensive model that may be much better than believed would never be asked.
+    """
 
     tradeoffs: Floats
     kept: Floats
+    drawn: Floats
     span: float
+
+    @property
+    def points(self) -> tuple[Floats, Floats, float, Floats]:
+        """As :class:`~fedrouter.frontier.operating_point.OperatingPoints` takes it."""
+        return self.tradeoffs, self.kept, self.span, self.drawn
 
 
 class Window:
@@ -146,25 +156,40 @@ def measure(router: BayesRouter, found: Coefficients, window: Window, share: flo
     return shown, trust * float(lost.mean()) / level
 
 
-def curve_of(found: Coefficients, phi: Floats, share: float, correction: float = 0.0, seconds: float = 0.0) -> Curve:
-    """What to expect along λ on queries with these features ``(n, r+1)``; ``seconds`` is the weight of time."""
+def curve_of(found: Coefficients, phi: Floats, share: float, correction: float = 0.0) -> Curve:
+    """What to expect along λ on queries with these features ``(n, r+1)``; ``share`` of the requests explore."""
     phi = phi[-QUERIES:]
     accuracy, cost = found.estimate(phi)
-    slow = 0.0 if not seconds else seconds * np.nan_to_num(found.seconds, nan=0.0)
-    drawn = found.drawn(phi)[:, :: max(1, found.draws.shape[0] // SOME_DRAWS)] - slow
     mean = cost.mean(axis=0)
-    span, every = float(max(mean.max() - mean.min(), 1e-9)), np.arange(len(phi))
-    best = max(float(accuracy.mean(axis=0).max()), 1e-9)
-    kept = []
-    for shape in SHAPES:
-        spent = shape / span * cost
-        chosen = (accuracy - slow - spent).argmax(axis=1)
-        value = float(accuracy[every, chosen].mean())
-        if share:
-            explored = (drawn - spent[:, None]).argmax(axis=2)
-            value = (1 - share) * value + share * float(np.take_along_axis(accuracy, explored, axis=1).mean())
-        kept.append(value / best + correction)
-    return Curve(SHAPES / span, np.array(kept), span)
+    span = float(max(mean.max() - mean.min(), 1e-9))
+    few = slice(0, None, max(1, len(phi) // FEW))
+    drawn = np.swapaxes(found.drawn(phi[few]), 0, 1)  # (D, n, M)
+    kept, under, explored = [], [], []
+    for tradeoff in SHAPES / span:
+        kept.append(_kept(accuracy, accuracy - tradeoff * cost))
+        values = drawn - tradeoff * cost[few]
+        under.append(_kept(drawn, values))
+        explored.append(_kept(np.broadcast_to(accuracy[few], drawn.shape), values))
+    along, each = np.array(kept), np.array(under).T
+    if share:
+        # A draw is followed at its own λ for the same share, which is the one that it has along its own curve.
+        worth = np.array(explored).T
+        places = [_last(row, value) for value in along for row in each]
+        lost = worth[np.tile(np.arange(len(each)), len(along)), places].reshape(len(along), -1).mean(axis=1)
+        along = (1 - share) * along + share * lost
+    return Curve(SHAPES / span, along + correction, each, span)
+
+
+def _kept(accuracy: Floats, values: Floats) -> Floats:
+    """The mean accuracy of the models with the highest values, over that of the best one; (..., n, M) each."""
+    chosen = np.take_along_axis(accuracy, values.argmax(axis=-1)[..., None], axis=-1)[..., 0].mean(axis=-1)
+    return np.asarray(chosen / np.maximum(accuracy.mean(axis=-2).max(axis=-1), 1e-9))
+
+
+def _last(kept: Floats, share: float) -> int:
+    """The place of the largest λ that keeps a share; the first if none does."""
+    enough = np.flatnonzero(kept >= share - CLOSE)
+    return int(enough[-1]) if len(enough) else 0
 
 
 def _left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -> Floats:

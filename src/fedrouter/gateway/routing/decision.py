@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter.estimates import utility
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.gateway.access.pricing import cached_discount, cost_to_reserve, expected_cost
 from fedrouter.gateway.config import ABILITIES, Config
@@ -26,7 +25,7 @@ from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
 from fedrouter.gateway.routing.served import Served, guess_of
 from fedrouter.gateway.routing.sticky import StickySessions
-from fedrouter.learning.exploration import Explorer
+from fedrouter.learning.exploration import Explorer, spent
 from fedrouter.store.records import new_id
 
 
@@ -210,7 +209,9 @@ class Decider:
             if previous is not None:
                 chosen, reason = previous, "sticky"
             elif self._explorer.share and (drawn := estimates.drawn) is not None:
-                values = utility(drawn, np.broadcast_to(estimates.cost, drawn.shape), tradeoff)
+                quality = self._quality(context.options)
+                rates = None if quality is None or serving is None else serving.points.of_quality_drawn(quality)
+                values = drawn - spent(estimates.cost, tradeoff if rates is None else rates)
                 choice = self._explorer.choose(best, values if slow is None else values - slow, ranking.known)
                 chosen, propensity, explored = choice.index, choice.propensity, choice.explored
                 reason = "explored" if explored else reason

@@ -107,7 +107,7 @@ class ServedVersion:
         }
         self.needs_embedding = bool(self._found.rows.any())
         self.typical = np.zeros((1, self.encoder.dimension), np.float32)
-        self.points = OperatingPoints(version.curve.tradeoffs, version.curve.kept, version.curve.span)
+        self.points = OperatingPoints(*version.curve.points)
         self.seconds = self._found.seconds[self._columns]
         self._unasked = self._estimates(None, self._phi(self.typical))
         self._cache = EstimatesCache(self.estimate, cached_queries)
