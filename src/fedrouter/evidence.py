@@ -149,7 +149,7 @@ class Evidence:
 
     def without_cells(self) -> Evidence:
         """The same evidence under the map without its cells: the sums of the features that remain."""
-        if not len(self.features.cells):
+        if self.features.cells is None:
             return self
         plain, upper = self.features.without_cells(), np.triu_indices(self.features.width)
         kept = (upper[0] < plain.width) & (upper[1] < plain.width)

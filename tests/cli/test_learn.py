@@ -10,9 +10,8 @@ import pytest
 from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
-from fedrouter.learning.traffic import evaluations_of
 from fedrouter.store.store import Store
-from learning.logs import learned, record
+from learning.logs import learned, record, records_of
 
 TRADEOFF = 50.0
 
@@ -85,34 +84,26 @@ def test_learning_adds_the_scored_requests_in_a_new_version(workspace, world, tm
     assert miss[1] < miss[0]
 
 
-def test_learning_twice_counts_nothing_twice_and_takes_late_and_corrected_scores(workspace, world, tmp_path):
-    """In three steps, with late scores and corrections, the same sums as in one step at the end."""
-    url = f"sqlite:///{tmp_path}/copy.db"
-    draw = np.random.default_rng(1)
-    records, scores = logged(
-        world.evaluations, load(workspace / "kmeans").router, world.encoder, 300, draw, start=5000.0
-    )
-    bundle = workspace / "bayes"
+def test_a_store_is_learned_from_as_it_is_whenever_its_scores_came(workspace, world, tmp_path):
+    url, records = f"sqlite:///{tmp_path}/late.db", records_of(world.evaluations.take(np.arange(300)))
+    unscored = [replace(each, score=None, scored_by=None, scored_at=None) for each in records]
+    unscored = [replace(each, encoder=world.encoder.name) for each in unscored]
     with Store.open(url) as store:
-        store.append(records)
-        for row in range(0, 200, 2):
-            store.score(records[row].id, float(scores[row]), "key-1", 6000.0 + row)
-        answer("learn", url, "--with", bundle, "--out", tmp_path / "two")
-        for row in range(1, 300, 2):  # late ones
-            store.score(records[row].id, float(scores[row]), "key-1", 7000.0 + row)
-        for row in range(0, 20, 2):  # corrections
-            store.score(records[row].id, 0.125, "key-1", 8000.0 + row)
-        second = answer("learn", url, "--with", tmp_path / "two", "--out", tmp_path / "three")
-        assert second["change"]["corrected"] == 10
-        nothing = run("learn", url, "--with", tmp_path / "three", "--out", tmp_path / "four")
-        assert nothing.returncode == 2
-        assert "nothing to learn" in nothing.stderr
-        answer("learn", url, "--with", bundle, "--out", tmp_path / "at-once")
-        rows, _ = evaluations_of(store.rows(scored_only=True), world.evaluations.pool, world.encoder)
-    assert arrays(tmp_path / "three") == arrays(tmp_path / "at-once")
-    assert len(rows) == 250
-    stepwise, at_once = (load(tmp_path / name).clients["gateway"] for name in ("three", "at-once"))
-    assert stepwise["rows"] == at_once["rows"] == 250
+        store.append(unscored)
+        for each in records[::2]:
+            store.score(each.id, 0.5, "key-1", 6000.0)
+        answer("learn", url, "--with", workspace / "bayes", "--out", tmp_path / "early")
+        for each in records:
+            store.score(each.id, float(each.score), "key-1", 7000.0)
+        answer("learn", url, "--with", workspace / "bayes", "--out", tmp_path / "late")
+    again = run("learn", url, "--with", tmp_path / "late", "--out", tmp_path / "twice")
+    assert "evidence of this store already" in again.stderr
+    with Store.open(f"sqlite:///{tmp_path}/once.db") as store:
+        store.append([replace(each, encoder=world.encoder.name) for each in records])
+    answer("learn", f"sqlite:///{tmp_path}/once.db", "--with", workspace / "bayes", "--out", tmp_path / "once")
+    late, once = (load(tmp_path / name) for name in ("late", "once"))
+    assert late.router.evidence.count.sum() == once.router.evidence.count.sum()
+    assert np.array_equal(late.router.evidence.products[:, 0], once.router.evidence.products[:, 0])
 
 
 def test_a_name_that_a_client_has_is_refused(workspace, tmp_path):
@@ -155,7 +146,7 @@ def test_evaluate_refuses_a_log_that_is_not_there(workspace, log, problem):
 
 def test_importing_the_learning_package_imports_nothing_heavy():
     heavy = ("torch", "sklearn", "scipy", "pyarrow", "pandas")
-    modules = ("exploration", "offpolicy", "from_log", "judges", "panel", "traffic")
+    modules = ("exploration", "learner", "judges", "panel", "promise", "traffic")
     program = (
         f"import sys; {'; '.join(f'import fedrouter.learning.{name}' for name in modules)}; "
         f"print([m for m in {heavy!r} if m in sys.modules])"
@@ -172,7 +163,7 @@ def test_without_a_bundle_a_first_router_is_learned_from_the_store(workspace, wo
     assert load(out).encoder.matches(world.encoder)
     assert "learnt_until" in load(out).clients["gateway"]
     again = run("learn", url, "--with", out, "--out", workspace / "again")
-    assert "nothing to learn" in again.stderr  # it knows how far it has read
+    assert "evidence of this store already" in again.stderr
 
 
 @pytest.mark.parametrize(

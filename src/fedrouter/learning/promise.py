@@ -208,7 +208,7 @@ def _left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) 
 def _model_error(router: BayesRouter, phi: Floats, model: int, rows: int) -> float:
     """Standard error of the mean over ``rows`` of a model's estimates for some of them."""
     total = phi.sum(axis=0) / rows
-    return math.sqrt(max(LACK_OF_FIT * float(total @ router.accuracy.covariance()[model] @ total), 0.0))
+    return math.sqrt(max(LACK_OF_FIT[False] * float(total @ router.accuracy.covariance()[model] @ total), 0.0))
 
 
 def _error(values: Floats) -> float:

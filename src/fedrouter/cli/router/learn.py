@@ -359,20 +359,22 @@ def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], 
     if len(sources) > 1:
         raise BadInput("a gateway's store is learned from alone; leave out the other logs")
     ((owner, source),) = sources.items()
-    base = None if saved is None else saved.router
-    if base is not None and not isinstance(base, BayesRouter):
-        raise BadInput(f"--with: a router of the family {base.family!r} does not grow from a store; leave it out")
+    # A router of another family has no evidence; it is replaced by one of the log alone.
+    base = saved.router if saved is not None and isinstance(saved.router, BayesRouter) else None
+    known = {} if saved is None or base is None else saved.clients
+    if "learnt_until" in known.get(owner, {}):
+        raise BadInput("--with: the bundle has evidence of this store already; grow the one that it was made from")
+    if owner in known:
+        raise BadInput(f"a client of this router's federation has the name of the gateway's log, {owner!r}")
     with Store.open(source, create=False) as store:
         encoder = encoder_in(store) if saved is None else saved.encoder
         router, rows, until = learned_router(store, encoder, base)
     entry = {"name": owner, "rows": rows, "learnt_until": until}
     change = {"verb": "learn", "family": router.family, "rows": rows, "learnt_until": until}
-    if saved is None:
+    if saved is None or base is None:
         provenance = Provenance("log", "", 0, 1, [entry], {}, change=change)
-    elif "learnt_until" in saved.clients.get(owner, {}):
-        raise BadInput(f"--with: {saved.path} has evidence of this store already; grow the bundle that it began with")
     else:
-        provenance = saved.child([*saved.clients.values(), entry], change)
+        provenance = saved.child([*known.values(), entry], change)
     save(out, router, encoder, provenance)
     voice.say(f"Learned from {rows:,} scored requests.")
     of = f"; its parent is {saved.path}" if saved is not None else ""
