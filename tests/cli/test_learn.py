@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_learning_adds_the_scored_requests_in_a_new_version(workspace, world, tm
     parent, child = load(workspace / "bayes"), load(tmp_path / "new")
     assert document["parent"] == child.manifest["parent"] == parent.manifest["digest"]
     assert (document["version"], child.version) == (2, 2)
-    assert (document["rows"]["gateway"], document["change"]["corrected"]) == (1200, 0)
+    assert document["rows"]["gateway"] == 1200
     assert child.clients["gateway"]["rows"] == document["change"]["rows"] == 1200
     truth = world.evaluations.grid()
     miss = [
