@@ -41,7 +41,7 @@ buys 95% of its accuracy; means over seeds ([metrics](../metrics.md)). “–”
 routers by every client. The MLP with {rounds} rounds; everything else at its defaults.
 
 Seeds {first} to {last} are reported. The form of `bayes` (64 directions, the scales of the feature map and of a
-release, the numbers of cells) was chosen on seeds 0 to 9.
+release, the form of cells) was chosen on seeds 0 to 9.
 
 - `centralized`: `fedrouter learn` of everybody's rows. `open`: a federation without protection. `exact`: what members
   release, in a secure sum. `default`: the same with the noise of ε = 8, as a real federation. `local`: each client
