@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -133,19 +131,6 @@ def test_the_digest_sees_every_column():
     ]
     assert len({base.digest(), *(other.digest() for other in changed)}) == 5
     assert base.digest() == make().digest()
-
-
-def test_a_block_holds_all_evaluations_of_its_queries(monkeypatch):
-    monkeypatch.setattr("fedrouter.evaluations.BLOCK_BYTES", SEVEN_ROWS)
-    whole = drawn_evaluations(40, per_query=2)
-    shuffled = replace(whole, query=np.random.default_rng(1).permutation(whole.query))
-    seen = []
-    for rows, query, embeddings in shuffled.blocks():
-        assert np.array_equal(embeddings[query], whole.embeddings[shuffled.query[rows]])
-        seen.append(set(shuffled.query[rows].tolist()))
-    assert len(seen) == 6
-    assert not any(one & other for place, one in enumerate(seen) for other in seen[:place])
-    assert sum(map(len, seen)) == len(set(shuffled.query.tolist()))
 
 
 @pytest.mark.parametrize("name", ["kmeans", "bayes"])

@@ -160,19 +160,6 @@ class Evaluations:
             **words,
         )
 
-    def blocks(self) -> Iterator[tuple[Integers, Integers, Embeddings]]:
-        """The evaluations by :func:`blocks` of their queries.
-
-        Each block is rows ``(n,)`` of evaluations, the place ``(n,)`` of each one's query in the block, and the
-        embeddings ``(b, d)`` of the block's queries. All evaluations of a query are in one block.
-        """
-        ordered = bool((np.diff(self.query) >= 0).all())
-        order = np.arange(len(self)) if ordered else np.argsort(self.query, kind="stable")
-        query = self.query if ordered else self.query[order]
-        for part, embeddings in blocks(self.embeddings):
-            rows = slice(*np.searchsorted(query, (part.start, part.stop)))
-            yield order[rows], query[rows] - part.start, embeddings
-
     def grid(self) -> Grid:
         """The evaluations as a table; a cell with several evaluations has their mean."""
         shape = (self.queries, len(self.pool))

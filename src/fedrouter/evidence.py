@@ -23,7 +23,6 @@ from fedrouter.evaluations import Evaluations, Floats, Integers, Unscored
 from fedrouter.pool import ModelPool
 
 ACCURACY, COST, SECONDS = 0, 1, 2
-OUTCOMES: Final = ("accuracy", "cost", "seconds")
 CENTERS: Final = (-3.0, 0.5)
 """log10 of the dollars and of the seconds of a query at which their outcomes are 0."""
 DECADES: Final = 4.0

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
-from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.pool import ModelPool
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -59,14 +59,6 @@ class Router(ABC):
         if not np.isfinite(queries).all():
             raise BadInput("embeddings: expected finite numbers only")
         return self._estimate(queries)
-
-    def estimate_own(self, rows: Evaluations) -> tuple[Floats, Floats]:
-        """Accuracy and cost ``(n,)`` of each evaluation's own model; ``rows`` are over this router's pool."""
-        accuracy, cost = np.empty(len(rows)), np.empty(len(rows))
-        for chosen, query, embeddings in rows.blocks():
-            estimates, model = self.estimate(embeddings), rows.model[chosen]
-            accuracy[chosen], cost[chosen] = estimates.accuracy[query, model], estimates.cost[query, model]
-        return accuracy, cost
 
     def route(self, embeddings: npt.ArrayLike, tradeoff: float) -> list[str]:
         """The name of the chosen model for each query."""

@@ -25,7 +25,6 @@ from fedrouter.release import RESIDUAL_VARIANCE, Release
 from fedrouter.routers.base import Arrays, Router
 from fedrouter.routers.posterior import HIGHEST, LOWEST, Penalties, Posterior, likelihood, posterior
 
-OUTCOMES: Final = (ACCURACY, COST)
 NATURAL: Final = math.log(10) * DECADES
 """From outcomes of cost to natural logarithms of dollars."""
 MOST_LOG_COST: Final = 300.0
