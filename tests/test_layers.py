@@ -133,11 +133,11 @@ ORDERS = {
     ),
     "store": (
         ("engine", "records", "tables"),
-        ("accounting", "evidence", "export", "keys", "scores", "spool"),
+        ("accounting", "evidence", "export", "keys", "scores"),
         ("shared",),
         ("store",),
         ("page", "writer"),
-        ("spooled_writer",),
+        ("outbox",),
     ),
     "testing": (("samples",), ("engines", "families"), ("verbs",)),
 }

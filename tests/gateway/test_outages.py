@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fedrouter.store.outbox import Outbox
 from gateway.process import GatewayProcess, settings
 from gateway.running import eventually
 from gateway.traffic import BEHAVIOURS, Heard, clients_at_work, missing
@@ -49,11 +50,11 @@ def locked(path):
 
 
 def all_logged(gateway: GatewayProcess, heard: Heard, store, what: str) -> None:
-    """Every answer was sound, is in the store soon, and no spool is left."""
+    """Every answer was sound, is in the store soon, and the outbox is empty."""
     assert not heard.wrong, heard.wrong[:5]
     assert eventually(lambda: missing(store, heard) == [], 30)
     gateway.stop()
-    assert not list(store.parent.glob("*.spool-*"))
+    assert not len(Outbox(store, 1 << 16))
     print(f"\n{what}: {answered(heard)}")
 
 
@@ -89,13 +90,13 @@ def test_a_gateway_killed_while_its_store_is_locked_has_lost_nothing(started, tm
                 gateway.ended()
 
     asyncio.run(main())
-    assert missing(tmp_path / "log.db", heard)  # some of it was only in the spool
+    assert missing(tmp_path / "log.db", heard)  # some of it was only in the outbox
     gateway.start()
     all_logged(gateway, heard, tmp_path / "log.db", "killed while locked")
 
 
 def test_files_that_may_not_grow_under_load_delay_rows_and_lose_none(started, tmp_path, bundle, upstream):
-    """A quota instead of a small disk, which not every machine can mount; even the spool is soon over it."""
+    """A quota instead of a small disk, which not every machine can mount; even the outbox is soon over it."""
     gateway, heard = started(tmp_path, settings(tmp_path, bundle, upstream.url, BEHAVIOURS)), Heard()
     unlimited = resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedrouter.gateway.config import SpoolConfig
+from fedrouter.gateway.config import OutboxConfig
 from gateway.running import SQL, at_once, config_for, eventually
 from gateway.upstreams import chunks
 
@@ -69,8 +69,8 @@ def test_answers_and_feedback_are_taken_while_the_store_is_locked(start, bundle,
 
 
 def test_when_too_many_rows_wait_requests_are_refused_before_they_cost_anything(start, bundle, upstream, tmp_path):
-    spool = SpoolConfig(megabytes=0.002)
-    gateway = start(config_for(tmp_path, bundle, upstream.url, spool=spool))
+    outbox = OutboxConfig(megabytes=0.002)
+    gateway = start(config_for(tmp_path, bundle, upstream.url, outbox=outbox))
     gateway.chat(SQL)
     with locked(gateway):
         assert eventually(lambda: gateway.chat(SQL).status_code == 503, 20)
@@ -103,7 +103,9 @@ def test_postgresql_that_goes_away_and_comes_back(start, bundle, upstream, tmp_p
 
     with databases() as new:
         url = new()
-        gateway = start(config_for(tmp_path, bundle, upstream.url, store=url, spool=SpoolConfig(folder=str(tmp_path))))
+        gateway = start(
+            config_for(tmp_path, bundle, upstream.url, store=url, outbox=OutboxConfig(folder=str(tmp_path)))
+        )
         assert gateway.chat(SQL).status_code == 200
         name = url.partition("@/")[2].partition("?")[0]
         admin = psycopg.connect(url.replace(name, "postgres"), autocommit=True)
@@ -117,5 +119,3 @@ def test_postgresql_that_goes_away_and_comes_back(start, bundle, upstream, tmp_p
         assert eventually(lambda: ready(gateway) == (200, "ready"), 20)
         logged = {record.id for record in gateway.store.rows()}
         assert {answer.headers["x-fedrouter-decision-id"] for answer in answers} <= logged
-        gateway.app.should_exit = True
-        assert eventually(lambda: not list(tmp_path.glob("*.spool-*")), 20)

@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from fedrouter.bundle import load
 from fedrouter.gateway.demo import demo_bundle
+from fedrouter.store.outbox import Outbox
 from fedrouter.store.store import Store
 from fedrouter.store.tables import LEASES
 from gateway.process import GatewayProcess, settings
@@ -37,7 +38,7 @@ def gateway(tmp_path_factory, bundle, upstream):
     yield process
     assert process.stop() == 0
     assert "Traceback" not in process.printed()
-    assert not list(folder.glob("*.spool-*"))
+    assert not len(Outbox(folder / "log.db", 1 << 16))
 
 
 @pytest.fixture

@@ -68,8 +68,8 @@ def read_config(path: str | Path) -> Config:
             ]
             document.problems += [document.explained(each) for each in errors]
         else:
-            waiting = str(path.parent / Path(config.spool.folder).expanduser())
-            return config.replace(spool=config.spool.replace(folder=waiting))
+            waiting = str(path.parent / Path(config.outbox.folder).expanduser())
+            return config.replace(outbox=config.outbox.replace(folder=waiting))
     raise BadConfig(str(path), document.problems)
 
 

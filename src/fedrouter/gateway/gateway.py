@@ -44,8 +44,7 @@ from fedrouter.learning.online import OnlineRouter
 from fedrouter.learning.traffic import recent_queries
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.spool import Spool
-from fedrouter.store.spooled_writer import SpooledWriter
+from fedrouter.store.outbox import Outbox, OutboxWriter
 from fedrouter.store.store import Store
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -70,7 +69,7 @@ class Gateway:
 
     config: Config
     store: Store
-    writer: SpooledWriter
+    writer: OutboxWriter
     bundles: Bundles
     embedder: Embedder
     decider: Decider
@@ -164,8 +163,8 @@ class Gateway:
             yield "fedrouter_bundle_info", "The bundle in service.", labels, 1
         yield "fedrouter_bundle_refused", "1 while the store names a bundle that was refused.", (), refused
         yield "fedrouter_log_waiting", "Records and scores that wait to be written to the log.", (), self.writer.waiting
-        about = "Records and scores that wait in the spool for the store to come back."
-        yield "fedrouter_log_spooled", about, (), self.writer.spooled
+        about = "Records and scores in the outbox, which wait for the store to come back."
+        yield "fedrouter_log_deferred", about, (), self.writer.deferred
         yield "fedrouter_encoder_waiting", "Prompts that wait for the encoder.", (), self.embedder.waiting
         about = "US dollars left of a key's daily budget, as far as this gateway knows; of keys in use today."
         for key, left in self.budgets.left():
@@ -284,7 +283,7 @@ async def _open_gateway(
     if before is not None:
         sticky = before.decider.sticky
     await sticky.share(store)
-    writer = SpooledWriter(store, await asyncio.to_thread(_spool, config, store))
+    writer = OutboxWriter(store, await asyncio.to_thread(_outbox, config, store))
     opened.push_async_callback(writer.close)
     budgets = Budgets(store, lambda: writer.degraded)
     metrics = Metrics() if before is None else before.metrics
@@ -311,7 +310,7 @@ async def _open_gateway(
     )
     opened.pop_all()
     opened.push_async_callback(gateway.close)
-    gateway.run(budgets.renew, writer.adopt, gateway.drift.run, metrics.run)
+    gateway.run(budgets.renew, writer.run, gateway.drift.run, metrics.run)
     await decider.default.read(store)
     gateway.run(lambda: decider.default.follow(store))
     gateway.run_upkeep(gateway.leadership.run)
@@ -336,10 +335,10 @@ async def _encoder_process(identity: EncoderIdentity, workers: int) -> EncoderPr
     return await EncoderProcess.start(identity.dimension)
 
 
-def _spool(config: Config, store: Store) -> Spool:
-    """The spool of this gateway, with the rows that ended ones have left for the same store."""
+def _outbox(config: Config, store: Store) -> Outbox:
+    """The outbox that all gateways on this machine have for the store."""
     name = f"fedrouter-{hashlib.sha256(store.where.encode()).hexdigest()[:12]}"
-    return Spool.open(store.path or Path(config.spool.folder) / name, config.spool.limit)
+    return Outbox(store.path or Path(config.outbox.folder) / name, config.outbox.limit)
 
 
 async def lasting(work: Work) -> None:

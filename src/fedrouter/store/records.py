@@ -16,7 +16,7 @@ STATUSES = ("ok", "upstream_error", "timeout", "client_gone", "refused", "shutdo
 MOST_TOKENS = 10**12
 """Most tokens of one request; an upstream that reports more is not believed."""
 
-Scored = Literal["stored", "same", "replaced", "unknown", "deferred", "pending"]
+Scored = Literal["stored", "same", "replaced", "unknown", "deferred"]
 """What happened to a score: new, sent before, replacing an older one, for an unknown decision, or waiting for the
 store."""
 

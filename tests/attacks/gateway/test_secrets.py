@@ -156,13 +156,13 @@ def gone_through_everything(folder, bundle, upstream, keep_prompts: bool) -> Evi
     gateway.ended()
     gateway.start()
     evidence.found["answers of the second run"] = ask_everything(gateway.url, evidence.tokens, keep_prompts)
-    evidence.found |= {path.name: path.read_bytes() for path in folder.glob("log.db*")}
+    evidence.found |= {path.name: path.read_bytes() for path in folder.glob("log.db*") if "outbox" not in path.name}
     connection = sqlite3.connect(folder / "log.db")
     connection.execute("DROP TABLE decisions")  # from now on nothing can be logged
     connection.close()
     evidence.found["answers without a log"] = ask_everything(gateway.url, evidence.tokens[:1], keep_prompts)
     gateway.stop()
-    evidence.found["spool"] = b"".join(path.read_bytes() for path in folder.glob("*.spool-*"))
+    evidence.found["outbox"] = b"".join(path.read_bytes() for path in folder.glob("*.outbox*"))
     evidence.found |= {name: (folder / name).read_bytes() for name in ("stdout", "stderr")}
     return evidence
 
@@ -198,7 +198,7 @@ def test_the_run_went_through_success_failure_and_refusal(evidence, quoting):
     assert b"the encoder failed: ValueError" in evidence.found["stderr"]
     assert b"the store failed" in evidence.found["stderr"]
     assert b"rows wait for the store" in evidence.found["stderr"]
-    assert b'"embedding"' in evidence.found["spool"]
+    assert b'"embedding"' in evidence.found["outbox"]
     assert evidence.found["log.db"].startswith(b"SQLite")
 
 
@@ -221,7 +221,7 @@ def test_a_client_s_key_is_nowhere_but_where_the_first_was_shown_once(evidence):
 def test_prompts_are_in_the_store_alone_where_they_are_to_be_kept(bundle, quoting, tmp_path):
     kept = gone_through_everything(tmp_path / "kept", bundle, quoting, keep_prompts=True)
     assert kept.places(PROMPT)
-    assert {place.removesuffix("-wal") for place in kept.places(PROMPT)} == {"log.db", "spool"}
+    assert {place.removesuffix("-wal") for place in kept.places(PROMPT)} == {"log.db", "outbox"}
     assert kept.places(UPSTREAM_KEY) == []
 
 
@@ -232,7 +232,7 @@ def test_a_failure_nobody_foresaw_says_where_it_was_and_not_what(
         raise ValueError(PROMPT)
 
     gateway = start(config_for(tmp_path, bundle, upstream.url))
-    monkeypatch.setattr(app, "handler", lambda request: fails)
+    monkeypatch.setattr(app.Resource, "_handler", lambda self, scope, request: fails)
     with caplog.at_level(logging.ERROR):
         response = gateway.http.get("/fails")
     assert response.json()["error"]["code"] == "internal_error"

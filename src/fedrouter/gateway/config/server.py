@@ -1,4 +1,4 @@
-"""Sections `server`, `timing`, `spool` and `retention`, and `otlp_endpoint`: how the process runs."""
+"""Sections `server`, `timing`, `outbox` and `retention`, and `otlp_endpoint`: how the process runs."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class TimingConfig(Section):
     )
 
 
-class SpoolConfig(Section):
+class OutboxConfig(Section):
     """Where rows wait while the store is locked, full or unreachable."""
 
     folder: Text = Field(
         default=".",
-        description="Folder for a store in PostgreSQL, relative to this file; SQLite has the spool beside its file.",
+        description="Folder for a store in PostgreSQL, relative to this file; SQLite has the outbox beside its file.",
     )
     megabytes: Positive = Field(
         default=16.0,

@@ -18,8 +18,8 @@ from fedrouter.gateway.upstream.stream import MAX_TEXT
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.judges import CallModel, ModelAnswer, PricedModel
 from fedrouter.learning.panel import Panel, judge_of
+from fedrouter.store.outbox import OutboxWriter
 from fedrouter.store.records import Record
-from fedrouter.store.spooled_writer import SpooledWriter
 
 LOG = logging.getLogger("fedrouter.gateway")
 MAX_WAITING = 200
@@ -29,13 +29,13 @@ MAX_WAITING = 200
 class JudgeQueue:
     """Takes answers from the request path without ever delaying it."""
 
-    def __init__(self, panel: Panel, share: float, writer: SpooledWriter) -> None:
+    def __init__(self, panel: Panel, share: float, writer: OutboxWriter) -> None:
         self.panel, self._share, self._writer = panel, share, writer
         self._queue: asyncio.Queue[tuple[str, Mapping[str, Any], str]] = asyncio.Queue(MAX_WAITING)
         self.dropped = 0
 
     @classmethod
-    def of(cls, config: Config, upstreams: Upstreams, writer: SpooledWriter, workers: int = 1) -> Self | None:
+    def of(cls, config: Config, upstreams: Upstreams, writer: OutboxWriter, workers: int = 1) -> Self | None:
         """The queue of one of some worker processes, which share what judges may cost; None if there are no judges."""
         if not config.judges.list:
             return None

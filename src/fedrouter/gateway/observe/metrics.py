@@ -51,7 +51,7 @@ HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 SUMMED = frozenset(
     f"fedrouter_{name}"
-    for name in ("log_waiting", "log_spooled", "encoder_waiting", "encoder_asks", "in_progress", "tasks", "sessions")
+    for name in ("log_waiting", "log_deferred", "encoder_waiting", "encoder_asks", "in_progress", "tasks", "sessions")
 )
 """Gauges that are added up over workers; of all others the largest counts."""
 REMEMBERED = 10_000

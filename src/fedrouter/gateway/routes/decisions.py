@@ -40,14 +40,10 @@ async def _written(gateway: Gateway, identity: str, own: str | None) -> Record |
     record = await asyncio.to_thread(gateway.store.get, identity)
     if record is not None:
         return record
-    if await gateway.writer.pending(identity, own):
-        raise decision_pending("The decision with this id has not been written to the log yet; ask again.")
-    return await asyncio.to_thread(gateway.store.get, identity)  # its row may have left a spool meanwhile
-
-
-def decision_pending(message: str) -> HttpError:
-    """The error for a decision whose row waits for the store."""
-    return HttpError(503, message, "decision_pending", "server_error", headers=[(b"retry-after", b"1")])
+    if await gateway.writer.holds(identity, own):
+        message = "The decision with this id has not been written to the log yet; ask again."
+        raise HttpError(503, message, "decision_pending", "server_error", headers=[(b"retry-after", b"1")])
+    return await asyncio.to_thread(gateway.store.get, identity)  # its row may have left the outbox meanwhile
 
 
 def _estimates(gateway: Gateway, record: Record) -> list[dict[str, Any]] | None:

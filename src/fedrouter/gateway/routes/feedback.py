@@ -12,7 +12,6 @@ import orjson
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit
-from fedrouter.gateway.routes.decisions import decision_pending
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import Key, Scored
@@ -35,18 +34,13 @@ async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 
 
 async def write_score(gateway: Gateway, decision: str, score: float, key: Key, own: str | None) -> Scored:
-    """Write a score for a decision, of the key ``own`` only unless that is None, and count it.
-
-    :class:`HttpError` 503 if the decision's row has still to be written by the process that answered it.
-    """
+    """Write a score for a decision, of the key ``own`` only unless that is None, and count it."""
     outcome = await gateway.writer.score(decision, score, f"feedback:{key.id}", key=own)
     model = gateway.metrics.model_of(decision)
     if model is None and outcome == "stored":  # another worker has served it, or it was long ago
         with contextlib.suppress(StoreFailed):
             model = await asyncio.to_thread(gateway.store.served_by, decision)
     gateway.metrics.scored(model, score, outcome)
-    if outcome == "pending":
-        raise decision_pending("The answer with this decision_id has not been written to the log yet; send it again.")
     return outcome
 
 
