@@ -1,9 +1,7 @@
-"""The paper's claims on four real data sets: `fedrouter reproduce all` on each, and the verdicts side by side.
+"""The paper's claims on four real data sets: `fedrouter reproduce` on each, and everything side by side on one page.
 
-Writes docs/results/claims.md, a page for each set, personalization.md, and core.md from the same documents as the
-claims. Run with `make bench-claims`; it goes on where it was stopped. `--so-far` writes the pages from the seeds that
-are complete. `--device cuda` trains networks on a GPU, `--jobs` is the number of processes; `--seeds N` and the names
-of sets do less.
+Writes docs/results/claims.md. K-Means is measured in both forms: K_global by validation, and as published (`--paper`).
+Run with `make bench-claims`; it goes on where it was stopped, and `--so-far` reports the seeds that are complete.
 """
 
 from __future__ import annotations
@@ -13,195 +11,151 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-OUT, RESULTS = PROJECT / "out" / "claims", PROJECT / "docs" / "results"
-SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
-DEVICES = {"cpu": "a CPU", "cuda": "a GPU"}
+OUT, PAGE = PROJECT / "out" / "claims", PROJECT / "docs" / "results" / "claims.md"
+SETS = {"routerbench_subset": 5, "mmlu_pro": 3, "llmrouter_mix": 3, "openllm_v2": 3}
+"""The data sets, and how many seeds each has."""
+EXPERIMENTS = ("global", "own", "centralized", "new-models", "new-clients", "personalization", "encoders")
+PAPER = ", K = 20"
+"""Marks the form in which K_global is published."""
 MARKS = {"holds": "✓", "refuted": "✗", "undecided": "?", "not testable here": "–"}
+Found = Mapping[str, Mapping[str, Any]]
+"""By data set and form, the document of the command."""
+COMMAND = "python benchmarks/claims.py"
 
 
-def reproduce(name: str, options: list[str]) -> dict:
+def reproduce(name: str, seeds: int, paper: bool, options: list[str]) -> Any:
     """The document of the command, which shows its progress on stderr."""
-    command = [str(Path(sys.executable).with_name("fedrouter")), "reproduce", "all", "--json"]
-    command += ["--data", str(DATA / f"{name}.parquet"), "--out", str(OUT / name)]
-    command += options
+    out = OUT / (name + "-paper" * paper)
+    which = ["--router", "kmeans", "--paper"] if paper else ["--router", "mlp,kmeans"]
+    command = [str(Path(sys.executable).with_name("fedrouter")), "reproduce", *EXPERIMENTS, "--json", *which]
+    command += ["--data", str(DATA / f"{name}.parquet"), "--seeds", str(seeds), "--out", str(out), *options]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def share_theorems(first: str, other: str) -> None:
-    """Copy documents that do not depend on the data, so that they are measured once; a wrong one is not used."""
-    for path in (OUT / first).glob("measured/*/theorems.json"):
-        target = OUT / other / path.relative_to(OUT / first)
-        if (OUT / other / "run.json").exists() and not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
-
-
-def made_with(documents: dict[str, dict]) -> str:
-    """The versions of the packages that measured, from the documents."""
-    found: dict[str, set[str]] = {}
-    for name in documents:
-        for path in (OUT / name).glob("measured/*/*.json"):
-            for package, version in json.loads(path.read_text()).get("versions", {}).items():
-                found.setdefault(package, set()).add(version)
-    return ", ".join(f"{package} {' and '.join(sorted(versions))}" for package, versions in found.items())
-
-
-def seconds(name: str) -> float:
-    """Computing time of everything measured on a set."""
-    return sum(json.loads(path.read_text())["seconds"] for path in (OUT / name).glob("measured/*/*.json"))
-
-
-def page(documents: dict[str, dict]) -> str:
-    found = {name: {claim["name"]: claim for claim in run["claims"]} for name, run in documents.items()}
-    first = next(iter(documents.values()))
-    texts = {claim["name"]: claim["text"] for run in documents.values() for claim in run["claims"]}
-    spent = ", ".join(f"{seconds(name) / 60:.0f} on {name}" for name in documents)
-    planned = ", ".join(f"{count} for `{family}`" for family, count in first["seeds"].items())
-    left = {name: run["missing"] for name, run in documents.items() if run["missing"]}
-    state = (
-        "Not all seeds are measured yet, and every interval says how many it has; missing: "
-        + ", ".join(f"{count} documents of {name}" for name, count in left.items())
-        + ". "
-        if left
-        else ""
-    )
+def page(found: Found, note: str) -> str:
+    """The whole page."""
     lines = [
         "# The paper's claims on four real data sets",
         "",
-        f"Every experiment of the paper ([what each does](../experiments.md)), seeds: {planned}; {first['encoder']} "
-        f"embeddings, {first['rounds']} rounds, both families exactly as in the paper ([what it leaves "
-        f"open](../paper.md)). Networks are trained on {DEVICES[first['device']]}, everything else is computed on a "
-        f"CPU. {state}Minutes of computation, if every process counts: {spent}. Versions: {made_with(documents)}.",
-        "",
-        _command(documents),
+        note,
         "",
         "✓ holds, ✗ refuted, ? undecided, – not testable on that data set, by the paper's `auc`; in brackets, where it "
-        "differs, the verdict by `aiq`. How each is judged, what was measured, with "
-        "spread and intervals over seeds, and how many seeds would decide an undecided one: "
-        + ", ".join(f"[{name}](claims-{name}.md)" for name in documents)
-        + ". The `theorems` cells are measured in a simulated population and equal on all sets.",
+        "differs, the verdict by `aiq`. [How each is judged](../experiments.md#how-claims-are-judged). Claims that are "
+        "true by construction, about a simulated population, or not the paper's stand below the line and are not "
+        "counted.",
         "",
-        f"| claim | {' | '.join(documents)} |",
-        f"|---|{'---|' * len(documents)}",
+        *verdicts(found),
+        "",
+        "## Areas",
+        "",
+        "`auc` / `aiq`, mean over seeds, on the union of the clients' test sets; own: on each client's own, weighted "
+        "by test queries. `mix` is the coin toss between single models with hindsight of their test means, "
+        "`query_blind` what is learned without reading the query.",
+        "",
+        *areas(found, {"global": "", "centralized": "", "own": ", own tests"}),
+        "",
+        "## New clients, and new models",
+        "",
+        *areas(found, {"new-clients": "", "new-models": ", new models"}),
+        "",
+        "## Personal routers at α = 0.03",
+        "",
+        "On the clients' own tests, weighted by test queries; with the paper's weights, from errors on the training "
+        "rows (in-sample) and, all else equal, from out-of-fold errors.",
+        "",
+        *areas(found, {"personalization": ""}),
+        *rows_per_cell(found),
+        "",
+        "## Encoders, centralized",
+        "",
+        *encoders(found),
     ]
-    for claim, text in texts.items():
-        marks = (_mark(found[name][claim]) if claim in found[name] else "" for name in documents)
-        lines.append(f"| {text} (`{claim}`) | {' | '.join(marks)} |")
-    for verdict, mark in MARKS.items():
-        counted = [sum(claim["verdict"] == verdict for claim in run.values()) for run in found.values()]
-        lines.append(f"| **{mark} {verdict}, of {len(texts)}** | {' | '.join(map(str, counted))} |")
     return "\n".join([*lines, ""])
 
 
-def _command(documents: dict[str, dict]) -> str:
-    """The command that writes the pages, as an indented line."""
-    device = next(iter(documents.values()))["device"]
-    return "    .venv/bin/python benchmarks/claims.py" + (f" --device {device}" if device != "cpu" else "")
+def verdicts(found: Found) -> list[str]:
+    claims = {label: {claim["name"]: claim for claim in run["claims"]} for label, run in found.items()}
+    texts = {claim["name"]: claim for each in claims.values() for claim in each.values()}
+    lines = [f"| claim | {' | '.join(claims)} |", f"|---|{'---|' * len(claims)}"]
+    counted = [name for name, claim in texts.items() if not claim["apart"]]
+    for name in counted:
+        lines.append(
+            f"| {texts[name]['text']} (`{name}`) | {' | '.join(_mark(each, name) for each in claims.values())} |"
+        )
+    for verdict, mark in MARKS.items():
+        counts = [sum(each[n]["verdict"] == verdict for n in counted if n in each) for each in claims.values()]
+        lines.append(f"| **{mark} {verdict}** | {' | '.join(map(str, counts))} |")
+    for name in texts:
+        if name not in counted:
+            marks = " | ".join(_mark(each, name) for each in claims.values())
+            lines.append(f"| *{texts[name]['apart']}*: {texts[name]['text']} (`{name}`) | {marks} |")
+    return lines
 
 
-def _mark(claim: dict) -> str:
-    other = claim["by_aiq"]
+def _mark(claims: Mapping[str, Any], name: str) -> str:
+    if name not in claims:
+        return ""
+    claim, other = claims[name], claims[name]["by_aiq"]
     return MARKS[claim["verdict"]] + (f" ({MARKS[other]})" if other and other != claim["verdict"] else "")
 
 
-def core_page(documents: dict[str, dict]) -> str:
-    """Federated, local and centralized routers side by side: the numbers behind the first claims."""
-    lines = [
-        "# Federated, local and centralized on real data",
-        "",
-        "The paper's protocol and both families exactly as in the paper, from the same measurements as the "
-        "[claims](claims.md). Mean ± standard deviation over seeds on the union of the clients' test sets; `own` on "
-        "each client's own ([measures](../metrics.md)).",
-        "",
-        _command(documents),
-    ]
-    for name, run in documents.items():
-        tables = {
-            each: run["experiments"].get(each, {}).get("summary", {}) for each in ("global", "own", "centralized")
-        }
-        lines += ["", f"## {name}", "", "| router | auc | aiq | own auc |", "|---|---|---|---|"]
-        for row, cells in {**tables["global"], **tables["centralized"]}.items():
-            if isinstance(cells, dict) and "auc" in cells:
-                own = tables["own"].get(row, {}).get("auc")
-                lines.append(f"| {row} | {_spread(cells['auc'])} | {_spread(cells['aiq'])} | {_spread(own)} |")
-    return "\n".join([*lines, ""])
+def areas(found: Found, experiments: Mapping[str, str]) -> list[str]:
+    """The areas in the summaries of these experiments, with what is added to the name of each row."""
+    rows: dict[str, dict[str, str]] = {}
+    for label, run in found.items():
+        for experiment, added in experiments.items():
+            summary = run["experiments"].get(experiment, {}).get("summary", {})
+            for row, cells in summary.items():
+                if isinstance(cells, dict) and {"auc", "aiq"} <= set(cells):
+                    cell = f"{cells['auc']['mean']:.3f} / {cells['aiq']['mean']:.3f}"
+                    rows.setdefault(row + added, {})[label] = cell
+    lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
+    return lines + [f"| {row} | {' | '.join(cells.get(label, '') for label in found)} |" for row, cells in rows.items()]
 
 
-def _spread(cell: dict | None) -> str:
-    return f"{cell['mean']:.3f} ± {cell['deviation']:.3f}" if cell else ""
-
-
-def personal_page(documents: dict[str, dict]) -> str:
-    """How personal routers fare, and for how many clients one is worse than both of its halves."""
-    experiments = {name: run["experiments"] for name, run in documents.items()}
-    summaries = {name: some["personalization"]["summary"] for name, some in experiments.items()}
-    ways = {
-        "federated": "federated",
-        "local": "local",
-        "in-sample": "the paper's weights",
-        "out-of-fold": "the paper's weights, out-of-fold",
+def rows_per_cell(found: Found) -> list[str]:
+    name = "rows per local cell, median over clients"
+    summaries = {
+        label: run["experiments"].get("personalization", {}).get("summary", {}) for label, run in found.items()
     }
-    lines = [
-        "# Personal routers at α = 0.03",
-        "",
-        "Mean over clients of `auc` / `aiq` on their own tests, then over seeds, of routers in the paper's form "
-        "([how](../paper.md)). With out-of-fold errors, nothing else differs from the paper's "
-        "weights.",
-        "",
-        _command(documents),
-        "",
-        f"| | {' | '.join(documents)} |",
-        f"|---|{'---|' * len(documents)}",
-    ]
-    for family in ("mlp", "kmeans"):
-        for way, label in ways.items():
-            cells = [summary.get(f"{way} {family}") for summary in summaries.values()]
-            areas = (f"{cell['auc']['mean']:.3f} / {cell['aiq']['mean']:.3f}" if cell else "" for cell in cells)
-            lines.append(f"| {family}, {label} | {' | '.join(areas)} |")
-    pairs = sum(count for summary in summaries.values() for count in summary["clients"].values())
-    lines += [
-        "",
-        f"Of {pairs} (client, family) pairs, those whose personal router is worse by `auc` than both others:",
-        "",
-    ]
-    lines += [f"| | {' | '.join(documents)} |", f"|---|{'---|' * len(documents)}"]
-    for family in ("mlp", "kmeans"):
-        for form, label in list(ways.items())[:1:-1]:
-            counts = (
-                sum((entry["form"], entry["family"]) == (form, family) for entry in summary["worse than both, auc"])
-                for summary in summaries.values()
-            )
-            lines.append(f"| {family}, {label} | {' | '.join(map(str, counts))} |")
-    return "\n".join([*lines, ""])
+    cells = [f"{s[name]['kmeans']['mean']:.1f}" if "kmeans" in s.get(name, {}) else "" for s in summaries.values()]
+    return [f"| {name}; 16.6 in the paper's RouterBench | {' | '.join(cells)} |"]
+
+
+def encoders(found: Found) -> list[str]:
+    lines = ["| encoder, family | " + " | ".join(found) + " |", f"|---|{'---|' * len(found)}"]
+    rows: dict[str, dict[str, str]] = {}
+    for label, run in found.items():
+        summary = run["experiments"].get("encoders", {}).get("summary", {})
+        for encoder, cells in summary.get("encoders", {}).items():
+            for family, areas in cells.items():
+                if isinstance(areas, dict):
+                    cell = f"{areas['auc']['mean']:.3f} / {areas['aiq']['mean']:.3f}"
+                    rows.setdefault(f"{encoder}, {family}", {})[label] = cell
+    return lines + [f"| {row} | {' | '.join(cells.get(label, '') for label in found)} |" for row, cells in rows.items()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("sets", nargs="*", default=list(SETS), help="the data sets")
-    parser.add_argument("--seeds", type=int, help="the same number of seeds for every family")
     parser.add_argument("--so-far", action="store_true", help="measure nothing; report the seeds that are complete")
-    parser.add_argument("--device", choices=tuple(DEVICES), default="cpu", help="where networks are trained")
-    parser.add_argument("--jobs", type=int, help="number of processes; by default one for each core")
+    parser.add_argument("--device", default="cpu", help="where networks are trained")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     given = parser.parse_args()
-    options = ["--device", given.device] + ["--so-far"] * given.so_far
-    for name in ("seeds", "jobs"):
-        options += [f"--{name}", str(getattr(given, name))] if getattr(given, name) else []
-    documents = {}
+    options = ["--device", given.device, "--jobs", str(given.jobs)] + ["--so-far"] * given.so_far
+    found = {}
     for name in given.sets:
-        if documents:
-            share_theorems(given.sets[0], name)
-        documents[name] = reproduce(name, options)
-    for name in documents:
-        (RESULTS / f"claims-{name}.md").write_text((OUT / name / "claims.md").read_text())
-    (RESULTS / "claims.md").write_text(page(documents))
-    (RESULTS / "core.md").write_text(core_page(documents))
-    if all("personalization" in run["experiments"] for run in documents.values()):
-        (RESULTS / "personalization.md").write_text(personal_page(documents))
-    print(RESULTS / "claims.md")
+        for paper in (False, True):
+            found[name + PAPER * paper] = reproduce(name, SETS[name], paper, options)
+    seeds = ", ".join(f"{SETS[name]} on {name}" for name in given.sets)
+    PAGE.write_text(page(found, f"`{COMMAND}`; seeds: {seeds}; 20 rounds, all-mpnet-base-v2."))
+    print(PAGE)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ release, the form of cells) was chosen on seeds 0 to 9.
 - `centralized`: `fedrouter learn` of everybody's rows. `open`: a federation without protection. `exact`: what members
   release, in a secure sum. `default`: the same with the noise of ε = 8, as a real federation. `local`: each client
   alone.
-- `kmeans` and `mlp` are the paper's, without protection; more of them is in [core.md](core.md).
+- `kmeans` and `mlp` are the paper's, without protection; more of them is in [claims.md](claims.md#areas).
 - Two models, one weak and one strong: [RouteLLM's own benchmark](routellm.md).
 - `mix` is the best coin toss between single models, chosen *with hindsight of the test means*: nobody can learn it.
   `oracle` knows every answer. `query_blind` and `best_single` are chosen on the training rows, and so are the rivals:

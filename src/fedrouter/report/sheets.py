@@ -7,18 +7,17 @@ differ by color alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrouter.experiments.sheet import ACCURACY_LABEL, Bubbles, Line, Panel, Sheet
+from fedrouter.experiments.sheet import Bubbles, Line, Panel, Sheet
 from fedrouter.report import style as look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 
@@ -93,34 +92,25 @@ def draw(sheet: Sheet, note: str = "") -> Figure:
     if any(isinstance(panel, Bubbles) for panel in sheet.panels):
         width = max(width, WIDTHS[2])  # the row names need space
     height = max(_height(panel, width / columns) for panel in sheet.panels)
-    named_once = _named_once(sheet, width / columns)
     with look.style(), matplotlib.rc_context(SIZES):
-        figure = Figure(figsize=(width, rows * height + 0.25 * bool(note) + 0.3 * named_once), layout="constrained")
-        grid = list(figure.subplots(rows, columns, squeeze=False, sharey="row" if _comparable(sheet) else "none").flat)
+        figure = Figure(figsize=(width, rows * height + 0.25 * bool(note)), layout="constrained")
+        grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, panel in zip(grid, sheet.panels, strict=False):
             if isinstance(panel, Bubbles):
                 _bubbles(axes, panel)
             else:
-                _panel(axes, panel, width / columns, named_once)
+                _panel(axes, panel, width / columns)
         for axes in grid[len(sheet.panels) :]:
             axes.set_axis_off()
-        _share_labels(figure, sheet.panels, grid)
-        if named_once:
-            handles, _ = grid[0].get_legend_handles_labels()
-            names = [line.label for panel in sheet.panels[:1] if isinstance(panel, Panel) for line in panel.lines]
-            figure.legend(handles[::-1], names[::-1], loc="outside upper right", ncols=len(names), handlelength=2.6)
+        shown = [panel for panel in sheet.panels if isinstance(panel, Panel) and panel.axes]
+        if shown:  # panels of one sheet show the same quantities
+            figure.supxlabel(shown[0].x_label, fontsize=8)
+            figure.supylabel(shown[0].y_label, fontsize=8)
         if note:
             figure.suptitle(note, fontsize=8, color="#555555", x=0.01, ha="left")
         figure.draw_without_rendering()  # ticks and layout are computed at the first drawing, so draw with these sizes
         figure.set_layout_engine("none")
     return figure
-
-
-def _comparable(sheet: Sheet) -> bool:
-    """Whether panels side by side share their scale: frontiers on one test set, not on each client's own."""
-    return sheet.columns <= 3 and all(
-        isinstance(panel, Panel) and panel.axes and panel.y_label == ACCURACY_LABEL for panel in sheet.panels
-    )
 
 
 def _height(panel: Panel | Bubbles, width: float) -> float:
@@ -136,23 +126,14 @@ def _entries(panel: Panel) -> int:
     return sum(bool(line.label) for line in panel.lines)
 
 
-def _named_once(sheet: Sheet, width: float) -> bool:
-    """Whether small panels show the same lines, so that their names are written once and only areas in the panels."""
-    panels = [panel for panel in sheet.panels if isinstance(panel, Panel)]
-    lines = [[(line.label, line.kind) for line in panel.lines] for panel in panels]
-    areas = all(line.label and line.area is not None for panel in panels for line in panel.lines)
-    same = len(panels) == len(sheet.panels) > 1 and lines.count(lines[0]) == len(lines)
-    return width < SMALL and areas and same
-
-
-def _panel(axes: Axes, panel: Panel, width: float, only_areas: bool = False) -> None:
+def _panel(axes: Axes, panel: Panel, width: float) -> None:
     kinds = [line.kind for line in panel.lines]
     crowd = sum(np.size(line.x) for line in panel.lines)
     for line in panel.lines:
         if line.dots:
             _dots(axes, line, float(np.clip(DOTS * width**2 / crowd, 0.8, 10)))
         else:
-            _line(axes, line, alone=kinds.count(line.kind) == 1, only_area=only_areas)
+            _line(axes, line, alone=kinds.count(line.kind) == 1)
     _cut_to_routers(axes, panel)
     axes.set_title(panel.title)
     if not panel.axes:
@@ -165,12 +146,10 @@ def _panel(axes: Axes, panel: Panel, width: float, only_areas: bool = False) -> 
     axes.margins(x=0.03, y=0.06)
     if panel.log_x:
         axes.set_xscale("log")
-        _log_ticks(axes.xaxis, *axes.get_xlim())
     if panel.log_y:
         axes.set_yscale("log")
-        _log_ticks(axes.yaxis, *axes.get_ylim())
     if any(line.label for line in panel.lines):
-        _legend(axes, panel, small=width < SMALL, columns=2 if only_areas else 1)
+        _legend(axes, panel, small=width < SMALL)
 
 
 def _cut_to_routers(axes: Axes, panel: Panel) -> None:
@@ -183,17 +162,6 @@ def _cut_to_routers(axes: Axes, panel: Panel) -> None:
         values = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts if part is not None])
         room = CUT * max(float(np.ptp(values)), 1e-9)
         limits(float(values.min()) - room, float(values.max()) + room)
-
-
-def _log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Label powers of ten with plain numbers; on a short axis also values between them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    decades = np.log10(high / low)
-    between = (1.0,) if decades > 2.5 else (1.0, 3.0) if decades > 1.2 else (1.0, 2.0, 5.0)
-    axis.set_major_locator(LogLocator(subs=between))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 100 else f"{value:.3g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def _dots(axes: Axes, line: Line, size: float) -> None:
@@ -212,7 +180,7 @@ def _dots(axes: Axes, line: Line, size: float) -> None:
     )
 
 
-def _line(axes: Axes, line: Line, alone: bool, only_area: bool) -> None:
+def _line(axes: Axes, line: Line, alone: bool) -> None:
     """A line and its band; a line of a thin kind is drawn thicker and on top if it is the only one of its kind.
 
     A router that always chooses one model has all its points in one spot, which gets a marker to be visible.
@@ -231,25 +199,24 @@ def _line(axes: Axes, line: Line, alone: bool, only_area: bool) -> None:
         markersize=4 if len(x) <= MARKED or not np.ptp(x) else 2.6 if alone else 1.5,
         markeredgewidth=0,
         zorder=2.5 if alone and kind.width < 1 else 2,
-        label=_entry(line, only_area),
+        label=_entry(line),
     )
 
 
-def _entry(line: Line, only_area: bool) -> str:
-    """The legend's text for a line."""
+def _entry(line: Line) -> str:
+    """The legend's text for a line: its name, and the area under it in parentheses, as in the paper."""
     if not line.label:
         return "_nolegend_"
-    if line.area is None:
-        return line.label
-    return f"{line.area:.3f}" if only_area else f"{line.label}, {line.area:.3f}"
+    return line.label if line.area is None else f"{line.label} ({line.area:.3f})"
 
 
-def _legend(axes: Axes, panel: Panel, small: bool, columns: int) -> None:
+def _legend(axes: Axes, panel: Panel, small: bool) -> None:
     """Add a legend: where the lines leave room, beside a scatter plot, or below the lines of a small panel."""
     from matplotlib.collections import PathCollection
 
     handles, labels = axes.get_legend_handles_labels()
     spot: dict[str, Any] = {"loc": "best"}
+    columns = 1
     if not panel.axes:
         spot = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     elif len(handles) > MANY_ENTRIES:
@@ -257,7 +224,7 @@ def _legend(axes: Axes, panel: Panel, small: bool, columns: int) -> None:
     elif small and not panel.log_y:
         spot = {"loc": "lower right"}
         low, high = axes.get_ylim()
-        room = 0.02 + 0.1 * -(-len(handles) // columns)
+        room = 0.02 + 0.1 * len(handles)
         ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
         axes.set_ylim(low - (high - low) * room / (1 - room), high)
         axes.set_yticks(ticks)
@@ -294,20 +261,3 @@ def _bubbles(axes: Axes, table: Bubbles) -> None:
     for share in (0.1, 0.3, 1.0):
         axes.scatter([], [], s=BUBBLE * share, color=look.BLUE, alpha=0.75, linewidths=0, label=f"{share:.0%}")
     axes.legend(title="share", loc="center left", bbox_to_anchor=(1.0, 0.5), labelspacing=1.0, title_fontsize=8)
-
-
-def _share_labels(figure: Figure, panels: Sequence[Panel | Bubbles], grid: Sequence[Axes]) -> None:
-    """Write axis labels that all panels share once, and others at each panel."""
-    drawn = [panel for panel in panels if isinstance(panel, Panel) and panel.axes]
-    for get, put_one, put_all in (
-        ("x_label", "set_xlabel", figure.supxlabel),
-        ("y_label", "set_ylabel", figure.supylabel),
-    ):
-        labels = {getattr(panel, get) for panel in drawn}
-        apart = get == "x_label" and any(_entries(panel) > MANY_ENTRIES for panel in drawn)
-        if not apart and len(labels) == 1 and len(drawn) > 1 and len(drawn) == len(panels):
-            put_all(labels.pop(), fontsize=8)
-            continue
-        for axes, panel in zip(grid, panels, strict=False):
-            if isinstance(panel, Panel) and panel.axes:
-                getattr(axes, put_one)(getattr(panel, get))

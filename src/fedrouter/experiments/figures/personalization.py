@@ -99,7 +99,7 @@ def run(world: World) -> Document:
 def sheets(runs: Runs) -> Sequence[Sheet]:
     first = runs[0]
     kinds = {LOCAL: "local", FEDERATED: "federated", PAPERS: "personalized"}
-    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "the paper's weights"}
+    labels = {LOCAL: LOCAL, FEDERATED: FEDERATED, PAPERS: "personalized"}
     return [
         Sheet(
             f"personalization-{family}",
