@@ -239,7 +239,6 @@ BAD = [
         ["simulate", "--data", "TABLE", "--router", "forest"],
         "--router: expected bayes, kmeans, mlp",
     ),
-    (["simulate", "--data", "TABLE", "--router", "auto"], "--router auto: bayes replaced it"),
     (["simulate", "--data", "TABLE", "--model-alpha", "some"], "--model-alpha: expected a number or 'uniform'"),
     (
         ["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "kmeans.k_globl=40"],

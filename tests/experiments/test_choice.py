@@ -15,10 +15,13 @@ def test_a_change_reaches_its_family():
     assert found["kmeans"].k_local == 15
 
 
-@pytest.mark.parametrize("name", ["auto", "linear", "kernel"])
-def test_a_family_that_is_gone_says_what_replaced_it(name):
-    with pytest.raises(BadInput, match=f"--router {name}: bayes replaced it"):
-        chosen_settings(name)
+def test_the_papers_form_is_as_printed_unless_something_is_set():
+    assert chosen_settings("kmeans,mlp", paper=True)["kmeans"].k_global == 20
+    assert chosen_settings("kmeans")["kmeans"].k_global == 0
+    changed = chosen_settings("kmeans", changes=read_changes(["kmeans.k_global=7"]), paper=True)
+    assert (changed["kmeans"].k_global, changed["kmeans"].k_local) == (7, 15)
+    with pytest.raises(BadInput, match="--paper: bayes is not in the paper"):
+        chosen_settings("bayes", paper=True)
 
 
 def test_values_have_the_type_of_the_default():

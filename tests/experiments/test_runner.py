@@ -21,7 +21,6 @@ from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.runner import (
     Plan,
     Unit,
-    code_of,
     complete,
     joined,
     open_folder,
@@ -225,22 +224,6 @@ def test_documents_that_contradict_each_other_are_not_joined():
     assert joined([{"seed": 0, "a": {"x": 1}}, {"seed": 0, "a": {"y": [2]}}]) == {"seed": 0, "a": {"x": 1, "y": [2]}}
     with pytest.raises(ValueError, match="contradict"):
         joined([{"seed": 0}, {"seed": 1}])
-
-
-def test_documents_of_two_machines_may_differ_by_rounding():
-    one, other = 0.1 + 0.2, 0.3
-    assert one != other
-    first = {"tradeoffs": [0.0, one], "curves": [{"way": "oracle", "auc": one}], "most": one}
-    second = {"tradeoffs": [0.0, other], "curves": [{"way": "oracle", "auc": other}, {"way": "local"}], "most": other}
-    assert joined([first, second]) == {**first, "curves": [*first["curves"], {"way": "local"}]}
-    with pytest.raises(ValueError, match="contradict"):
-        joined([first, {"most": other + 1e-6}])
-
-
-def test_comments_and_docstrings_are_no_code():
-    code = "def f():\n    return 1\n"
-    assert code_of(code) == code_of('"""A module."""\ndef f():\n    """One."""\n    return 1  # one\n')
-    assert code_of(code) != code_of(code.replace("1", "2"))
 
 
 def test_results_of_another_run_are_never_mixed_in(tmp_path):

@@ -11,9 +11,6 @@ from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import FAMILIES
 
 EVERY = "all"
-REPLACED = dict.fromkeys(("auto", "linear", "kernel"), "bayes replaced it")
-REPLACED["query_blind"] = "it is a baseline of every comparison"
-"""What to say of families that are no longer there."""
 Changes = Mapping[str, Mapping[str, Any]]
 """Values of ``--set FAMILY.SETTING=VALUE``, by family and setting."""
 YES, NO = ("true", "yes", "1"), ("false", "no", "0")
@@ -25,8 +22,6 @@ def named_families(texts: Iterable[str]) -> tuple[str, ...]:
     if EVERY in names:
         return tuple(FAMILIES)
     for name in names:
-        if name in REPLACED:
-            raise BadInput(f"--router {name}: {REPLACED[name]}")
         if name not in FAMILIES:
             raise BadInput(
                 f"--router: expected {', '.join(FAMILIES)} or {EVERY}, got {name!r}; a family of another package needs "

@@ -1,16 +1,14 @@
 """Runs measurements in worker processes, one document at a time, so that an interrupted run can be resumed.
 
 The unit of work is one measurement of one family with one seed. Its document is written atomically with a digest of
-what made it: the data, the protocol, the settings, and the code that learns and measures, without comments and
-docstrings. A document with the same digest is never measured again, and results of different runs are never mixed.
+what made it: the data, the protocol, the settings, and the code that learns and measures. A document with the same
+digest is never measured again, and results of different runs are never mixed.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -41,7 +39,6 @@ from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.federation.families.registry import family
 from fedrouter.files import PUBLIC, replace_file
 
-ROUNDING = 1e-9
 SEEDS, NETWORK_SEEDS = 20, 10
 """Numbers of seeds, fixed beforehand: of families that only count and solve, and of families that train a network."""
 MANIFEST = "run.json"
@@ -327,33 +324,12 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 of the code of :data:`ROOMS`, without comments and docstrings."""
+    """SHA-256 of the code of :data:`ROOMS`."""
     root = Path(fedrouter.__file__).parent
     found = hashlib.sha256()
     for path in sorted({path for room in ROOMS for path in root.glob(room)}):
-        found.update(str(path.relative_to(root)).encode() + b"\0" + code_of(path.read_text()).encode() + b"\0")
+        found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
-
-
-def code_of(source: str) -> str:
-    """The syntax tree of a module as text, without docstrings; the same text with every version of Python."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            ast.get_docstring(node, clean=False) is not None
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
-    return repr(_contents(tree))
-
-
-def _contents(node: Any) -> Any:
-    """A node as its name and its fields. Empty fields are left out: versions of Python differ in which there are."""
-    if isinstance(node, list):
-        return [_contents(each) for each in node]
-    if not isinstance(node, ast.AST):
-        return node
-    fields = {name: _contents(value) for name, value in ast.iter_fields(node) if value is not None and value != []}
-    return type(node).__name__, fields
 
 
 # --- Units and their documents --------------------------------------------------------------------------------------
@@ -407,30 +383,14 @@ def complete(
 
 
 def joined(documents: Sequence[Any]) -> Any:
-    """The documents of several families as one: lists are put together without repetition, objects merged.
-
-    Documents may come from different machines, so numbers that differ only by rounding are equal.
-    """
+    """The documents of several families as one: lists are put together without repetition, objects merged."""
     first, *others = documents
     for other in others:
-        if equal(first, other):
-            continue
         if isinstance(first, dict) and isinstance(other, dict):
             shared = {key: joined([first[key], other[key]]) for key in first if key in other}
             first = {**first, **other, **shared}
         elif isinstance(first, list) and isinstance(other, list):
-            first = first + [entry for entry in other if not any(equal(entry, known) for known in first)]
-        else:
+            first = first if first == other else first + [entry for entry in other if entry not in first]
+        elif first != other:
             raise ValueError("documents of one seed that contradict each other")
     return first
-
-
-def equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same, numbers up to rounding."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING**2)
-    return bool(one == other)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrouter.errors import BadInput
 from fedrouter.federation.families.family import Family
 from fedrouter.registry import Registry
 from fedrouter.routers.registry import GROUP
@@ -38,14 +37,8 @@ FAMILIES: Registry[Family] = Registry(
 )
 
 
-REPLACED = ("auto", "linear", "kernel", "query_blind")
-"""Families of earlier versions."""
-
-
 def family(name: str) -> Family:
     """The family of this name; an unknown name is an error that lists the known ones."""
-    if name in REPLACED and name not in FAMILIES:
-        raise BadInput(f"router family {name!r}: `bayes` replaced it, which is the default")
     return FAMILIES.find(name)
 
 
