@@ -32,7 +32,7 @@ $(DOCS_READY): $(READY)
 	@touch $@
 
 demo: $(READY) ## ten clients learn a router together in the simulated world; report in out/demo
-	$(BIN)/fedrouter demo --out out/demo --overwrite
+	$(BIN)/fedrouter demo --out out/demo
 
 test: lint ## what CI runs: style, types, fast tests, the page in a browser where one is found
 	@$(BIN)/python tests/gateway/page/browser.py

@@ -32,7 +32,7 @@ LIMITS = {
     "lines of README": Limit(223, 150),
     "lines of CHANGELOG": Limit(60),
     "commands": Limit(37, 30),
-    "options": Limit(213, 120),
+    "options": Limit(202, 120),
     "lines of the longest --help": Limit(44, 40),
 }
 

@@ -47,6 +47,7 @@ ORDERS = {
     "cli": (
         ("output", "protocol_options"),
         ("data", "import_log", "reproduce", "router", "simulate"),
+        ("demo",),
         ("gateway",),
         ("federation",),
         ("main",),

@@ -1,6 +1,5 @@
 """`fedrouter data` as a user runs it: a real server, real files."""
 
-import hashlib
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,14 +11,6 @@ from cli import command
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.data.split import write_table
-
-SHARDS = (
-    "train-00000-of-00003.parquet",
-    "train-00001-of-00003.parquet",
-    "train-00002-of-00003.parquet",
-    "validation-00000-of-00001.parquet",
-    "test-00000-of-00001.parquet",
-)
 
 
 def run(*arguments, **environment):
@@ -40,9 +31,6 @@ def table(tmp_path_factory, world):
 def mirror(tmp_path_factory):
     """A folder served over http on this machine."""
     folder = tmp_path_factory.mktemp("mirror")
-    (folder / "sprout").mkdir()
-    for name in SHARDS:
-        (folder / "sprout" / name).write_bytes(name.encode() * 100)
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *arguments):
@@ -56,38 +44,16 @@ def mirror(tmp_path_factory):
         thread.join()
 
 
-def test_get_fetches_every_shard_and_says_what_they_hash_to(mirror, tmp_path):
-    document = answer("get", "sprout", "--to", tmp_path, "--unverified", FEDROUTER_DATA_MIRROR=mirror)
-    assert [file["path"] for file in document["files"]] == [str(tmp_path / name) for name in SHARDS]
-    for name, file in zip(SHARDS, document["files"], strict=True):
-        assert file["sha256"] == hashlib.sha256(name.encode() * 100).hexdigest()
-        assert (file["verified"], file["fetched"]) == (False, True)
-    assert document["data"] == str(tmp_path)
-
-
-def test_get_checks_against_checksums_that_are_given(mirror, tmp_path):
-    given = [f"{name}={hashlib.sha256(name.encode() * 100).hexdigest()}" for name in SHARDS]
-    flags = [part for pair in given for part in ("--sha256", pair)]
-    document = answer("get", "sprout", "--to", tmp_path, *flags, FEDROUTER_DATA_MIRROR=mirror)
-    assert all(file["verified"] for file in document["files"])
-    shown = run("get", "sprout", "--to", tmp_path, *flags, FEDROUTER_DATA_MIRROR=mirror)
-    assert shown.stdout.count("already there") == 5
-    assert f"fedrouter simulate --data {tmp_path}" in shown.stdout
-
-
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("name", "said"),
     [
-        (("get", "sprout"), "no checksum is known for train-00000-of-00003.parquet"),
-        (("get", "routerbnech"), "no benchmark 'routerbnech': expected routerbench, routerbench-5shot, sprout"),
-        (("get", "sprout", "--sha256", "ab" * 32), "--sha256: expected FILE=HEX with one of train-00000"),
-        (("get", "routerbench", "--sha256", "12"), "--sha256 for routerbench_0shot.pkl: expected 64 hex"),
-        (("get", "routerbench"), "cannot be downloaded: the server answers 404"),
-        (("get", "routerbench"), "must have sha256 ba4f77f19517610a707c374e99322d7750c30fc4ae7ff5527888595a1e65d36d"),
+        ("routerbnech", "no benchmark 'routerbnech': expected routerbench, routerbench-5shot"),
+        ("routerbench", "cannot be downloaded: the server answers 404"),
+        ("routerbench", "must have sha256 ba4f77f19517610a707c374e99322d7750c30fc4ae7ff5527888595a1e65d36d"),
     ],
-)  # fmt: skip
-def test_get_says_in_words_what_is_wrong(mirror, tmp_path, arguments, said):
-    done = run(*arguments, "--to", tmp_path, FEDROUTER_DATA_MIRROR=mirror)
+)
+def test_get_says_in_words_what_is_wrong(mirror, tmp_path, name, said):
+    done = run("get", name, "--to", tmp_path, FEDROUTER_DATA_MIRROR=mirror)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

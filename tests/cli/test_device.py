@@ -1,4 +1,4 @@
-"""Every command that trains or encodes takes --device, and says the same line where there is no GPU."""
+"""Every command that takes --device says the same line where there is no GPU."""
 
 import pytest
 
@@ -10,8 +10,6 @@ torch = pytest.importorskip("torch")
 COMMANDS = {
     "simulate": ("simulate", "--data", "table.csv", "--out", "out"),
     "reproduce": ("reproduce", "global", "--data", "table.csv", "--out", "out"),
-    "data split": ("data", "split", "--data", "table.csv", "--out", "out"),
-    "learn": ("learn", "mine=log.csv", "--out", "out"),
     "federation client": ("federation", "client", "state", "--log", "log.csv"),
 }
 

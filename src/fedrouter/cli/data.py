@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedrouter.cli.output import Json, Voice, bars, quoted
-from fedrouter.cli.protocol_options import DeviceOption
+from fedrouter.cli.protocol_options import UNIFORM, read_model_alpha
 from fedrouter.errors import BadInput
 
 app = typer.Typer(
@@ -19,15 +19,8 @@ app = typer.Typer(
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="routerbench, routerbench-5shot, sprout or proxrouter.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="routerbench or routerbench-5shot.")],
     to: Annotated[Path, typer.Option("--to", help="Folder to download to.")] = Path("data"),
-    sha256: Annotated[
-        list[str] | None,
-        typer.Option("--sha256", help="Expected checksum as HEX or FILE=HEX, where none is known."),
-    ] = None,
-    unverified: Annotated[
-        bool, typer.Option("--unverified", help="Accept files without a known checksum, and print their SHA-256.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Download a benchmark; an interrupted download is resumed, and checksums are verified."""
@@ -36,44 +29,24 @@ def get(
 
     voice = Voice(as_json)
     wanted = benchmark(name)
-    trusted = _checksums(sha256 or [], [file.name for file in wanted.files])
     voice.say(f"{wanted.title}\n{wanted.page}\nLicense: {wanted.license}.\n")
     with bars() as shown:
-        done = [
-            fetch(
-                wanted,
-                file,
-                to,
-                sha256=trusted.get(file.name),
-                unverified=unverified,
-                watch=lambda title, have, total: shown.move(title, have, total or have + 1),
-            )
-            for file in wanted.files
-        ]
-    for result in done:
-        came = "downloaded" if result.fetched else "already there"
-        state = "checksum verified" if result.verified else "[yellow]not verified[/]"
-        voice.say(f"{result.path}: {came}, {result.size:,} bytes, {state}")
-        if not result.verified:
-            voice.say(f"  sha256 {result.sha256}")
-    data = to / wanted.reads
-    voice.next(f"fedrouter simulate --data {quoted(data)}", f"fedrouter data split --data {quoted(data)} --out clients")
+        done = fetch(wanted, to, watch=shown.move)
+    came = "downloaded" if done.fetched else "already there"
+    voice.say(f"{done.path}: {came}, {done.size:,} bytes, checksum verified")
+    voice.next(
+        f"fedrouter simulate --data {quoted(done.path)}",
+        f"fedrouter data split --data {quoted(done.path)} --out clients",
+    )
     voice.result(
         {
             "name": wanted.name,
             "page": wanted.page,
             "license": wanted.license,
-            "data": str(data),
-            "files": [
-                {
-                    "path": str(result.path),
-                    "bytes": result.size,
-                    "sha256": result.sha256,
-                    "verified": result.verified,
-                    "fetched": result.fetched,
-                }
-                for result in done
-            ],
+            "data": str(done.path),
+            "bytes": done.size,
+            "sha256": done.sha256,
+            "fetched": done.fetched,
         }
     )
 
@@ -89,26 +62,21 @@ def split(
     model_alpha: Annotated[
         str, typer.Option("--model-alpha", help="Dirichlet concentration over the models a client uses, or 'uniform'.")
     ] = "0.45",
-    encoder: Annotated[
-        str | None, typer.Option("--encoder", help="Encoder of the embeddings; default: the one in the file.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same split.")] = 0,
-    device: DeviceOption = "cpu",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Write the paper's split as files: a log and a test set for each client, and the union of the test sets."""
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
     from fedrouter.data.split import write_split
-    from fedrouter.encoders.device import use_device
 
     voice = Voice(as_json)
-    use_device(device)
+    spread = read_model_alpha(model_alpha)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(f"{out}: not empty; choose a new folder for --out")
     with bars() as shown:
-        dataset = read(data, encoder=encoder, watch=lambda done, total: shown.move("encoding", done, total))
-    parts = partition(dataset.evaluations, clients, alpha, _spread(model_alpha), seed)
+        dataset = read(data, watch=lambda done, total: shown.move("encoding", done, total))
+    parts = partition(dataset.evaluations, clients, alpha, None if spread == UNIFORM else float(spread), seed)
     out.mkdir(parents=True, exist_ok=True)
     written, test = write_split(parts, dataset.encoder, out)
     voice.say(f"{dataset.name}: {dataset.evaluations.queries:,} queries, {dataset.encoder.name}\n")
@@ -147,24 +115,3 @@ def split(
             "test": str(test),
         }
     )
-
-
-def _checksums(given: list[str], files: list[str]) -> dict[str, str]:
-    """Checksums by file name; one without a name belongs to the only file."""
-    found = {}
-    for text in given:
-        file, _, checksum = text.rpartition("=")
-        file = file or (files[0] if len(files) == 1 else "")
-        if file not in files:
-            raise BadInput(f"--sha256: expected FILE=HEX with one of {', '.join(files)}, got {text!r}")
-        if len(checksum) != 64 or set(checksum.lower()) - set("0123456789abcdef"):
-            raise BadInput(f"--sha256 for {file}: expected 64 hexadecimal digits, got {checksum!r}")
-        found[file] = checksum.lower()
-    return found
-
-
-def _spread(text: str) -> float | None:
-    try:
-        return None if text == "uniform" else float(text)
-    except ValueError:
-        raise BadInput(f"--model-alpha: expected a number or 'uniform', got {text!r}") from None

@@ -13,6 +13,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from fedrouter.cli.data import app as data
+from fedrouter.cli.demo import demo
 from fedrouter.cli.federation.audit import audit
 from fedrouter.cli.federation.manage import app as federation
 from fedrouter.cli.gateway.init import init
@@ -26,7 +27,7 @@ from fedrouter.cli.router.evaluate import evaluate
 from fedrouter.cli.router.learn import learn
 from fedrouter.cli.router.route import route
 from fedrouter.cli.router.show import show
-from fedrouter.cli.simulate import demo, simulate
+from fedrouter.cli.simulate import simulate
 from fedrouter.errors import BadInput, FedrouterError, MissingExtra
 
 GONE = {

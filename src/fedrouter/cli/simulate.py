@@ -1,4 +1,4 @@
-"""`fedrouter simulate` and `fedrouter demo`: the paper's protocol on a data file, or on simulated data."""
+"""`fedrouter simulate`: the paper's protocol on a data file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from fedrouter.federation.families.family import Settings
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for the report, figures and bundle.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run left in --out.")]
 Privacy = Annotated[
     str, typer.Option("--privacy", help="; ".join(f"{name}: {what}" for name, what in PRIVACY.items()) + ".")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")]
 
 MARKER = ".fedrouter-run"
-"""A file in every folder that a run has created; only such folders are ever replaced."""
+"""A file in every folder that a run has created; only such folders are ever replaced, and only by the demo."""
 
 
 def simulate(
@@ -55,7 +54,6 @@ def simulate(
     privacy: Privacy = DEFAULT,
     seed: Seed = 0,
     out: Out = Path("out/simulate"),
-    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Run the paper's protocol on a data file: learn federated, local and centralized routers, and compare them."""
@@ -75,11 +73,11 @@ def simulate(
     if privacy not in PRIVACY:
         raise BadInput(f"--privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
     use_device(device)
-    prepare_folder(out, overwrite)
+    prepare_folder(out)
     with bars() as shown:
         dataset = read(data, encoder=encoder, watch=lambda done, total: shown.move("encoding", done, total))
         split = partition(dataset.evaluations, clients, alpha, spread, seed)
-        comparison = _compare(split, settings, seed, shown, privacy)
+        comparison = compared(split, settings, seed, shown, privacy)
     command = (
         f"fedrouter simulate --data {data} --router {router} --clients {clients} --alpha {alpha} "
         f"--model-alpha {model_alpha} --rounds {rounds} --participation {participation} "
@@ -91,45 +89,26 @@ def simulate(
     _conclude(voice, comparison, dataset, seed, command, out)
 
 
-def demo(out: Out = Path("out/demo"), seed: Seed = 0, overwrite: Overwrite = False, as_json: Json = False) -> None:
-    """Train, compare, and write a report and a bundle on built-in simulated data."""
-    from fedrouter.data.partition import partition
-    from fedrouter.data.simulator import simulated_world
-    from fedrouter.experiments.choice import chosen_settings
-    from fedrouter.experiments.experiment import PAPER_FAMILIES
-
-    voice = Voice(as_json)
-    prepare_folder(out, overwrite)
-    voice.say(
-        "Ten clients, each with its own kind of queries and its own preferred models, learn a router together. "
-        "[yellow]Simulated:[/] fictional models, random accuracy and cost."
-    )
-    with bars() as shown:
-        dataset = simulated_world()
-        settings = chosen_settings(["bayes", *PAPER_FAMILIES], rounds=20)
-        comparison = _compare(partition(dataset.evaluations, seed=seed), settings, seed, shown)
-    _conclude(voice, comparison, dataset, seed, f"fedrouter demo --seed {seed} --out {out}", out)
-
-
-def prepare_folder(out: Path, overwrite: bool) -> None:
-    """Create the output folder before any work: an earlier run's is replaced only on request, others never."""
+def prepare_folder(out: Path, replace: bool = False) -> None:
+    """Create the output folder before any work; with ``replace`` an earlier run's is replaced, others never."""
     from fedrouter.report.style import require_matplotlib
 
     require_matplotlib()
     left = (path for path in out.iterdir() if path.name != MARKER) if out.is_dir() else [out] if out.exists() else []
     if any(left):  # a run that failed before it wrote anything leaves only the marker
-        if not overwrite:
-            raise BadInput(f"{out}: not empty; choose another --out, or --overwrite an earlier run")
+        if not replace:
+            raise BadInput(f"{out}: not empty; choose another --out")
         if not (out / MARKER).exists():
-            raise BadInput(f"{out}: not a folder that fedrouter made, so --overwrite leaves it alone")
+            raise BadInput(f"{out}: not empty, and not a folder that fedrouter made; choose another --out")
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / MARKER).touch()
 
 
-def _compare(
+def compared(
     split: Any, settings: Mapping[str, Settings], seed: int, shown: Bars, privacy: str = DEFAULT
 ) -> Comparison:
+    """The comparison of a split's clients, with a bar for each way and family."""
     from fedrouter.experiments.protocol import compare
     from fedrouter.federation.federation import Callback, Progress
 
@@ -148,14 +127,11 @@ def _compare(
     return compare(split, settings, seed, follow, privacy)
 
 
-def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
-    """Write bundles and report; print the table, the next steps and the JSON."""
+def written(comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> dict[str, Any]:
+    """Write bundles and report; what happened as JSON, with their paths."""
     from fedrouter.bundle import Provenance, save
-    from fedrouter.encoders import OFFLINE, STATIC
-    from fedrouter.federation.families.registry import title
-    from fedrouter.report.comparison import HEADER, SHORT, headline, rows, summary, write_report
+    from fedrouter.report.comparison import summary, write_report
 
-    document = summary(comparison, dataset, seed)
     bundles = {}
     for name, router in comparison.routers.items():
         rows_by_client = {client.name: len(client.train) for client in comparison.clients}
@@ -165,9 +141,17 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
         )
         bundles[name] = str(save(out / "bundles" / name, router, dataset.encoder, provenance))
     report = write_report(comparison, dataset, seed, command, out)
-    chosen = next(iter(bundles.values()))
-    document |= {"bundle": chosen, "bundles": bundles, "report": str(report)}
+    paths = {"bundle": next(iter(bundles.values())), "bundles": bundles, "report": str(report)}
+    return summary(comparison, dataset, seed) | paths
 
+
+def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int, command: str, out: Path) -> None:
+    """Write bundles and report; print the table, the next steps and the JSON."""
+    from fedrouter.encoders import OFFLINE, STATIC
+    from fedrouter.federation.families.registry import title
+    from fedrouter.report.comparison import HEADER, SHORT, headline, rows
+
+    document = written(comparison, dataset, seed, command, out)
     voice.say("")
     for name, verdict in comparison.verdicts.items():
         voice.verdict(verdict.sentence(), title(name))
@@ -183,7 +167,7 @@ def _conclude(voice: Voice, comparison: Comparison, dataset: Dataset, seed: int,
             f"\nTo read text, this router needs the encoder {escape(dataset.encoder.name)}, whose embeddings are in "
             f"the file; one learned with --encoder {STATIC} needs nothing."
         )
-    ask = f'fedrouter route {quoted(chosen)} "Write a SQL query that counts orders by month." --explain'
-    judge = f"fedrouter evaluate {quoted(chosen)} LOG"
-    voice.next(f"open {quoted(report)}", ask if readable else judge)
+    ask = f'fedrouter route {quoted(document["bundle"])} "Write a SQL query that counts orders by month."'
+    judge = f"fedrouter evaluate {quoted(document['bundle'])} LOG"
+    voice.next(f"open {quoted(document['report'])}", ask if readable else judge)
     voice.result(document)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fedrouter.data.published import Published, PublishedFile
+from fedrouter.data.published import Published
 from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.files import move_into_place
 
@@ -23,103 +23,74 @@ MIRROR = "FEDROUTER_DATA_MIRROR"
 TIMEOUT = 30.0
 """Seconds without data after which a connection is closed."""
 PIECE = 1 << 20
-Watch = Callable[[str, int, int | None], None]
-"""Progress callback: called with a file's name, the bytes downloaded, and the total if it is known."""
+Watch = Callable[[str, int, int], None]
+"""Progress callback: called with a file's name, the bytes downloaded, and the total."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file in its final location: whether its checksum was verified, and whether it was downloaded now."""
+    """A verified file in its final location, and whether it was downloaded now."""
 
     path: Path
     size: int
     sha256: str
-    verified: bool
     fetched: bool
 
 
-def fetch(
-    benchmark: Published,
-    file: PublishedFile,
-    folder: Path,
-    *,
-    sha256: str | None = None,
-    unverified: bool = False,
-    watch: Watch | None = None,
-) -> Fetched:
-    """Download one file into `folder`, unless it is already there.
-
-    Parameters
-    ----------
-    sha256 : the expected checksum; by default the one of the table of benchmarks
-    unverified : accept a file whose checksum is not known
-    """
-    wanted = sha256 or file.sha256
-    target = folder / file.name
-    url = "" if target.exists() else _address(benchmark, file, target)
-    if wanted is None and not unverified:
-        raise BadInput(
-            f"{benchmark.name}: no checksum is known for {file.name}. Give one that you trust with --sha256 "
-            f"{file.name}=HEX, or accept the file unverified with --unverified"
-        )
-    if not url:
-        return _already_there(target, wanted)
+def fetch(benchmark: Published, folder: Path, watch: Watch | None = None) -> Fetched:
+    """Download the file of a benchmark into `folder`, unless it is already there."""
+    target = folder / benchmark.file
+    if target.exists():
+        return _already_there(target, benchmark.sha256)
+    url = _address(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    size = file.size if wanted == file.sha256 else None  # another checksum belongs to another version
     try:
-        _stream(url, part, resume=wanted is not None, size=size, watch=watch)
+        _stream(url, part, benchmark.size, watch)
     except FedrouterError:
         raise
     except (OSError, http.client.HTTPException) as error:
         kept = f" The part that was downloaded is kept, and the same command resumes it ({part})."
         raise FedrouterError(
-            f"{url} cannot be downloaded: {_reason(error)}.{kept if wanted is not None and part.exists() else ''}\n"
-            + by_hand(url, target, wanted)
+            f"{url} cannot be downloaded: {_reason(error)}.{kept if part.exists() else ''}\n"
+            + by_hand(url, target, benchmark.sha256)
         ) from None
     got = _digest(part)
-    if wanted is not None and got != wanted:
+    if got != benchmark.sha256:
         part.unlink()
         raise FedrouterError(
-            f"{url}: refused, its sha256 is {got} and not {wanted}. Nothing was left in {folder}; run the command "
-            "again to download it again, and do not trust that source if it happens again"
+            f"{url}: refused, its sha256 is {got} and not {benchmark.sha256}. Nothing was left in {folder}; run the "
+            "command again to download it again, and do not trust that source if it happens again"
         )
     move_into_place(part, target)
-    return Fetched(target, target.stat().st_size, got, wanted is not None, True)
+    return Fetched(target, target.stat().st_size, got, True)
 
 
-def by_hand(url: str, target: Path, sha256: str | None) -> str:
+def by_hand(url: str, target: Path, sha256: str) -> str:
     """Instructions for a download by hand, for a machine without network access."""
     lines = [
         "By hand, on a machine with access:",
         f"  1. download   {url}",
         f"  2. copy it to {target}",
-        *([f"  3. it must have sha256 {sha256}"] if sha256 else []),
+        f"  3. it must have sha256 {sha256}",
         f"Then run the same command again, which verifies the file. To use a mirror, set {MIRROR}=https://…",
     ]
     return "\n".join(lines)
 
 
-def _already_there(target: Path, wanted: str | None) -> Fetched:
+def _already_there(target: Path, wanted: str) -> Fetched:
     got = _digest(target)
-    if wanted is not None and got != wanted:
+    if got != wanted:
         raise FedrouterError(
             f"{target} exists, but its sha256 is {got} and not {wanted}. It was not changed; move it away and run "
             "the command again"
         )
-    return Fetched(target, target.stat().st_size, got, wanted is not None, False)
+    return Fetched(target, target.stat().st_size, got, False)
 
 
-def _address(benchmark: Published, file: PublishedFile, target: Path) -> str:
+def _address(benchmark: Published) -> str:
     mirror = os.environ.get(MIRROR, "")
-    url = f"{mirror.rstrip('/')}/{benchmark.name}/{file.name}" if mirror else file.url
-    if url is None:
-        raise FedrouterError(
-            f"{benchmark.name}: no public URL of its file is known. Ask its authors ({benchmark.page}), convert it "
-            f"to RouterBench's layout if it has another, and put it at {target}; or set {MIRROR} to a mirror that "
-            f"has it at /{benchmark.name}/{file.name}"
-        )
-    return _allowed(url)
+    return _allowed(f"{mirror.rstrip('/')}/{benchmark.name}/{benchmark.file}" if mirror else benchmark.url)
 
 
 def _allowed(url: str) -> str:
@@ -151,13 +122,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _stream(url: str, part: Path, *, resume: bool, size: int | None, watch: Watch | None) -> None:
-    """Append what is missing to `part`, which is kept if the connection breaks.
-
-    Without a checksum, parts of two versions could be mixed unnoticed, so then it starts from the beginning.
-    """
-    have = part.stat().st_size if resume and part.exists() else 0
-    if size is not None and have >= size:
+def _stream(url: str, part: Path, size: int, watch: Watch | None) -> None:
+    """Append what is missing to `part`, which is kept if the connection breaks."""
+    have = part.stat().st_size if part.exists() else 0
+    if have >= size:
         return  # complete or wrong, which the checksum decides
     request = urllib.request.Request(url, headers={"User-Agent": "fedrouter", "Accept-Encoding": "identity"})
     if have:
@@ -169,7 +137,7 @@ def _stream(url: str, part: Path, *, resume: bool, size: int | None, watch: Watc
     except urllib.error.HTTPError as error:
         error.close()
         if have and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # already complete, which the checksum decides
+            return  # the server has no more, and the checksum decides
         raise
     with answer:
         if have and answer.status != http.client.PARTIAL_CONTENT:
@@ -180,11 +148,11 @@ def _stream(url: str, part: Path, *, resume: bool, size: int | None, watch: Watc
             while piece := answer.read(PIECE):
                 stream.write(piece)
                 have += len(piece)
-                if size is not None and have > size:
+                if have > size:
                     break  # too long, so the checksum will refuse it
                 if watch is not None:
                     watch(part.name.removesuffix(".part"), have, total)
-    if total is not None and have < total:
+    if have < total:
         raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
 
 

@@ -145,7 +145,7 @@ def _perform(
     if vote["status"] == "accepted":
         voice.say("Running clients fetch it within a minute; `fedrouter federation pull CLIENT_DIR` does at once.")
     decide = [f"fedrouter federation accept {quoted(directory.path)} {name}"] if vote["status"] == "candidate" else []
-    ask = f'fedrouter route {quoted(made)} "your query" --tradeoff 100 --explain'
+    ask = f'fedrouter route {quoted(made)} "your query" --tradeoff 100'
     voice.next(f"fedrouter evaluate {quoted(made)} LOG", ask, *decide)
     return {"run": name, **result, "steps": shown.steps}
 

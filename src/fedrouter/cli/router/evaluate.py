@@ -40,7 +40,7 @@ def evaluate(
     quality: Quality = QUALITY,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Mean US dollars a query may cost.")] = None,
     min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Mean accuracy to reach.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the picture of the frontier.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File for the picture of the frontier (.png).")] = None,
     as_json: Json = False,
 ) -> None:
     """Judge a saved router on a log, and find the λ that keeps a quality, a cost or an accuracy."""
@@ -80,7 +80,7 @@ def evaluate(
         figure = draw(voice, verdict, out / "frontier.png")
     tradeoff = target["tradeoff"] if target else suggested(verdict)
     if tradeoff is not None:
-        voice.next(f'fedrouter route {quoted(bundle)} "your query" --tradeoff {tradeoff:.6g} --explain')
+        voice.next(f'fedrouter route {quoted(bundle)} "your query" --tradeoff {tradeoff:.6g}')
     voice.result(
         {
             "bundle": str(bundle),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedrouter.cli.output import Json, Voice, bars, quoted
-from fedrouter.cli.protocol_options import DeviceOption, SetOption
+from fedrouter.cli.protocol_options import SetOption
 from fedrouter.cli.router.saved import Log, is_store, named, read_logs
 from fedrouter.cli.router.verdict import (
     QUALITY,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from fedrouter.routers.base import Router
 
 DEFAULT = "bayes"
+SEED = 0
+"""The seed of what is drawn at random: the same logs give the same router."""
 
 
 def learn(
@@ -63,11 +65,9 @@ def learn(
         str | None, typer.Option("--encoder", help="Whose embeddings; default: those in the file, or static.")
     ] = None,
     quality: Quality = QUALITY,
-    device: DeviceOption = "cpu",
     dask: Annotated[
         str | None, typer.Option("--dask", metavar="ADDRESS", help="Read the files on a Dask cluster's workers.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="One seed reproduces a run exactly.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Learn a router from logs and judge it on them, across folds.
@@ -76,12 +76,10 @@ def learn(
     that a federation learned becomes personal.
     """
     from fedrouter.bundle import load, refuse_existing
-    from fedrouter.encoders.device import use_device
     from fedrouter.federation.families.bayes import BayesSettings
 
     voice = Voice(as_json)
     checked_quality(quality)
-    use_device(device)
     refuse_existing(out)
     saved = None if grown is None else load(grown)
     if saved is None and without:
@@ -106,14 +104,14 @@ def learn(
     if dask and (saved is not None or (router or DEFAULT) != DEFAULT):
         raise BadInput("--dask: only a new router bayes is learned so; leave out --with and --router")
     if saved is None and isinstance(settings, BayesSettings) and (dask or _are_large(sources.values())):
-        found, provenance, read = _from_large(voice, sources, settings, encoder, dask, seed)
+        found, provenance, read = _from_large(voice, sources, settings, encoder, dask)
     else:
         added = read_logs(voice, sources, saved, encoder, new=True)
         left = read_logs(voice, left_out, saved) if left_out else []
         read = _read(added)
         _say_logs(voice, read, added, left)
-        found, provenance = _learned(saved, added, left, router or DEFAULT, settings, seed)
-    _conclude(voice, found, provenance, settings, read, out, quality, seed, saved)
+        found, provenance = _learned(saved, added, left, router or DEFAULT, settings)
+    _conclude(voice, found, provenance, settings, read, out, quality, saved)
 
 
 def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[str]) -> Settings:
@@ -192,7 +190,7 @@ def _are_large(files: Iterable[str]) -> bool:
 
 
 def _from_large(
-    voice: Voice, sources: Mapping[str, str], settings: BayesSettings, encoder: str | None, dask: str | None, seed: int
+    voice: Voice, sources: Mapping[str, str], settings: BayesSettings, encoder: str | None, dask: str | None
 ) -> tuple[Router, Provenance, Read]:
     """A router of logs that are read in batches, here or on a Dask cluster; judged on a sample of their queries."""
     from fedrouter.bundle import Provenance
@@ -221,13 +219,13 @@ def _from_large(
         own = dict(islice(files, len(parts_of(Path(source)))))
         entries.append({"name": owner, "rows": sum(own.values()), "files": own})
     digest = log.digests[0] if len(log.digests) == 1 else ""
-    made = Provenance.of_run(", ".join(Path(source).name for source in sources.values()), digest, seed, {}, settings)
-    change = {"verb": "learn", "family": DEFAULT, "seed": seed}
+    made = Provenance.of_run(", ".join(Path(source).name for source in sources.values()), digest, SEED, {}, settings)
+    change = {"verb": "learn", "family": DEFAULT, "seed": SEED}
     return BayesRouter.of(evidence), replace(made, clients=entries, change=change), read
 
 
 def _learned(
-    saved: Bundle | None, added: Sequence[Log], left: Sequence[Log], name: str, settings: Settings, seed: int
+    saved: Bundle | None, added: Sequence[Log], left: Sequence[Log], name: str, settings: Settings
 ) -> tuple[Router, Provenance]:
     """The router, and where it comes from."""
     from fedrouter.bundle import Provenance
@@ -241,11 +239,11 @@ def _learned(
             shown.move(progress.stage, progress.step, progress.steps)
 
         if saved is None:
-            router = with_unscored(learn(rows, name, settings, seed, follow), (log.unscored for log in added))
+            router = with_unscored(learn(rows, name, settings, SEED, follow), (log.unscored for log in added))
             used = settings.single_client() if len(rows) == 1 else settings
             digest = added[0].digest if len(added) == 1 else ""
-            made = Provenance.of_run(", ".join(Path(log.source).name for log in added), digest, seed, {}, used)
-            change = {"verb": "learn", "family": name, "seed": seed}
+            made = Provenance.of_run(", ".join(Path(log.source).name for log in added), digest, SEED, {}, used)
+            change = {"verb": "learn", "family": name, "seed": SEED}
             return router, replace(made, clients=list(entries.values()), change=change)
         members = dict(saved.clients)
         router = saved.router
@@ -256,12 +254,12 @@ def _learned(
             if any(log.digest in _digests(entry) for entry in members.values()):
                 raise BadInput(f"{log.source}: already part of {saved.path}; its evaluations would count twice")
         if added:
-            router = with_unscored(grow(router, rows, settings, seed, follow), (log.unscored for log in added))
+            router = with_unscored(grow(router, rows, settings, SEED, follow), (log.unscored for log in added))
     for owner, entry in entries.items():
         old = members.get(owner)
         members[owner] = {**entry, "joined": saved.version + 1} if old is None else _joined(old, entry)
     names = {"logs": sorted(rows), "without": [log.owner for log in left]}
-    return router, saved.child(list(members.values()), {"verb": "learn", **names, "seed": seed})
+    return router, saved.child(list(members.values()), {"verb": "learn", **names, "seed": SEED})
 
 
 def _entry(log: Log) -> dict[str, Any]:
@@ -297,7 +295,6 @@ def _conclude(
     read: Read,
     out: Path,
     quality: float,
-    seed: int,
     saved: Bundle | None,
 ) -> None:
     """Judge the router on the logs, save it, and say what is next."""
@@ -307,7 +304,7 @@ def _conclude(
     document: dict[str, Any] = {"verdict": "none: no log was added", "judgement": None, "figure": None}
     if read.rows is not None:
         parent = None if saved is None else saved.router
-        verdict, outcomes = judged(read.rows, learner(router, settings, seed, read.rows, parent), quality)
+        verdict, outcomes = judged(read.rows, learner(router, settings, SEED, read.rows, parent), quality)
         tradeoffs = measured_tradeoffs(outcomes)
         provenance = replace(provenance, change={**provenance.change, "tradeoffs": tradeoffs})
         say_verdict(voice, verdict)
@@ -344,7 +341,7 @@ def next_steps(encoder: str, out: Path) -> list[str]:
     from fedrouter.encoders import OFFLINE, STATIC
 
     if encoder in (STATIC, OFFLINE):
-        return [f'fedrouter route {quoted(out)} "Write a SQL query that counts orders by month." --explain']
+        return [f'fedrouter route {quoted(out)} "Write a SQL query that counts orders by month."']
     return [f"fedrouter show {quoted(out)}"]
 
 

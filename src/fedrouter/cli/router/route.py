@@ -22,10 +22,9 @@ def route(
     tradeoff: Annotated[
         float | None, typer.Option("--tradeoff", help="λ instead: accuracy you would give up to save a dollar.")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show every model's estimates.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Choose a model for one query."""
+    """Choose a model for one query, and show every model's estimates."""
     from fedrouter.bundle import load
     from fedrouter.encoders.registry import open_encoder
     from fedrouter.estimates import checked_tradeoff
@@ -58,20 +57,17 @@ def route(
     ]
     best = ranking[0]
     reason = f"highest predicted accuracy - λ · cost of {int(estimates.usable.sum())} models"
-    if explain:
-        voice.table(
-            ["model", "accuracy", "±", "cost, USD", "utility"],
-            [
-                [entry["model"], *(_shown(entry[key]) for key in ("accuracy", "error", "cost", "utility"))]
-                if "unavailable" not in entry
-                else [entry["model"], "", "", "", entry["unavailable"]]
-                for entry in ranking
-            ],
-            title=f"λ = {tradeoff:.6g}, {saved.router.family} router, {saved.encoder.name}",
-        )
-        voice.say("")
-    if explain:
-        voice.say("utility: accuracy - λ · cost; ±: standard error of the accuracy, large where evaluations are few")
+    voice.table(
+        ["model", "accuracy", "±", "cost, USD", "utility"],
+        [
+            [entry["model"], *(_shown(entry[key]) for key in ("accuracy", "error", "cost", "utility"))]
+            if "unavailable" not in entry
+            else [entry["model"], "", "", "", entry["unavailable"]]
+            for entry in ranking
+        ],
+        title=f"λ = {tradeoff:.6g}, {saved.router.family} router, {saved.encoder.name}",
+    )
+    voice.say("\nutility: accuracy - λ · cost; ±: standard error of the accuracy, large where evaluations are few")
     voice.say(f"[bold]{chosen}[/]: predicted accuracy {best['accuracy']:.3f}, cost {best['cost']:.3g} USD")
     if saved.manifest["simulated"]:
         voice.say("[yellow]This router was trained on the simulated world; its models are fictional.[/]")
