@@ -93,9 +93,9 @@ def test_the_settings_of_every_way_are_reported(simulated):
     assert settings["federated"]["mlp"]["rounds"] == 2
     local = settings["local"]
     assert set(np.ravel(local["mlp"]["local_epochs"])) <= {1, 2}
-    assert (local["kmeans"]["k_local"], local["kmeans"]["k_global"]) == (15, 15)
+    assert settings["federated"]["kmeans"]["k_local"] == 15
+    assert local["kmeans"]["k_global"] == 0  # chosen by validation
     assert 1 <= settings["centralized"]["mlp"]["local_epochs"] <= 2
-    assert settings["centralized"]["kmeans"]["k_local"] == 20
 
 
 def test_simulate_writes_figures_and_a_page_that_needs_nothing_else(simulated):
@@ -244,7 +244,7 @@ BAD = [
         ["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "mlp.rounds=3"],
         "--set mlp.…: mlp is not used here; --router chose kmeans",
     ),
-    (["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "kmeans.k_global=0"], "k_global: expected at"),
+    (["simulate", "--data", "TABLE", "--router", "kmeans", "--set", "kmeans.k_global=-1"], "k_global: expected at"),
     (["simulate", "--data", "TABLE", "--alpha", "0"], "alpha: expected a number above 0"),
     (["simulate", "--data", "TABLE", "--rounds", "0"], "rounds: expected at least 1"),
     (["simulate", "--data", "TABLE", "--participation", "2"], "participation: expected a share"),
