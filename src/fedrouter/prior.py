@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 
 import numpy as np
@@ -75,6 +75,7 @@ class Guesses:
         return np.array([price.cost(input_tokens, output_tokens) if price else np.nan for price in self.prices])
 
 
+@lru_cache(4096)
 def guess(model: str, price: TokenPrice | None = None, quality: float | None = None) -> Guess:
     """What is publicly known of a model; a ``quality`` (accuracy) and a price that the user gives take precedence.
 

@@ -1,8 +1,6 @@
 """`fedrouter init` as a newcomer runs it: flags or questions in, a config that the gateway accepts out."""
 
-import io
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -92,73 +90,6 @@ def test_the_list_has_the_addresses_and_the_variables_of_keys():
     assert (entry["address"], entry["variable"]) == (known.api_base, known.key)
 
 
-def test_questions_lead_to_the_same_config(tmp_path):
-    ours, theirs = pty.openpty()  # it asks only on a terminal
-    os.write(ours, b"gpt-5-mini, house model\n\nHOUSE_KEY\n0.2\n0.4\n0.9\n")
-    program = "from fedrouter.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "init", "--out", "g.yaml"],
-        stdin=theirs,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-    )
-    os.close(ours)
-    os.close(theirs)
-    assert done.returncode == 0, done.stderr
-    document = yaml.safe_load((tmp_path / "g.yaml").read_text())
-    known, own = document["model_list"]
-    assert (known["model_name"], document["routing"]["quality"]) == ("gpt-5-mini", 0.9)
-    assert (own["model_name"], own["input_price"], own["output_price"]) == ("house model", 0.2, 0.4)
-    assert own["params"] == {"api_base": "http://localhost:11434/v1", "api_key": "os.environ/HOUSE_KEY"}
-
-
-LITELLM = """\
-model_list:
-  - {model_name: fast, litellm_params: {model: openai/gpt-4o-mini, api_key: os.environ/MY_KEY}}
-  - {model_name: own, litellm_params: {model: hosted_vllm/qwen, api_base: "http://gpu:8000/v1", api_key: sk-hidden},
-     model_info: {input_cost_per_token: 0.0000002, output_cost_per_token: 0.0000004, max_input_tokens: 32768}}
-  - {model_name: big, litellm_params: {model: azure/gpt-4o-eu, api_base: "https://a.openai.azure.com/",
-     api_version: 2024-10-21}, model_info: {base_model: gpt-4o}}
-  - {model_name: big, litellm_params: {model: openai/gpt-4o}}
-  - {model_name: rock, litellm_params: {model: bedrock/some-model}}
-  - {model_name: "openai/*", litellm_params: {model: "openai/*"}}
-router_settings: {model_group_alias: {gpt-4: big}}
-litellm_settings: {num_retries: 3}
-"""
-
-
-def test_a_litellm_config_becomes_one_that_the_gateway_accepts(tmp_path, monkeypatch):
-    (tmp_path / "litellm.yaml").write_text(LITELLM)
-    done = run("init", "--from", "litellm", "litellm.yaml", "--out", "g.yaml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "sk-hidden" not in (tmp_path / "g.yaml").read_text() + done.stdout
-    for said in (
-        "rock: bedrock/some-model has no",
-        "openai/*: a wildcard",
-        "own: its key is written",
-        "litellm_settings",
-    ):
-        assert said in done.stdout
-    for name in ("MY_KEY", "OPENAI_API_KEY", "AZURE_API_KEY", "HOSTED_VLLM_API_KEY"):
-        monkeypatch.setenv(name, name.lower())
-    config = read_config(tmp_path / "g.yaml")
-    fast, own, big = config.models
-    assert (fast.name, fast.target, fast.params.api_key) == ("fast", "gpt-4o-mini", "my_key")
-    assert fast.input_price == price_table().models["gpt-4o-mini"].price.input
-    assert (own.params.api_base, own.input_price, own.output_price, own.context) == (
-        "http://gpu:8000/v1",
-        0.2,
-        0.4,
-        32768,
-    )
-    assert big.params.api_base == "https://a.openai.azure.com/openai/deployments/gpt-4o-eu"
-    assert (big.params.key_header, big.params.query) == ("api-key", {"api-version": "2024-10-21"})
-    assert [each.api_base for each in big.deployments] == ["https://api.openai.com/v1"]
-    assert dict(config.aliases) == {"gpt-4": "big"}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -214,8 +145,7 @@ def test_a_bundle_s_models_are_called_where_the_table_or_a_flag_says(tmp_path, m
         (("--model", "gpt-4o", "--quality", "95"), "--quality: expected a number from 0 to 1"),
     ],
 )
-def test_wrong_flags_are_one_line_and_nothing_is_written(tmp_path, monkeypatch, flags, said):
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
+def test_wrong_flags_are_one_line_and_nothing_is_written(tmp_path, flags, said):
     done = run("init", *flags, "--out", tmp_path / "g.yaml")
     assert done.returncode == 2
     assert said in done.stderr

@@ -46,7 +46,7 @@ def settings(folder: Path, bundle: Path, url: str, behaviors: Mapping[str, str] 
         "store": f"sqlite:///{folder / 'log.db'}",
         "server": {"port": 0},
         "routing": {"bundle": str(bundle), "default_model": "atlas-mini", "baseline_model": "atlas-max"},
-        "timing": {"retries": 1, "answer": 20, "deadline": 30, "breaker_rest": 0},
+        "timing": {"retries": 1, "answer": 20, "breaker_rest": 0},
         "model_list": models,
     }
 

@@ -26,8 +26,8 @@ from fedrouter.store.store import Store
 
 SQL = "Write a SQL query that counts orders."
 NAMES = tuple(character.model.name for character in CAST)
-QUICK = TimingConfig(answer=2, idle=2, deadline=20, retries=1, breaker_rest=0)
-PATIENT = QUICK.replace(answer=60, idle=60, deadline=60)  # where nothing is to time out
+QUICK = TimingConfig(answer=2, retries=1, breaker_rest=0)
+PATIENT = QUICK.replace(answer=60)  # where nothing is to time out
 SILENT = {"hang", "stalls"}
 """Behaviors that only a timeout ends; every other upstream is slow on a slow machine, and is waited for."""
 

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from fedrouter.bundle import load
-from fedrouter.gateway.config import OutboxConfig
 from fedrouter.store.store import Store
 from gateway.running import SQL, config_for
 from postgres import databases
@@ -22,7 +21,7 @@ def store_url():
 def pair(start, bundle, upstream, store_url, tmp_path_factory):
     """Two gateways on one store; the second is given the first one's key."""
     folder = tmp_path_factory.mktemp("postgres")
-    outbox = OutboxConfig(folder=str(folder))
+    outbox = str(folder)
     config = config_for(folder, bundle, upstream.url, store=store_url, outbox=outbox)
     first, second = start(config), start(config)
     assert second.key is None  # made by the first, shown once

@@ -69,8 +69,8 @@ def test_a_wrong_config_is_told_and_changes_nothing(gateway):
     reload(gateway, lambda text: text.replace("default_model", "default_modle"), "the config was not reloaded")
     assert ask(gateway, "atlas-mini").status_code == 200
     reload(gateway, lambda text: text.replace("default_modle", "default_model"), "the config was reloaded")
-    moved = lambda text: text.replace('"port": 0', '"port": 1, "connections": 7')  # noqa: E731
-    reload(gateway, moved, "restart for a change of server.port, server.connections")
+    moved = lambda text: text.replace('"port": 0', '"port": 1, "host": "localhost"')  # noqa: E731
+    reload(gateway, moved, "restart for a change of server.host, server.port")
     assert ask(gateway, "atlas-mini").status_code == 200
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.running import QUICK, SQL, config_for, events, eventually
 
-PATIENT = QUICK.replace(answer=50, idle=50, deadline=50)
+PATIENT = QUICK.replace(answer=50)
 
 
 @pytest.fixture

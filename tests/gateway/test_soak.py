@@ -72,7 +72,7 @@ def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream
     config = settings(tmp_path, bundle, upstream.url, dict(zip(NAMES, WAYS, strict=True)))
     config["routing"] |= {"cached_prompts": CACHED}
     config["judges"] = {"list": [{"kind": "regex", "settings": {"pattern": "word"}}]}
-    config["timing"]["idle"] = 5
+    config["timing"]["answer"] = 5
     gateway, heard = GatewayProcess(tmp_path, config), Heard(expected=EXPECTED)
     gateway.start()
     try:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from fedrouter.gateway.config import OutboxConfig
 from gateway.running import SQL, at_once, config_for, eventually
 from gateway.upstreams import chunks
 
@@ -68,9 +67,11 @@ def test_answers_and_feedback_are_taken_while_the_store_is_locked(start, bundle,
     assert (rows[ids[0]].score, rows[ids[1]].score) == (0.5, 0.5)
 
 
-def test_when_too_many_rows_wait_requests_are_refused_before_they_cost_anything(start, bundle, upstream, tmp_path):
-    outbox = OutboxConfig(megabytes=0.002)
-    gateway = start(config_for(tmp_path, bundle, upstream.url, outbox=outbox))
+def test_when_too_many_rows_wait_requests_are_refused_before_they_cost_anything(
+    start, bundle, upstream, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("fedrouter.gateway.gateway.OUTBOX_LIMIT", 2048)
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
     gateway.chat(SQL)
     with locked(gateway):
         assert eventually(lambda: gateway.chat(SQL).status_code == 503, 20)
@@ -103,9 +104,7 @@ def test_postgresql_that_goes_away_and_comes_back(start, bundle, upstream, tmp_p
 
     with databases() as new:
         url = new()
-        gateway = start(
-            config_for(tmp_path, bundle, upstream.url, store=url, outbox=OutboxConfig(folder=str(tmp_path)))
-        )
+        gateway = start(config_for(tmp_path, bundle, upstream.url, store=url, outbox=str(tmp_path)))
         assert gateway.chat(SQL).status_code == 200
         name = url.partition("@/")[2].partition("?")[0]
         admin = psycopg.connect(url.replace(name, "postgres"), autocommit=True)

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
+from fedrouter.gateway import http
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import (
     AsgiMessage,
@@ -139,7 +140,7 @@ class Resource:
                 message["headers"] = [*message["headers"], NOSNIFF]
             await send(message)
 
-        request = HttpRequest(scope, receive, gateway.config.server.request_timeout)
+        request = HttpRequest(scope, receive, http.REQUEST_SECONDS)
         gateway.serving += 1
         try:
             await self._handler(scope, request)(gateway, request, sending)

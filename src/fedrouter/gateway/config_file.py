@@ -68,8 +68,7 @@ def read_config(path: str | Path) -> Config:
             ]
             document.problems += [document.explained(each) for each in errors]
         else:
-            waiting = str(path.parent / Path(config.outbox.folder).expanduser())
-            return config.replace(outbox=config.outbox.replace(folder=waiting))
+            return config.replace(outbox=str(path.parent / Path(config.outbox).expanduser()))
     raise BadConfig(str(path), document.problems)
 
 

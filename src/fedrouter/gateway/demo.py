@@ -15,11 +15,14 @@ from fedrouter.federation.families.bayes import BayesSettings, from_rows
 from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.page.demo_traffic import SimulatedTraffic
+from fedrouter.gateway.upkeep.leadership import LEASE
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
+from fedrouter.store.store import Store
 
 SETTINGS = BayesSettings(cells=(0,))
 """Cells are found by a package that the [serve] extra does not install."""
 CLIENTS = 10
+SEEDING = "demo"
 DEFAULT, BASELINE = "atlas-mini", "atlas-max"
 
 
@@ -67,6 +70,9 @@ async def open_demo(folder: Path, server: ServerConfig = ServerConfig(), traffic
     config = demo_config(folder, upstreams.url, server)
     if traffic:
         config = config.replace(keep_prompts=True)
+    if traffic:  # the past is learned from first, by whoever writes it
+        with Store.open(config.store) as store:
+            store.take_lease(LEASE, SEEDING, 600.0)
     gateway = await open_gateway(config)
 
     async def until_closed() -> None:
@@ -79,6 +85,7 @@ async def open_demo(folder: Path, server: ServerConfig = ServerConfig(), traffic
     if traffic:
         simulated = SimulatedTraffic(gateway, cast)
         await simulated.write_history()
+        await asyncio.to_thread(gateway.store.give_back_leases, SEEDING)
         gateway.tasks.append(asyncio.create_task(simulated.run()))
     return gateway
 

@@ -20,7 +20,7 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access.authentication import Authenticator
 from fedrouter.gateway.access.budgets import Budgets
-from fedrouter.gateway.access.limits import InProgress, RateLimiter, SignIns
+from fedrouter.gateway.access.limits import IN_PROGRESS, InProgress, RateLimiter, SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.interruptions import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
@@ -35,6 +35,7 @@ from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
 from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
 from fedrouter.gateway.routing.sticky import StickySessions
+from fedrouter.gateway.upkeep.history import QualityHistory
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upkeep.learning import Learning
 from fedrouter.gateway.upkeep.retention import Retention
@@ -44,7 +45,7 @@ from fedrouter.learning.online import OnlineRouter
 from fedrouter.learning.traffic import recent_queries
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.outbox import Outbox, OutboxWriter
+from fedrouter.store.outbox import OUTBOX_LIMIT, Outbox, OutboxWriter
 from fedrouter.store.store import Store
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -279,7 +280,7 @@ async def _open_gateway(
     opened.push_async_callback(upstreams.close)
     shares = workers > 1 or store.path is None or config.routing.session_budget is not None
     sticky = StickySessions(shared=shares)
-    in_progress = InProgress(config.server.in_progress_per_key, before.in_progress if before else None)
+    in_progress = InProgress(IN_PROGRESS, before.in_progress if before else None)
     if before is not None:
         sticky = before.decider.sticky
     await sticky.share(store)
@@ -318,6 +319,8 @@ async def _open_gateway(
         learner = Learner(store, online, identity, config.routing.explore.share, config.learning.half_life)
         learning = Learning(learner, lambda: decider.default.kept_quality, config.learning.webhook)
         gateway.run_upkeep(lambda: learning.run(gateway.leadership))
+        history = QualityHistory(store)
+        gateway.run_upkeep(lambda: history.run(gateway.leadership, lambda: bundles.latest))
     if config.retention != RetentionConfig():
         retention = Retention(config, store, lambda what, n: metrics.count("fedrouter_removed_total", n, what=what))
         gateway.run_upkeep(lambda: retention.run(gateway.leadership))
@@ -338,7 +341,7 @@ async def _encoder_process(identity: EncoderIdentity, workers: int) -> EncoderPr
 def _outbox(config: Config, store: Store) -> Outbox:
     """The outbox that all gateways on this machine have for the store."""
     name = f"fedrouter-{hashlib.sha256(store.where.encode()).hexdigest()[:12]}"
-    return Outbox(store.path or Path(config.outbox.folder) / name, config.outbox.limit)
+    return Outbox(store.path or Path(config.outbox) / name, OUTBOX_LIMIT)
 
 
 async def lasting(work: Work) -> None:

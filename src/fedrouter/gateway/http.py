@@ -25,6 +25,8 @@ SLOWEST = 1024
 
 UNWATCHED = 0.02
 """Seconds for which nobody looks whether a client has gone, which takes a task."""
+REQUEST_SECONDS = 30.0
+"""For the head of a request, and for its body; a second more for each KiB."""
 
 
 class HttpError(Exception):

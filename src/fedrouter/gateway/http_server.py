@@ -14,13 +14,20 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server as EmbeddedServer
 
 from fedrouter.errors import FedrouterError
+from fedrouter.gateway import http
 from fedrouter.gateway.config import ServerConfig
 
 LOG = logging.getLogger("fedrouter.gateway")
+CONNECTIONS = 4000
+"""Of clients; further ones wait until others are closed."""
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 FILES, OTHER_FILES = 2, 256
 """Open files for each connection (a client and its upstream), and others."""
+HEAD_LIMIT = 64 << 10
+"""Largest head of a request, in bytes."""
+WRITE_SECONDS = 60.0
+"""After so long, a client that takes nothing of its answer is disconnected."""
 LEAST_HEAD = 8192
 """Bytes of a head below which Granian sets no limit."""
 REASONS = {
@@ -31,29 +38,29 @@ REASONS = {
 
 
 class HttpServer(EmbeddedServer):
-    """Granian on a socket that listens already, which it takes over; limits as in the config.
+    """Granian on a socket that listens already, which it takes over.
 
     It closes connections whose head does not come or is too large, reads no more of a client than is wanted, keeps
     trailers from the headers, and, told to stop, ends each connection with its request.
     """
 
-    def __init__(self, app: Any, listening: socket.socket, limits: ServerConfig) -> None:
+    def __init__(self, app: Any, listening: socket.socket) -> None:
         super().__init__(
             app,
             interface=Interfaces.ASGINL,
             http=HTTPModes.http1,
             websockets=False,
             backlog=BACKLOG,
-            backpressure=allowed_connections(limits.connections),
+            backpressure=allowed_connections(CONNECTIONS),
             http1_settings=HTTP1Settings(
-                header_read_timeout=int(limits.request_timeout * 1000),
-                max_buffer_size=max(LEAST_HEAD, limits.header_limit),
+                header_read_timeout=int(http.REQUEST_SECONDS * 1000),
+                max_buffer_size=max(LEAST_HEAD, HEAD_LIMIT),
             ),
             log_enabled=False,  # it would log requests that fail, with what is in them
         )
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # of its connections, too
         # The kernel closes a connection whose client takes nothing for so long.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.write_timeout * 1000))
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(WRITE_SECONDS * 1000))
         self._listening = listening
 
     def _init_shared_socket(self) -> None:
@@ -110,7 +117,5 @@ def allowed_connections(wanted: int) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     allowed = min(wanted, max(1, (raised - OTHER_FILES) // FILES))
     if allowed < wanted:
-        LOG.warning(
-            "server.connections: %d of %d, because this process may have %d open files", allowed, wanted, raised
-        )
+        LOG.warning("connections: %d of %d, because this process may have %d open files", allowed, wanted, raised)
     return allowed

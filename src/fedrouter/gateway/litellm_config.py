@@ -106,9 +106,8 @@ def _called(model: str, params: Mapping[str, Any], table: PriceTable) -> dict[st
     written = isinstance(key, str) and not key.startswith(ENVIRONMENT)
     key = f"{ENVIRONMENT}{provider.upper()}_API_KEY" if written else key
     if provider == "azure":
-        version = {"api-version": str(params["api_version"])} if params.get("api_version") else {}
-        base, key = f"{str(base).rstrip('/')}/openai/deployments/{name}", key or f"{ENVIRONMENT}AZURE_API_KEY"
-        return {"api_base": base, "model": name, "api_key": key, "key_header": "api-key", "query": version}
+        base, key = f"{str(base).rstrip('/')}/openai/v1", key or f"{ENVIRONMENT}AZURE_API_KEY"
+        return {"api_base": base, "model": name, "api_key": key}
     listed = {each.provider.key: each.provider for each in table.models.values()}
     found = listed.get(f"{provider.upper()}_API_KEY")
     if base is None and found is not None:

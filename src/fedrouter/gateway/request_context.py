@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from fedrouter.gateway.access.budgets import BudgetReservation
-from fedrouter.gateway.access.pricing import Usage, cost_of, cost_to_reserve
+from fedrouter.gateway.access.pricing import RESERVED_TOKENS, Usage, cost_of, cost_to_reserve
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.http import Headers
@@ -102,7 +102,7 @@ class RequestContext:
     async def reserve(self, model: Upstream) -> bool:
         """Reserve what one more attempt at this model may cost; False if the budget does not allow it."""
         predicted = self.decision.cost_at(self.decision.order.index(model.name))
-        self.reserved = cost_to_reserve(model, self.prompt, predicted, self.config.server.reserve_tokens)
+        self.reserved = cost_to_reserve(model, self.prompt, predicted, RESERVED_TOKENS)
         return self.budget is None or await self.budget.reserve(self.reserved)
 
     def covers(self, usage: Usage, model: Upstream) -> bool:

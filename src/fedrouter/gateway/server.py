@@ -22,7 +22,7 @@ from fedrouter.gateway.routing.encoder_worker import multiply_in_one_thread
 from fedrouter.gateway.workers import Worker, current_worker, supervise
 
 LOG = logging.getLogger("fedrouter.gateway")
-FIXED = ("host", "port", "header_limit_kb", "connections", "request_timeout", "write_timeout")
+FIXED = ("host", "port")
 """Settings of the server that a reload does not change: its socket and connections stay."""
 SWITCH_INTERVAL = 0.0005
 """Seconds between thread switches of the interpreter, so that other threads delay the event loop less."""
@@ -84,7 +84,7 @@ class Service:
         if self._worker is not None:
             # Connections wait meanwhile, or another worker serves them: better than routing without an encoder.
             await self._unless_stopped(gateway.until_warm())
-        server = HttpServer(self.app, listening, self._config.server)
+        server = HttpServer(self.app, listening)
         serving = asyncio.create_task(server.serve())
         try:
             await self._unless_stopped(gateway.until_warm())

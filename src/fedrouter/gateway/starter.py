@@ -120,10 +120,6 @@ def _called(params: UpstreamParams, indent: str) -> list[str]:
         lines.append(f"model: {_text(params.model)}   # its name there")
     if params.api_key:
         lines.append(f"api_key: {_text(params.api_key)}   # read from this environment variable")
-    if params.key_header:
-        lines.append(f"key_header: {_text(params.key_header)}")
-    if params.query:
-        lines.append(f"query: {json.dumps(dict(params.query))}")
     if params.api != {"chat"}:
         lines.append(f"api: [{', '.join(sorted(params.api))}]   # the APIs that it speaks")
     if not params.stream_usage:

@@ -29,6 +29,8 @@ from fedrouter.store.writer import Writer
 
 LOG = logging.getLogger("fedrouter.gateway")
 Entry = Record | SentScore
+OUTBOX_LIMIT = 16 << 20
+"""Bytes that are set aside on disk; once they are used up, requests get 503."""
 SUFFIX = ".outbox"
 PATIENCE = 2.0
 """Seconds that a write may take before it counts as failed; it may still succeed, and is then written once."""

@@ -235,6 +235,20 @@ HOURS = Table(
     Column("scored", BigInteger, nullable=False),
     Column("score", Double, nullable=False),
     Column("squares", Double, nullable=False),
+    Column("latency", Double, nullable=False),
+)
+
+# What was kept of the best model's quality by the end of each hour; `page/quality.py` keeps it.
+QUALITY = Table(
+    "quality",
+    METADATA,
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("kept", Double, nullable=False),
+    Column("low", Double, nullable=False),
+    Column("high", Double, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("changed", Double, nullable=False),
 )
 
 # Sums over the evaluations of a day and a model, under one feature map: `store/evidence.py`.

@@ -11,19 +11,23 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fedrouter.gateway import http_server
+from fedrouter.gateway import http, http_server
 from fedrouter.gateway.config import ServerConfig
 from gateway.running import SQL, config_for, eventually
 from gateway.wire import send
 
-LIMITS = ServerConfig(port=0, header_limit_kb=16, request_timeout=1, write_timeout=1, body_limit_mb=1)
+LIMITS = ServerConfig(port=0, body_limit_mb=1)
 CHAT = json.dumps({"model": "atlas-mini", "messages": [{"role": "user", "content": SQL}]}).encode()
 
 
 @pytest.fixture(scope="module")
 def gateway(start, bundle, upstream, tmp_path_factory):
     folder = tmp_path_factory.mktemp("connections")
-    return start(config_for(folder, bundle, upstream.url, {"atlas-max": "flood"}, server=LIMITS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "HEAD_LIMIT", 16 << 10)
+        patch.setattr(http_server, "WRITE_SECONDS", 1.0)
+        patch.setattr(http, "REQUEST_SECONDS", 1.0)
+        yield start(config_for(folder, bundle, upstream.url, {"atlas-max": "flood"}, server=LIMITS))
 
 
 def connected(gateway) -> socket.socket:
@@ -127,19 +131,24 @@ def test_a_body_that_comes_byte_by_byte_is_not_waited_for(gateway, path):
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def test_connections_beyond_the_limit_wait_until_half_open_ones_are_closed(start, bundle, upstream, tmp_path):
-    gateway = start(config_for(tmp_path, bundle, upstream.url, server=LIMITS.replace(connections=3)))
+def test_connections_beyond_the_limit_wait_until_half_open_ones_are_closed(
+    start, bundle, upstream, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(http_server, "CONNECTIONS", 3)
+    gateway = start(config_for(tmp_path, bundle, upstream.url, server=LIMITS))
     with contextlib.ExitStack() as connections:
         for _ in range(9):
             connections.enter_context(connected(gateway)).sendall(LIVE[:20])
         assert asyncio.run(send(gateway.url, LIVE)).status == 200
 
 
-def test_two_thousand_connections_are_served_at_the_same_time(start, bundle, upstream, tmp_path):
+def test_two_thousand_connections_are_served_at_the_same_time(start, bundle, upstream, tmp_path, monkeypatch):
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 120.0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 16_384)), hard))
-    server = ServerConfig(port=0, connections=2500, request_timeout=120)
-    gateway = start(config_for(tmp_path, bundle, upstream.url, server=server))
+    monkeypatch.setattr(http_server, "CONNECTIONS", 2500)
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
     with contextlib.ExitStack() as opened:
         held = [opened.enter_context(connected(gateway)) for _ in range(2000)]
         for _ in range(2):  # each is kept after its first answer
@@ -166,7 +175,7 @@ def test_a_process_gets_the_open_files_that_its_connections_need_or_serves_fewer
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: set_to.append(both))
     assert http_server.allowed_connections(500) == most
     assert set_to == ([] if raised is None else [(raised, hard)])
-    assert ("server.connections: 200 of 500" in caplog.text) == (most < 500)
+    assert ("connections: 200 of 500" in caplog.text) == (most < 500)
 
 
 def test_a_client_that_stops_reading_does_not_hold_its_upstream(gateway, upstream):

@@ -27,7 +27,7 @@ def started():
 def test_answers_and_scores_survive_kills_of_workers_while_postgresql_is_away(tmp_path, bundle, upstream, started):
     with databases() as new:
         url = new()
-        config = settings(tmp_path, bundle, upstream.url) | {"store": url, "outbox": {"folder": str(tmp_path)}}
+        config = settings(tmp_path, bundle, upstream.url) | {"store": url, "outbox": str(tmp_path)}
         gateway = GatewayProcess(tmp_path, config, workers=2)
         started.append(gateway)
         gateway.start()

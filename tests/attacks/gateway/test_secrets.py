@@ -101,7 +101,7 @@ def visited(http: httpx.Client, token: str) -> list[bytes]:
     headers = {"x-page-request": "1"}
     signed = http.post("/page/api/session", json={"key": token}, headers=headers)
     said = [signed.content]
-    for path in ("session", "estimate", "chat", "replay", "feedback", "keys", "use", "rollback", PROMPT):
+    for path in ("session", "estimate", "chat", "feedback", "keys", "use", "rollback", PROMPT):
         for body in (marked_body(), {PROMPT: PROMPT}, {"decision_id": PROMPT, "bundle": PROMPT, "score": 1}, [PROMPT]):
             said.append(_post(http, body, f"/page/api/{path}", headers))
     lists = ("decisions", f"decisions?model={PROMPT}", f"decisions/{PROMPT}")
@@ -143,7 +143,6 @@ def _post(http: httpx.Client, body, path: str = "/v1/chat/completions", headers=
 def gone_through_everything(folder, bundle, upstream, keep_prompts: bool) -> Evidence:
     folder.mkdir()
     config = settings(folder, bundle, upstream.url, dict(zip(NAMES, WAYS, strict=False)))
-    config["model_list"][1]["params"]["key_header"] = "api-key"
     config["keep_prompts"] = keep_prompts
     config["server"]["body_limit_mb"] = 1
     config["judges"] = {"list": [{"kind": "exact_match"}, {"kind": "model", "settings": {"model": NAMES[1]}}]}

@@ -105,9 +105,9 @@ def test_a_key_s_rate_is_kept(gateway):
     assert statuses[-1].json()["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_a_key_has_only_so_many_requests_in_progress(start, bundle, upstream, tmp_path):
-    config = config_for(tmp_path, bundle, upstream.url, {"*": "slow"})
-    gateway = start(config.replace(server=config.server.replace(in_progress_per_key=3)))
+def test_a_key_has_only_so_many_requests_in_progress(start, bundle, upstream, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrouter.gateway.gateway.IN_PROGRESS", 3)
+    gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "slow"}))
     responses = []
     threads = [threading.Thread(target=lambda: responses.append(gateway.chat(SQL))) for _ in range(8)]
     for thread in threads:

@@ -40,9 +40,9 @@ def test_a_report_is_made_once_for_many_and_one_at_a_time():
     assert store.made == 3
 
 
-def test_usage_has_a_rate_of_its_own(start, bundle, upstream, tmp_path):
-    config = config_for(tmp_path, bundle, upstream.url)
-    gateway = start(config.replace(server=config.server.replace(usage_per_minute=3)))
+def test_usage_has_a_rate_of_its_own(start, bundle, upstream, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrouter.gateway.routes.usage.PER_MINUTE", 3)
+    gateway = start(config_for(tmp_path, bundle, upstream.url))
     gateway.chat(SQL)
     statuses = [gateway.http.get("/v1/usage").status_code for _ in range(4)]
     assert statuses == [200, 200, 200, 429]

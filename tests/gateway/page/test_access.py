@@ -15,7 +15,6 @@ CANARY = "Nobody but the administrator asks this."
 CHAT = {"model": "auto", "messages": [{"role": "user", "content": "Hello."}]}
 BODIES = {
     ("session", "POST"): {"key": "fr-wrong"},
-    ("replay", "POST"): {"decision_id": "{id}", "bundle": "{bundle}"},
     ("feedback", "POST"): {"decision_id": "{id}", "score": 0},
     ("estimate", "POST"): CHAT,
     ("chat", "POST"): CHAT,
@@ -82,7 +81,7 @@ def test_a_plain_key_sees_and_changes_nothing_of_another(site, secret, path, met
     response = send(site.visitor(site.plain).http, site, secret, path, method)
     if access == "admin":
         assert response.status_code == 403
-    elif path in ("decisions/", "replay", "feedback"):
+    elif path in ("decisions/", "feedback"):
         assert response.status_code == 404
     admin = site.visitor().get("session").json()["id"]
     for hidden in (CANARY, secret, admin, "upstream-secret", site.gateway.config.models[0].params.api_base):

@@ -55,7 +55,7 @@ def test_a_request_of_another_client_appears_without_reloading(admin, site):
     admin.get_by_text("A prompt that was never sent before.").wait_for()
 
 
-def test_decisions_are_filtered_opened_scored_and_replayed(admin, site):
+def test_decisions_are_filtered_searched_opened_and_scored(admin, site):
     site.gateway.chat("Named on purpose.")  # its embedding is cached now: a named request does not wait for its own
     named = site.gateway.chat("Named on purpose.", model="indigo-nano").headers["x-fedrouter-decision-id"]
     site.gateway.chat("Routed by the router.")
@@ -65,14 +65,18 @@ def test_decisions_are_filtered_opened_scored_and_replayed(admin, site):
     admin.get_by_text("Routed by the router.").first.wait_for(state="detached")
     admin.get_by_text("Named on purpose.").first.click()
     dialog = admin.get_by_role("dialog")
-    dialog.get_by_text(named).wait_for()
     dialog.get_by_role("button", name="Good").click()
     dialog.get_by_role("heading", name="Scores").wait_for()
     assert site.gateway.store.get(named).score == 1.0
-    dialog.get_by_role("button", name="Replay").click()
-    dialog.get_by_text("would choose").wait_for()
+    dialog.get_by_text("Details").click()
+    dialog.get_by_text("accuracy per US dollar").wait_for()
     admin.keyboard.press("Escape")
     dialog.wait_for(state="detached")
+    admin.get_by_role("button", name="Clear").click()
+    admin.get_by_text("Routed by the router.").first.wait_for()
+    admin.get_by_label("Prompt contains").fill("named ON")
+    admin.get_by_text("Routed by the router.").first.wait_for(state="detached")
+    admin.get_by_text("Named on purpose.").first.wait_for()
 
 
 def test_dragging_the_dial_moves_the_point_and_an_admin_applies_it(admin, site):
@@ -145,8 +149,9 @@ def test_keys_are_created_edited_and_disabled(admin, windows, site):
 
 
 def test_what_was_learned_and_kept_is_shown_and_a_bundle_in_service_is_rolled_back(admin, site, bundle):
+    site.gateway.http.put("/v1/tradeoff", json={"quality": 0.95})
     fill_with_scored_traffic(site)
-    eventually(lambda: site.visitor().get("learning").json()["kept"], 60)
+    assert eventually(lambda: site.visitor().get("learning").json()["target"], 60) == 0.95
     admin.goto("/#/learning")
     admin.get_by_text("follows what is learned").wait_for()
     admin.get_by_text("target 95%").wait_for()

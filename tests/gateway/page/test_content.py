@@ -64,8 +64,8 @@ def walk(windows, site, alarm):
         for view in VIEWS:
             show(page, view)
             if view == "decisions":
-                page.get_by_text(SQL).first.click()  # the newest was routed, so its embedding is there to replay
-                page.get_by_role("dialog").get_by_role("heading", name="Replay").wait_for()
+                page.get_by_text(SQL).first.click()
+                page.get_by_role("dialog").get_by_role("heading", name="Ranking").wait_for()
             hacked = page.evaluate("'hacked' in window || document.querySelectorAll('main img, main script').length")
             day = serious(page)
             page.emulate_media(color_scheme="dark")

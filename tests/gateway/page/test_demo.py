@@ -30,7 +30,7 @@ def site(tmp_path_factory):
         ended.set()
 
     threading.Thread(target=run, daemon=True).start()
-    assert told.wait(60)
+    assert told.wait(300)  # it learns from a week
     yield Site(Running(found["url"], found["key"], None, None), "", "")
     servers[0].stop()
     assert ended.wait(60)
@@ -52,12 +52,15 @@ def test_the_demo_opens_with_a_week_of_traffic(page, tmp_path):
         })""",
         arg=0.9 * REQUESTS,  # the period begins with a whole bucket
     )
-    page.get_by_role("link", name="Frontier").click()
-    page.get_by_text("What the router expects of the latest 500 requests").wait_for()
-    page.locator("canvas").wait_for()
+    page.get_by_text("of the cost at").wait_for()  # measured: nothing on the overview is empty
+    page.get_by_role("img", name="Quality kept over time").wait_for()
+    assert page.get_by_text("Target", exact=True).count() == page.get_by_text("Kept", exact=True).count() == 1
     target = os.environ.get(PICTURE) or str(tmp_path / "page.png")
     page.screenshot(path=target)
     assert os.path.getsize(target) > 20_000
+    page.get_by_role("link", name="Frontier").click()
+    page.get_by_text("What the router expects of the latest 500 requests").wait_for()
+    page.locator("canvas").wait_for()
     page.get_by_role("link", name="Keys and models").click()
     for app in APPS.values():
         page.get_by_role("row").filter(has_text=app["name"]).get_by_text("active").wait_for()

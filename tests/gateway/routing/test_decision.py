@@ -7,6 +7,7 @@ import pytest
 
 from fedrouter.bundle import load
 from fedrouter.gateway.config import ExploreConfig
+from fedrouter.gateway.routing import decision
 from gateway.running import NAMES, SQL, config_for
 
 
@@ -178,9 +179,10 @@ def test_an_embedding_that_came_late_is_there_for_the_next(hurried):
     assert reason == "best"
 
 
-def test_estimates_that_are_too_uncertain_are_not_trusted(start, bundle, upstream, tmp_path, prompts):
+def test_estimates_that_are_too_uncertain_are_not_trusted(start, bundle, upstream, tmp_path, prompts, monkeypatch):
     config = config_for(tmp_path, bundle, upstream.url)
-    gateway = start(config.replace(routing=config.routing.replace(error=0.001)))
+    monkeypatch.setattr(decision, "UNSURE", 0.001)
+    gateway = start(config)
     found = route(gateway, prompts[0]).json()
     assert (found["model"], found["reason"]) == ("atlas-mini", "unsure")
 

@@ -121,7 +121,7 @@ def test_requests_that_come_together_after_the_rest_send_one_probe_and_the_other
     body = {"model": "auto", "messages": [{"role": "user", "content": prompt}]}
     first = start(config_for(tmp_path, bundle, recovering.url)).http.post("/v1/route", json=body).json()["model"]
     (tmp_path / "recovering").mkdir()
-    timing = QUICK.replace(answer=20, deadline=20, retries=0, breaker_rest=0.5)
+    timing = QUICK.replace(answer=20, retries=0, breaker_rest=0.5)
     gateway = start(config_for(tmp_path / "recovering", bundle, recovering.url, {first: "recovers"}, timing=timing))
     for _ in range(FAILURES):
         assert gateway.chat(prompt).headers["x-fedrouter-instead-of"] == first

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from fedrouter.gateway.config import ServerConfig
+from fedrouter.gateway.upstream import upstreams
 from fedrouter.gateway.upstream.encoding import PIECE, Unpacked
 from fedrouter.gateway.upstream.http_connection import Broken
 from gateway.running import NAMES, PATIENT, config_for, events
@@ -61,10 +61,13 @@ def test_a_body_that_is_broken_is_an_error(body):
 
 @pytest.fixture(scope="module")
 def gateway(start, bundle, upstream, tmp_path_factory):
+    """Answers of up to a megabyte are taken."""
     behaviors = dict(zip(NAMES, WAYS, strict=False))
-    server, timing = ServerConfig(port=0, answer_limit_mb=1), PATIENT.replace(retries=0)
+    timing = PATIENT.replace(retries=0)
     folder = tmp_path_factory.mktemp("packed")
-    found = start(config_for(folder, bundle, upstream.url, behaviors, server=server, timing=timing))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upstreams, "ANSWER_LIMIT", 1 << 20)
+        found = start(config_for(folder, bundle, upstream.url, behaviors, timing=timing))
     found.of = {way: name for name, way in behaviors.items()}
     return found
 

@@ -90,7 +90,7 @@ def test_a_stream_that_breaks_off_says_so_and_is_not_begun_again(failing, upstre
 
 
 def test_a_stream_is_over_when_it_says_so_even_if_its_connection_lingers(start, bundle, upstream, tmp_path):
-    patient = QUICK.replace(idle=60, answer=60, deadline=60)  # longer than the test's client waits
+    patient = QUICK.replace(answer=60)  # longer than the test's client waits
     gateway = start(config_for(tmp_path, bundle, upstream.url, {"*": "lingers"}, timing=patient))
     response = gateway.chat(SQL, stream=True)
     assert response.text.rstrip().endswith("[DONE]")
@@ -170,7 +170,7 @@ def test_a_model_that_stays_busy_is_left_for_the_next_without_waiting(start, bun
     prompt = next(iter(known_prompts))
     first, second, *_ = _ranking(start, bundle, upstream, tmp_path, prompt)
     (tmp_path / "b").mkdir()
-    timing = QUICK.replace(retries=5, answer=30, deadline=60)
+    timing = QUICK.replace(retries=5, answer=30)
     gateway = start(config_for(tmp_path / "b", bundle, upstream.url, {first: "busy/10"}, timing=timing))
     begun = time.perf_counter()
     response = gateway.chat(prompt)
@@ -223,7 +223,7 @@ def test_a_client_that_hangs_up_mid_stream_ends_the_upstream_s_stream_and_is_log
 
 
 def test_many_at_once_each_get_their_own_answer_and_row(start, bundle, upstream, tmp_path):
-    patient = QUICK.replace(answer=30, idle=30, deadline=60)
+    patient = QUICK.replace(answer=30)
     behaviors = {"atlas-max": "slow", "ember-med": "drip"}
     gateway = start(config_for(tmp_path, bundle, upstream.url, behaviors, timing=patient))
     ids, wrong = set(), []
@@ -260,7 +260,7 @@ def _eventually(look, seconds=5.0):
 def test_a_plain_request_whose_client_hung_up_is_cancelled_at_once(start, bundle, upstream, tmp_path):
     import httpx2 as httpx
 
-    config = config_for(tmp_path, bundle, upstream.url, {"*": "hang"}, timing=QUICK.replace(answer=50, deadline=50))
+    config = config_for(tmp_path, bundle, upstream.url, {"*": "hang"}, timing=QUICK.replace(answer=50))
     gateway = start(config)
     with pytest.raises(httpx.TimeoutException):
         gateway.http.post(

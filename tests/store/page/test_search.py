@@ -17,7 +17,7 @@ def filled(store):
     store.append(
         [
             record(1.0, key="a", served="small", score=0.2),
-            record(2.0, key="b", served="large", reason="named", cost=2.0),
+            record(2.0, key="b", served="large", reason="named", cost=2.0, text="Is a 100%_sure?"),
             record(3.0, key="a", chosen="large", served=None, status="timeout", cost=None),
             record(4.0, key="a", served="small", score=1.0, text="x" * 1000),
         ]
@@ -38,6 +38,8 @@ def filled(store):
         (Filters(scored="no"), [3, 2]),
         (Filters(least_cost=1.0), [2]),
         (Filters(key="b", scored="yes"), []),
+        (Filters(text="A 100%_"), [2]),
+        (Filters(text="100%%"), []),
     ],
 )
 def test_filters_restrict_the_list(filled, filters, times):

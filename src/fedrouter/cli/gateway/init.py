@@ -1,9 +1,8 @@
-"""`fedrouter init`: writes a config for the gateway, from flags, a bundle, LiteLLM's config or a few questions."""
+"""`fedrouter init`: writes a config for the gateway, from flags, a bundle or LiteLLM's config."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from fedrouter.gateway.config import Upstream
 
 DEFAULT_QUALITY = 0.95
-LOCAL = "http://localhost:11434/v1"
-"""The suggested address of a model that is not in the table: Ollama's."""
 
 
 def init(
@@ -45,13 +42,13 @@ def init(
         typer.Option("--from", metavar="litellm FILE", help="Models, prices and aliases of a LiteLLM config."),
     ] = None,
     quality: Annotated[
-        float | None, typer.Option("--quality", help="Share of the best model's accuracy to keep; default: 0.95.")
-    ] = None,
+        float, typer.Option("--quality", help="Share of the best model's accuracy to keep.")
+    ] = DEFAULT_QUALITY,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the gateway.")] = 8080,
     listed: Annotated[bool, typer.Option("--list", help="Print the table of prices and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a commented config for the gateway; asks a few questions unless it is told the models."""
+    """Write a commented config for the gateway."""
     voice, table = Voice(as_json), price_table()
     if listed:
         _list(voice, table)
@@ -73,17 +70,11 @@ def init(
         wanted = _of_bundle(bundle, models or (), given, variables, table)
     elif models:
         wanted = [_upstream(text, given, variables, table) for text in models]
-    elif sys.stdin.isatty():
-        _list(voice, table)
-        wanted = _ask_for_models(given, variables, table)
-        if quality is None:
-            quality = typer.prompt("Share of the best model's accuracy to keep", DEFAULT_QUALITY, type=float, err=True)
     else:
         raise BadInput(
             "init: expected --model NAME (repeat it), --bundle BUNDLE or --from litellm FILE; `fedrouter init --list` "
             "prints the known names"
         )
-    quality = DEFAULT_QUALITY if quality is None else quality
     if not 0 <= quality <= 1:
         raise BadInput(f"--quality: expected a number from 0 to 1, got {quality:g}")
     names = [model.name for model in wanted]
@@ -217,31 +208,6 @@ def _of_bundle(
             missing.append(f"--model {name}=http://HOST/v1" + ("" if price else f" --price {name}=INPUT/OUTPUT"))
     if missing:
         raise BadInput(f"{path}: models that are not in the table of prices need an address: add {' '.join(missing)}")
-    return found
-
-
-def _ask_for_models(given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable) -> list[Upstream]:
-    from fedrouter.gateway.starter import own_upstream
-
-    typed = typer.prompt("Your models, separated by commas (also others than these)", err=True)
-    found = []
-    for name in dict.fromkeys(part.strip() for part in typed.split(",")):
-        if not name:
-            continue
-        if table.find(name):
-            found.append(_upstream(name, given, variables, table))
-            continue
-        address = typer.prompt(f"{name}: address of its OpenAI-compatible API", LOCAL, err=True)
-        key = typer.prompt(f"{name}: environment variable with its API key, if any", "", show_default=False, err=True)
-        price = given.get(name) or TokenPrice(
-            *(
-                typer.prompt(f"{name}: US dollars per million {what} tokens", 0.0, type=float, err=True)
-                for what in ("input", "output")
-            )
-        )
-        found.append(own_upstream(name, address, price, key or variables.get(name)))
-    if not found:
-        raise BadInput("init: expected at least one model")
     return found
 
 

@@ -134,6 +134,10 @@ class SignIns:
         self._buckets.give_back(network, SIGN_INS)
 
 
+IN_PROGRESS = 256
+"""Chat requests of one key at the same time."""
+
+
 class InProgress:
     """How many chat requests of each key are in progress; ``most`` is the limit.
 

@@ -11,6 +11,8 @@ from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.routing.prompt import CHARACTERS_PER_TOKEN, Prompt
 from fedrouter.store.records import MOST_TOKENS
 
+RESERVED_TOKENS = 1000
+"""Output tokens to reserve in a budget for a request that sets no `max_tokens`."""
 DEFAULT_OUTPUT = 500
 """Expected tokens of an answer without a prediction or a limit."""
 

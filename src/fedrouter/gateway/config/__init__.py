@@ -7,7 +7,7 @@ from fedrouter.gateway.config.config import Config
 from fedrouter.gateway.config.learning import JudgeConfig, JudgesConfig, LearningConfig
 from fedrouter.gateway.config.models import ABILITIES, Upstream, UpstreamParams
 from fedrouter.gateway.config.routing import ExploreConfig, RoutingConfig
-from fedrouter.gateway.config.server import OutboxConfig, RetentionConfig, ServerConfig, TimingConfig
+from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, TimingConfig
 
 __all__ = [
     "ABILITIES",
@@ -16,7 +16,6 @@ __all__ = [
     "JudgeConfig",
     "JudgesConfig",
     "LearningConfig",
-    "OutboxConfig",
     "RetentionConfig",
     "RoutingConfig",
     "ServerConfig",

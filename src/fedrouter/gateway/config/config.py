@@ -12,7 +12,7 @@ from fedrouter.gateway.config.fields import Section, Text, flat_mapping, problem
 from fedrouter.gateway.config.learning import JudgesConfig, LearningConfig, switch
 from fedrouter.gateway.config.models import Upstream
 from fedrouter.gateway.config.routing import RoutingConfig
-from fedrouter.gateway.config.server import OutboxConfig, RetentionConfig, ServerConfig, TimingConfig, collector_address
+from fedrouter.gateway.config.server import RetentionConfig, ServerConfig, TimingConfig, collector_address
 
 
 class Config(Section):
@@ -33,7 +33,10 @@ class Config(Section):
         default=LearningConfig(), description="What the gateway learns from its own log."
     )
     store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
-    outbox: OutboxConfig = Field(default=OutboxConfig(), description="Where rows wait while the store fails.")
+    outbox: Text = Field(
+        default=".",
+        description="Folder where rows wait while PostgreSQL fails, relative to this file; SQLite has them beside it.",
+    )
     retention: RetentionConfig = Field(default=RetentionConfig(), description="How long the log is kept.")
     otlp_endpoint: Annotated[Text, AfterValidator(collector_address)] | None = Field(
         default=None,

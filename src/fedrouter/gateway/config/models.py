@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationInfo, field_validator
 
-from fedrouter.gateway.config.fields import Positive, Section, Share, Text, flat_mapping, problem
+from fedrouter.gateway.config.fields import Positive, Section, Share, Text, problem
 
 ENVIRONMENT = "os.environ/"
 """How a config refers to a secret: `os.environ/OPENAI_API_KEY` is the value of that environment variable."""
@@ -31,12 +31,6 @@ class UpstreamParams(Section):
         min_length=1,
         description="The APIs that it speaks; it gets no requests of others. `messages` is Anthropic's.",
     )
-    key_header: Text | None = Field(
-        default=None,
-        description="Header for the key; `authorization` sends it as a bearer token. Default: `authorization`, and "
-        "`x-api-key` for `messages`.",
-    )
-    query: Mapping[str, str] = Field(default={}, description="Query parameters to add to each call.")
     extra_body: Mapping[str, Any] = Field(
         default={}, description="Fields of each request to it, such as `reasoning_effort`; they replace the client's."
     )
@@ -65,16 +59,6 @@ class UpstreamParams(Section):
         if not os.environ.get(variable):
             raise problem(f"the environment variable {variable} is not set")
         return os.environ[variable]
-
-    @field_validator("key_header")
-    @classmethod
-    def _lower(cls, value: str | None) -> str | None:
-        return value and value.lower()
-
-    @field_validator("query", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return flat_mapping(value)
 
 
 class Upstream(Section):

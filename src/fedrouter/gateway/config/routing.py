@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.gateway.config.fields import Count, Positive, Section, Share, Text, not_bool, problem
+from fedrouter.gateway.config.fields import Count, Positive, Section, Share, Text, problem
 
 DEFAULT_QUALITY = 0.95
-"""The share of the best model's expected accuracy to keep, in a config that sets no quality, dial or tradeoff."""
+"""The share of the best model's expected accuracy to keep, in a config that sets no quality or tradeoff."""
 
 
 class ExploreConfig(Section):
@@ -36,10 +36,7 @@ class RoutingConfig(Section):
     quality: Share | None = Field(
         default=None,
         description="Share of the best model's expected accuracy to keep on average, as cheaply as possible; 0.95 if "
-        "`dial` and `tradeoff` are not set either.",
-    )
-    dial: Annotated[float, Field(ge=0, le=10), BeforeValidator(not_bool)] | None = Field(
-        default=None, description="From 0 (cheapest) to 10 (best), instead of `quality`."
+        "`tradeoff` is not set either.",
     )
     tradeoff: Positive | None = Field(default=None, description="λ, in accuracy per US dollar, instead of `quality`.")
     latency: Positive = Field(default=0.0, description="Accuracy that a second of waiting is worth.")
@@ -50,7 +47,6 @@ class RoutingConfig(Section):
         default=None,
         description="US dollars that the requests of a conversation may cost together; default: no limit.",
     )
-    error: Positive = Field(default=0.35, description="Largest standard error of the chosen model's accuracy.")
     encoder: Literal["torch", "onnx"] = Field(
         default="torch", description="What runs the encoder of a bundle that needs a neural one: `torch` or `onnx`."
     )
@@ -62,8 +58,8 @@ class RoutingConfig(Section):
 
     @property
     def kept_quality(self) -> float | None:
-        """The quality to keep; None if a dial or λ is set instead."""
-        if self.dial is not None or self.tradeoff is not None:
+        """The quality to keep; None if λ is set instead."""
+        if self.tradeoff is not None:
             return None
         return DEFAULT_QUALITY if self.quality is None else self.quality
 
@@ -71,14 +67,12 @@ class RoutingConfig(Section):
         """λ of requests that set none, with a router that has these operating points."""
         if self.tradeoff is not None:
             return self.tradeoff
-        if self.dial is not None:
-            return points.of_dial(self.dial)
         return points.of_quality(self.kept_quality or 0.0)
 
     @model_validator(mode="after")
     def _one_knob(self) -> Self:
-        if len(set_ := [name for name in ("quality", "dial", "tradeoff") if getattr(self, name) is not None]) > 1:
-            raise problem(f"set {set_[0]} or {set_[1]}, not both")
+        if self.quality is not None and self.tradeoff is not None:
+            raise problem("set quality or tradeoff, not both")
         return self
 
     @field_validator("bundle")

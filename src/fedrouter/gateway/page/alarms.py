@@ -94,7 +94,7 @@ def _quality(gateway: Gateway) -> list[dict[str, str]]:
             f"Less quality was kept than {latest.target or 0:.0%}",
             f"{kept.value:.1%} of that of {kept.best} ({kept.low:.1%} to {kept.high:.1%}), measured on "
             f"{kept.answers:,} scored answers.",
-            "λ follows what is measured. If it stays so, raise the quality, or explore more.",
+            "The tradeoff follows what is measured. If it stays so, raise routing.quality or routing.explore.share.",
         )
     ]
 
@@ -120,7 +120,7 @@ def _requests(reasons: Counter[str], requests: int) -> list[dict[str, str]]:
                 "The router is unsure",
                 f"Its estimates for {unsure / requests:.0%} of the latest {requests:,} requests were too uncertain, so "
                 "the default model served them.",
-                "Score some of them and learn again; or raise routing.error.",
+                "Score some of them: the router learns from each.",
             )
         )
     return found

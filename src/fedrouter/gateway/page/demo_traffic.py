@@ -14,18 +14,26 @@ from typing import Any
 import numpy as np
 
 from fedrouter.data.simulator import simulated_world
-from fedrouter.estimates import choose
+from fedrouter.encoders.feature_map import map_of_width
+from fedrouter.estimates import choose, utility
+from fedrouter.evaluations import Floats
 from fedrouter.gateway.access.pricing import Usage, cost_of
 from fedrouter.gateway.gateway import Gateway
+from fedrouter.gateway.routing.served import guesses_of, pool_of
+from fedrouter.gateway.upkeep.history import QualityHistory
 from fedrouter.gateway.upstream.simulated import Cast
+from fedrouter.learning.exploration import Explorer
+from fedrouter.learning.learner import Learner
+from fedrouter.learning.online import OnlineRouter
+from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.keys import create_key
 from fedrouter.store.records import Record, new_id
 
-DAYS, REQUESTS = 7, 3000
+DAYS, REQUESTS, PARTS = 7, 3000, 8
 EVERY = 1.5
 """Seconds between two live requests, on average."""
-EXPLORED, SCORED = 0.1, 0.4
-"""Shares of requests whose model is drawn at random, and that are scored."""
+SCORED, FAILED = 0.4, 0.01
+"""Shares of requests that are scored, and that fail."""
 APPS: dict[str, dict[str, Any]] = {
     "key-search": {"name": "search", "daily_budget": 1.0, "rate_per_minute": 600},
     "key-support": {"name": "support", "daily_budget": 2.0},
@@ -40,15 +48,16 @@ class SimulatedTraffic:
     def __init__(self, gateway: Gateway, cast: Cast, seed: int = 0) -> None:
         self._gateway, self._cast, self._draw = gateway, cast, np.random.default_rng(seed)
         self._keys = tuple(APPS)
+        self._explorer = Explorer(gateway.config.routing.explore.share, seed)
         world = simulated_world().evaluations
         self._embeddings, self._text, self._task = world.embeddings, world.text or (), world.task or ()
 
-    def history(self, now: float) -> list[Record]:
-        """The requests of the past days, oldest first; there are more of them by day than by night."""
+    def moments(self, now: float) -> Floats:
+        """When requests of the past days came, oldest first; there are more of them by day than by night."""
         at = self._draw.uniform(now - DAYS * 86_400, now, 4 * REQUESTS)
         busy = 0.55 + 0.45 * np.sin(2 * math.pi * (at / 86_400 - 0.3))
         kept = self._draw.choice(at[self._draw.random(len(at)) < busy], REQUESTS, replace=False)
-        return [self.record(float(moment)) for moment in np.sort(kept)]
+        return np.sort(kept)
 
     def record(self, at: float) -> Record:
         """One request at a time."""
@@ -60,12 +69,16 @@ class SimulatedTraffic:
         estimates, tradeoff = serving.estimate(self._embeddings[query]), gateway.decider.default_tradeoff(serving)
         known = ~np.isnan(estimates.accuracy)
         best = choose(estimates.accuracy, estimates.cost, tradeoff, known)
-        explored = bool(draw.random() < EXPLORED)
-        chosen = int(draw.choice(np.flatnonzero(known))) if explored else best
-        propensity = EXPLORED / int(known.sum()) + (1 - EXPLORED) * (chosen == best)
+        drawn = estimates.drawn
+        assert drawn is not None
+        choice = self._explorer.choose(
+            best, utility(drawn, np.broadcast_to(estimates.cost, drawn.shape), tradeoff), known
+        )
+        chosen = choice.index
         model, answer = gateway.config.models[chosen], self._cast.answer(names[chosen], text)
         usage = Usage(max(1, len(text) // 4), answer.output_tokens)
-        scored = bool(draw.random() < SCORED)
+        failed = bool(draw.random() < FAILED)
+        scored = bool(draw.random() < SCORED) and not failed
         return Record(
             id=new_id(at),
             time=at,
@@ -75,20 +88,21 @@ class SimulatedTraffic:
             family=serving.family,
             tradeoff=tradeoff,
             chosen=model.name,
-            served=model.name,
-            reason="explored" if explored and chosen != best else "best",
+            served=None if failed else model.name,
+            status="timeout" if failed else "ok",
+            reason="explored" if choice.explored else "best",
             predicted_accuracy=float(estimates.accuracy[chosen]),
             predicted_cost=float(estimates.cost[chosen]),
-            propensity=float(propensity),
-            explored=explored and chosen != best,
+            propensity=choice.propensity,
+            explored=choice.explored,
             embedding=self._embeddings[query].astype("<f4").tobytes(),
             encoder=serving.encoder.name,
             text=text,
             task=self._task[query],
             input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost=cost_of(usage, model),
-            baseline_cost=cost_of(usage, gateway.config.model(gateway.config.baseline_model)),
+            output_tokens=0 if failed else usage.output_tokens,
+            cost=None if failed else cost_of(usage, model),
+            baseline_cost=None if failed else cost_of(usage, gateway.config.model(gateway.config.baseline_model)),
             latency_ms=float(200 + 8 * usage.output_tokens * draw.lognormal(0, 0.2)),
             overhead_ms=float(draw.lognormal(0.4, 0.4)),
             score=answer.accuracy if scored else None,
@@ -98,9 +112,27 @@ class SimulatedTraffic:
         )
 
     async def write_history(self) -> None:
-        """Write the requests of the past days. Before anybody looks: sums of hours that are over are kept."""
-        for part in np.array_split(np.array(self.history(time.time()), object), 10):
-            await asyncio.to_thread(self._gateway.store.append, part.tolist())
+        """Write the requests of the past days, learn from them day by day, and note what was kept.
+
+        Before anybody looks: sums of hours that are over are kept.
+        """
+        await asyncio.to_thread(self._write_history)
+
+    def _write_history(self) -> None:
+        gateway, config = self._gateway, self._gateway.config
+        assert config.routing.bundle is not None
+        base = gateway.bundles.prepare(config.routing.bundle)
+        assert isinstance(base.router, BayesRouter)
+        width, known = map_of_width(base.encoder.dimension), guesses_of(config.models)
+        online = OnlineRouter(pool_of(config.models), width, known, base.router)
+        learner = Learner(gateway.store, online, base.encoder, config.routing.explore.share)
+        history = QualityHistory(gateway.store)
+        for part in np.array_split(self.moments(time.time()), PARTS):
+            gateway.store.append([self.record(float(moment)) for moment in part])
+            version = learner.step(gateway.decider.default.kept_quality)
+            gateway.bundles.look(gateway.store)
+            if version is not None:
+                history.note(version, float(part[-1]))
 
     async def run(self) -> None:
         """Write one request after another, until cancelled."""

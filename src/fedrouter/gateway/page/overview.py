@@ -20,6 +20,8 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Send
 from fedrouter.gateway.page.alarms import alarms
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
+from fedrouter.gateway.routes.usage import quality_of
+from fedrouter.store.page import quality
 from fedrouter.store.page.activity import Bucket, activity, spent_by_key, sum_some_hours
 from fedrouter.store.page.search import recent
 
@@ -38,6 +40,7 @@ SHARE = 0.01
 QUICK = 0.02
 """CPU seconds up to which an overview is added up for every look."""
 MOST_KEPT = 256
+SERIES = ("requests", "errors", "cost", "latency")
 
 
 @dataclass
@@ -103,11 +106,14 @@ def _overview(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
     with gateway.store.reading() as connection:
         buckets = activity(connection, since, step, visit.own)
         latest = recent(connection, ("overhead_ms", "reason", "status", "time"), visit.own, RECENT)
+        history = quality.since(connection, min(since, now - DAY)) if visit.own is None else []
     spending = _spending(gateway, visit, now)
     reasons = Counter(str(row[1]) for row in latest)
     return {
         "hours": hours,
         "router": _router(gateway),
+        "kept": quality_of(gateway.bundles.latest) if visit.own is None else None,
+        "history": [point._asdict() for point in history],
         "saved": _saved(gateway, buckets),
         "spend": {"usd": sum(bucket.cost for bucket in buckets), **spending},
         "requests": sum(bucket.requests for bucket in buckets),
@@ -131,7 +137,7 @@ def _router(gateway: Gateway) -> dict[str, Any]:
         "digest": serving.digest,
         "tradeoff": tradeoff,
         "dial": serving.points.dial_of(tradeoff),
-        "quality": gateway.decider.default.kept_quality,
+        "target": gateway.decider.default.kept_quality,
     }
 
 
@@ -188,15 +194,15 @@ def _latency(values: list[float]) -> dict[str, Any]:
 
 
 def _series(buckets: Iterable[Bucket], since: float, step: float, now: float) -> dict[str, Any]:
-    """Requests and cost of each model in every bucket, the empty ones included."""
+    """Sums of each model in every bucket, the empty ones included."""
     starts = [since + step * place for place in range(math.floor((now - since) / step) + 1)]
     models: dict[str, dict[str, list[float]]] = {}
     for bucket in buckets:
         place = round((bucket.start - since) / step)
         if 0 <= place < len(starts):
-            columns = models.setdefault(bucket.model, {name: [0.0] * len(starts) for name in ("requests", "cost")})
-            columns["requests"][place] += bucket.requests
-            columns["cost"][place] += bucket.cost
+            columns = models.setdefault(bucket.model, {name: [0.0] * len(starts) for name in SERIES})
+            for name in SERIES:
+                columns[name][place] += getattr(bucket, name)
     return {"times": starts, "step": step, "models": models}
 
 

@@ -223,7 +223,7 @@ class Exchange:
                 if not context.covers(tracker.least_usage(context.prompt), found.model):
                     status, over = "refused", True
                     break
-                async with asyncio.timeout(min(timing.idle, began + STREAM_SECONDS - time.perf_counter())):
+                async with asyncio.timeout(min(timing.answer, began + STREAM_SECONDS - time.perf_counter())):
                     chunk = await content.readany()
             if not over:
                 last = ready + tracker.rest() if tracker.done else tracker.rest()

@@ -16,10 +16,13 @@ from fedrouter.gateway.routes.endpoint import Endpoint
 from fedrouter.learning.learner import Version
 from fedrouter.store.records import By
 
+PER_MINUTE = 60
+"""Requests of one key: a report reads much of the log."""
+
 
 async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await admit(gateway, request)
-    await gateway.rate_limiter.count(f"{key.id} usage", gateway.config.server.usage_per_minute)
+    await gateway.rate_limiter.count(f"{key.id} usage", PER_MINUTE)
     by, since = _read(request.query)
     rows = await gateway.usage_reports.get(by, since, None if key.admin else key.id)
     sums = ("requests", "errors", "input_tokens", "output_tokens", "cost", "baseline_cost", "saved")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import Embeddings, Floats
-from fedrouter.gateway.access.pricing import cached_discount, cost_to_reserve, expected_cost
+from fedrouter.gateway.access.pricing import RESERVED_TOKENS, cached_discount, cost_to_reserve, expected_cost
 from fedrouter.gateway.config import ABILITIES, Config
 from fedrouter.gateway.http import ClientDisconnected, HttpError
 from fedrouter.gateway.interruptions import CLIENT_GONE, shutting_down
@@ -27,6 +27,9 @@ from fedrouter.gateway.routing.served import Served, guess_of
 from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.learning.exploration import Explorer, spent
 from fedrouter.store.records import new_id
+
+UNSURE = 0.35
+"""Standard error of the chosen model's accuracy beyond which the default model serves."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Decider:
         limited = False
         if context.budget is not None:
             expected = [
-                cost_to_reserve(model, context.prompt, cost, self._config.server.reserve_tokens)
+                cost_to_reserve(model, context.prompt, cost, RESERVED_TOKENS)
                 for model, cost in zip(self._config.models, estimates.cost, strict=True)
             ]
             affordable, limited = context.budget.affordable(np.array(expected))
@@ -275,7 +278,7 @@ class Decider:
 
     def _doubt(self, estimates: QueryEstimates, ranking: Ranking) -> str | None:
         """The reason not to trust the router's estimates for this query, if there is one."""
-        if ranking.any_known and estimates.error[ranking.indices[0]] > self._config.routing.error:
+        if ranking.any_known and estimates.error[ranking.indices[0]] > UNSURE:
             return "unsure"
         return None
 
@@ -295,7 +298,7 @@ class Decider:
         index = self.indices[name]
         if context.budget is not None:
             costs = np.full(len(self.names), np.inf)
-            tokens = self._config.server.reserve_tokens
+            tokens = RESERVED_TOKENS
             costs[index] = cost_to_reserve(self._config.models[index], context.prompt, None, tokens)
             if not context.budget.affordable(costs)[0][index]:
                 raise _budget_spent("What is left of the budget of this key or session does not cover this model.")

@@ -32,24 +32,25 @@ class DefaultTradeoff:
     """λ for requests that set none, with any router in service."""
 
     def __init__(self, routing: RoutingConfig) -> None:
-        self._config, self._routing = routing, routing
+        self._config = routing
         self.given: Mapping[str, float] | None = None
         """What an administrator set: one of tradeoff, dial and quality with its value; None: the config's."""
 
     def of(self, points: OperatingPoints) -> float:
         """λ with a router that has these operating points."""
-        return self._routing.tradeoff_for(points)
+        if self.given is None:
+            return self._config.tradeoff_for(points)
+        ((name, value),) = self.given.items()
+        return points.of_dial(value) if name == "dial" else points.of_quality(value) if name == "quality" else value
 
     @property
     def kept_quality(self) -> float | None:
         """The quality to keep; None if a dial or λ is set instead."""
-        return self._routing.kept_quality
+        return self._config.kept_quality if self.given is None else self.given.get("quality")
 
     def set(self, given: Mapping[str, float] | None) -> None:
         """Use this instead of the config's, or the config's again."""
-        knobs: dict[str, Any] = dict.fromkeys(LARGEST)
         self.given = given
-        self._routing = self._config if given is None else self._config.replace(**(knobs | dict(given)))
 
     async def read(self, store: Store) -> None:
         """Take over what the store has."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 REASONS: Mapping[str, str] = {
-    "best": "highest predicted accuracy - λ · cost of the models allowed for this request",
-    "prior": "highest accuracy - λ · cost, with what is publicly known of this model: nothing was learned of it yet",
+    "best": "the best predicted accuracy for the money, of the models allowed for this request",
+    "prior": "the best for the money by what is publicly known of this model: nothing was learned of it yet",
     "explored": "chosen by exploration, so that this model keeps being measured",
     "sticky": "the conversation stays with its model: no other gains more than the lost prompt cache would cost",
-    "budget": "highest predicted accuracy - λ · cost of the models that fit what is left of the budget",
+    "budget": "the best predicted accuracy for the money, of the models that fit what is left of the budget",
     "named": "the request named this model",
     "off": "the request turned routing off, so the default model serves",
     "no_ask": "the request contains no user text, so the default model serves",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from urllib.parse import urlencode
 
 from fedrouter.gateway.apis.api import Api
 from fedrouter.gateway.apis.registry import APIS
@@ -65,14 +64,13 @@ class Deployments:
 
 
 def _address(model: Upstream, api: Api) -> str:
-    query = f"?{urlencode(model.params.query)}" if model.params.query else ""
-    return f"{model.params.api_base}{api.path}{query}"
+    return f"{model.params.api_base}{api.path}"
 
 
 def _headers(model: Upstream, api: Api) -> dict[str, str]:
     headers = {"content-type": "application/json", "accept-encoding": "identity", "user-agent": "fedrouter"}
     headers |= {name: default for name, default in api.passed_headers.items() if default is not None}
-    key, header = model.params.api_key, model.params.key_header or api.key_header
+    key, header = model.params.api_key, api.key_header
     if key is not None:
         headers[header] = f"Bearer {key}" if header == "authorization" else key
     return headers

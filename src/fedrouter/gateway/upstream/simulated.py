@@ -126,7 +126,7 @@ class SimulatedServer:
         config = ServerConfig(host="127.0.0.1", port=0)
         listening = listen(config)
         self.url = f"{url_of(config.host, listening.getsockname()[1])}/v1"
-        self._server = HttpServer(self._app, listening, config)
+        self._server = HttpServer(self._app, listening)
         self._serving = asyncio.create_task(self._server.serve())
 
     async def stop(self) -> None:

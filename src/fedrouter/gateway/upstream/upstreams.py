@@ -53,6 +53,10 @@ COOLDOWN = 5.0
 CONNECT_SECONDS = 5.0
 MOST_WAIT = 86_400.0
 """Seconds of a Retry-After that are passed on at most."""
+DEADLINE = 300.0
+"""Seconds for all attempts of a request together."""
+ANSWER_LIMIT = 64 << 20
+"""Largest answer that is not streamed, in bytes."""
 MAX_PAUSE = 300.0
 """Longest pause in seconds that an upstream can ask for with Retry-After."""
 LARGE = 1 << 20
@@ -121,7 +125,7 @@ class Upstreams:
     """Connections to all configured models; must be created inside the running event loop."""
 
     def __init__(self, config: Config, on_failure: Callable[[str, str], None] = lambda model, why: None) -> None:
-        self._timing, self._limit = config.timing, config.server.answer_limit
+        self._timing, self._limit = config.timing, ANSWER_LIMIT
         self._on_failure = on_failure
         self._models = {model.name: model for model in config.models}
         self._deployments = {model.name: Deployments(model) for model in config.models}
@@ -164,7 +168,7 @@ class Upstreams:
         """
         attempts, last, unpaid = 0, None, False
         refused: UpstreamResponse | None = None
-        deadline = time.monotonic() + self._timing.deadline
+        deadline = time.monotonic() + DEADLINE
         for name in order:
             model, breaker, is_last = self._models[name], self.breakers[name], name == order[-1]
             if refused is not None and refused.refusal == "context" and not _longer(model, refused.model):

@@ -42,7 +42,7 @@ AGAIN = 3
 MOST = 20
 """New hours that are summed in one transaction: requests wait for the log meanwhile."""
 LOCK = 0x6665_6473  # any number that no other program locks
-ADDED = ("requests", "errors", "cost", "compared_cost", "baseline_cost", "scored", "score", "squares")
+ADDED = ("requests", "errors", "cost", "compared_cost", "baseline_cost", "scored", "score", "squares", "latency")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Bucket:
     """Sums over one bucket, one model, and routed or unrouted requests.
 
     ``compared_cost`` and ``baseline_cost`` are over requests whose baseline cost is known; ``squares`` sums squared
-    scores, from which an interval follows.
+    scores, from which an interval follows; ``latency`` is in milliseconds.
     """
 
     start: float
@@ -64,6 +64,7 @@ class Bucket:
     scored: int
     score: float
     squares: float
+    latency: float
 
     def plus(self, other: Bucket) -> Bucket:
         """The sums of two buckets of one time and model."""
@@ -129,6 +130,7 @@ def sums(
         func.count(d.score),
         _sum(d.score.is_not(None), d.score),
         _sum(d.score.is_not(None), d.score * d.score),
+        func.sum(d.latency_ms),
     ).where(condition)
     if key is not None:
         wanted = wanted.where(d.key == key)
@@ -145,7 +147,7 @@ def _summed(since: float, until: float, step: float, key: str | None) -> Select[
 
 
 def _bucket(start: float, model: str, routed: int, requests: int, errors: int, *sums: Any) -> Bucket:
-    cost, compared, baseline, scored, score, squares = sums
+    cost, compared, baseline, scored, score, squares, latency = sums
     return Bucket(
         start,
         model,
@@ -158,6 +160,7 @@ def _bucket(start: float, model: str, routed: int, requests: int, errors: int, *
         int(scored),
         float(score),
         float(squares),
+        float(latency),
     )
 
 

@@ -22,7 +22,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Filters:
-    """What to list; None does not restrict. ``scored``: with a score, without one, or with one below a half."""
+    """What to list; None does not restrict. ``scored``: with a score, without one, or with one below a half.
+
+    ``text`` is a part of a logged prompt, in any case of letters.
+    """
 
     key: str | None = None
     model: str | None = None
@@ -30,6 +33,7 @@ class Filters:
     status: str | None = None
     scored: str | None = None
     least_cost: float | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,4 +106,6 @@ def _conditions(filters: Filters) -> list[Any]:
         found.append(scored.get(filters.scored, and_(d.score.is_not(None), d.score < 0.5)))
     if filters.least_cost is not None:
         found.append(d.cost >= filters.least_cost)
+    if filters.text:
+        found.append(d.text.icontains(filters.text, autoescape=True))
     return found

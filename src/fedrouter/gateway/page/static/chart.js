@@ -1,5 +1,5 @@
 // Charts: uPlot in a component, colors of models, and a legend that is HTML, so that it can be read and focused.
-import { html, useEffect, useRef } from "/page/vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef } from "/page/vendor/preact-htm.js";
 
 const HUES = ["#3f6fe0", "#e0803f", "#2f9e77", "#b45bd0", "#d1495b", "#8a8f2a", "#2c9fb5", "#a0673a", "#7a6fe0", "#5f9e2f", "#c2539a", "#6b7a8f"];
 
@@ -37,6 +37,31 @@ export function Chart({ options, data, height, label }) {
   }, [options]);
   useEffect(() => chart.current?.setData(data), [data]);
   return html`<div class="chart" role="img" aria-label=${label} ref=${box}></div>`;
+}
+
+// Lines over time. `lines` have a label, a color and values; `band` is two rows of values to fill between, `level` a
+// dashed line across, `marks` are times with a mark.
+export function Lines({ times, lines, band, level, marks = [], shown, range, height = 200, label, theme }) {
+  const data = useMemo(() => [times, ...lines.map((line) => line.values), ...(band ?? [])], [times, lines, band]);
+  const options = useMemo(() => ({
+    scales: { x: { time: true }, y: { range } },
+    cursor: { drag: { x: false, y: false } },
+    axes: [axis(null, 32), axis((u, values) => values.map(shown), 56)],
+    series: [{}, ...lines.map((line) => ({ label: line.label, stroke: css(line.color) || line.color, width: 2, spanGaps: true, points: { show: times.length < 40, size: 5 } })), ...(band ?? []).map(() => ({ width: 0, points: { show: false } }))],
+    bands: band ? [{ series: [lines.length + 1, lines.length + 2], fill: `${css("--accent").slice(0, 7)}26` }] : [],
+    hooks: { draw: [(u) => {
+      const { ctx } = u, { left, top, width, height: tall } = u.bbox, line = (from, to) => { ctx.beginPath(); ctx.moveTo(...from); ctx.lineTo(...to); ctx.stroke(); };
+      ctx.save();
+      ctx.setLineDash([6, 4]);
+      ctx.lineWidth = 1.5 * devicePixelRatio;
+      ctx.strokeStyle = css("--bad");
+      if (level !== undefined && level !== null) { const y = u.valToPos(level, "y", true); line([left, y], [left + width, y]); }
+      ctx.strokeStyle = css("--muted");
+      for (const mark of marks) { const x = u.valToPos(mark, "x", true); line([x, top], [x, top + tall]); }
+      ctx.restore();
+    }] },
+  }), [times, lines, band, level, marks, theme]);
+  return html`<${Chart} options=${options} data=${data} height=${height} label=${label} />`;
 }
 
 // Bands stacked on each other, the last at the bottom.

@@ -31,4 +31,7 @@ const UTC_DAY = new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeZone
 const WEEKDAY = new Intl.DateTimeFormat("en-US", { weekday: "long", month: "long", day: "numeric", timeZone: "UTC" });
 export const utcDay = (seconds) => (known(seconds) ? UTC_DAY.format(new Date(seconds * 1000)) : DASH);
 export const weekday = (seconds) => (known(seconds) ? WEEKDAY.format(new Date(seconds * 1000)) : DASH);
+const NAMED = new Intl.DateTimeFormat("en-US", { weekday: "long" }), FAR = new Intl.DateTimeFormat("en-US", { month: "long", day: "numeric" });
+// A day as people name it: "Monday" within a week, and the date before that.
+export const sinceDay = (seconds) => (Date.now() / 1000 - seconds < 6 * 86400 ? NAMED : FAR).format(new Date(seconds * 1000));
 export const moment = (seconds) => (known(seconds) ? FULL.format(new Date(seconds * 1000)) : DASH);

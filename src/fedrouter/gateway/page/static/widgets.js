@@ -33,6 +33,22 @@ export function useThrottled(signal, act, every) {
   useEffect(() => () => clearTimeout(timer.current), []);
 }
 
+// Lets what is too wide scroll sideways, and says so while there is more.
+export function Scroll({ label, children }) {
+  const box = useRef(null);
+  const [more, setMore] = useState(false);
+  useEffect(() => {
+    const look = () => setMore(box.current.scrollWidth - box.current.clientWidth - box.current.scrollLeft > 4);
+    const watch = new ResizeObserver(look);
+    watch.observe(box.current);
+    watch.observe(box.current.firstElementChild);
+    box.current.addEventListener("scroll", look, { passive: true });
+    return () => watch.disconnect();
+  }, []);
+  return html`<div class=${`sideways ${more ? "more" : ""}`}>${more && html`<p class="muted small right">more columns: scroll sideways →</p>`}
+    <div class="scroll" tabindex="0" role="region" aria-label=${label} ref=${box}>${children}</div></div>`;
+}
+
 export const Head = ({ title, about, children }) => html`<header class="head">
   <div><h1 tabindex="-1">${title}</h1>${about && html`<p class="muted">${about}</p>`}</div>
   <div class="actions">${children}</div>

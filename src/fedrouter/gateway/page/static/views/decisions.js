@@ -3,9 +3,9 @@ import { html, useEffect, useState } from "/page/vendor/preact-htm.js";
 import { get, post, query } from "/page/api.js";
 import { Model, color } from "/page/chart.js";
 import { count, fixed, moment, ms, percent, usd, when } from "/page/format.js";
-import { Bar, Card, Choice, Dialog, Empty, Failure, Head, Waiting, useData, useThrottled } from "/page/widgets.js";
+import { Bar, Card, Choice, Dialog, Empty, Failure, Head, Scroll, Waiting, useData, useThrottled } from "/page/widgets.js";
 
-const NONE = { model: "", reason: "", key: "", status: "", scored: "", least_cost: "" };
+const NONE = { model: "", reason: "", key: "", status: "", scored: "", least_cost: "", text: "" };
 const SCORED = [["", "any"], ["yes", "scored"], ["low", "below 0.5"], ["no", "not scored"]];
 const STATUSES = ["ok", "upstream_error", "timeout", "client_gone", "refused"];
 
@@ -33,11 +33,12 @@ export function Decisions({ who, news, id }) {
       <${Choice} id="filter-status" label="Status" value=${filters.status} onChange=${set("status")} options=${[["", "any"], ...STATUSES.map((name) => [name, name])]} />
       <${Choice} id="filter-scored" label="Score" value=${filters.scored} onChange=${set("scored")} options=${SCORED} />
       <label class="field"><span>Cost, at least (USD)</span><input id="filter-cost" type="number" min="0" step="any" value=${filters.least_cost} onInput=${(event) => set("least_cost")(event.target.value)} /></label>
+      ${who.keep_prompts && html`<label class="field"><span>Prompt contains</span><input id="filter-text" type="search" maxlength="200" value=${filters.text} onInput=${(event) => set("text")(event.target.value)} /></label>`}
       <button onClick=${() => setFilters(NONE)} disabled=${Object.values(filters).every((value) => value === "")}>Clear</button>
     </div><//>
     <${Failure} error=${error} />
     <${Card}>${!found ? html`<${Waiting} />` : rows.length === 0 ? html`<${Empty} title="No decision fits"><p>${Object.values(filters).some(Boolean) ? "Clear a filter to see more." : "Requests appear here as they are answered."}</p><//>` : html`
-      <div class="scroll" tabindex="0" role="region" aria-label="List of decisions"><table>
+      <${Scroll} label="List of decisions"><table>
         <thead><tr><th>Time</th><th>Model</th><th>Reason</th><th>Prompt or task</th><th class="hide-small">Key</th><th class="n">Cost</th><th class="n hide-small">Latency</th><th class="n">Score</th><th>Status</th></tr></thead>
         <tbody>${rows.map((row) => html`<tr key=${row.id} class="open" onClick=${() => open(row.id)}>
           <td class=${fresh.has(row.id) ? "fresh" : ""}><button class="link" onClick=${() => open(row.id)}>${when(row.time)}</button></td>
@@ -46,7 +47,7 @@ export function Decisions({ who, news, id }) {
           <td class="hide-small">${row.key_name ?? row.key}</td><td class="n">${usd(row.cost)}</td><td class="n hide-small">${ms(row.latency_ms)}</td>
           <td class="n">${row.score === null ? "–" : fixed(row.score, 2)}</td>
           <td>${row.status === "ok" ? html`<span class="badge good">ok</span>` : html`<span class="badge bad">${row.status}</span>`}</td>
-        </tr>`)}</tbody></table></div>
+        </tr>`)}</tbody></table><//>
       ${next && html`<p class="row spaced"><button onClick=${more}>Show older</button></p>`}`}<//>
     ${id && html`<${Opened} key=${id} id=${id} who=${who} onClose=${() => { location.hash = "#/decisions"; }} />`}`;
 }
@@ -66,24 +67,26 @@ function Opened({ id, who, onClose }) {
       <dt>Cost</dt><dd>${usd(found.cost)}; predicted ${usd(found.predicted_cost)}; ${who.baseline} would have cost ${usd(found.baseline_cost)}</dd>
       <dt>Accuracy</dt><dd>predicted ${percent(found.predicted_accuracy, 1)}; score ${found.score === null ? "none yet" : fixed(found.score, 2)}</dd>
       <dt>Latency</dt><dd>${ms(found.latency_ms)}, of which routing ${ms(found.overhead_ms)}</dd>
-      <dt>Router</dt><dd>${found.family}, version ${found.version}, λ ${Number(found.tradeoff.toPrecision(3))}${found.propensity < 1 ? `, chosen with probability ${percent(found.propensity)}` : ""}</dd>
-      <dt>Id</dt><dd><code>${found.id}</code></dd>
     </dl>
     <${Score} id=${id} score=${found.score} onDone=${again} />
     ${found.feedback.length > 0 && html`<h3>Scores</h3><table><tbody>${found.feedback.map((each) => html`<tr key=${each.at}><td>${moment(each.at)}</td><td>${each.by}</td><td class="n">${fixed(each.score, 2)}</td></tr>`)}</tbody></table>`}
-    ${found.estimates?.length > 0 && html`<h3>Ranking</h3><${Ranking} rows=${found.estimates} who=${who} chosen=${found.chosen} />`}
-    ${found.replayable && html`<${Replay} id=${id} who=${who} was=${found.chosen} />`}`}
+    ${found.estimates?.length > 0 && html`<h3>Ranking${found.estimated_by !== found.version && html` <span class="muted small">by version ${found.estimated_by}, which serves now</span>`}</h3><${Ranking} rows=${found.estimates} who=${who} chosen=${found.chosen} />`}
+    <details><summary>Details</summary><dl class="list">
+      <dt>Router</dt><dd>${found.family}, version ${found.version}</dd>
+      <dt>Tradeoff λ</dt><dd>${Number(found.tradeoff.toPrecision(3))} accuracy per US dollar</dd>
+      <dt>Propensity</dt><dd>${percent(found.propensity, 1)}: the probability with which this model was chosen</dd>
+      <dt>Id</dt><dd><code>${found.id}</code></dd></dl></details>`}
   <//>`;
 }
 
 export function Ranking({ rows, who, chosen }) {
   const most = Math.max(...rows.map((row) => row.cost ?? 0)) || 1;
   const sorted = [...rows].sort((a, b) => (b.utility ?? -Infinity) - (a.utility ?? -Infinity));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Ranking of models"><table class="ranking"><thead><tr><th>Model</th><th class="n" title="± one standard error">Predicted accuracy</th><th></th><th class="n">Predicted cost</th><th></th><th class="n" title="accuracy − λ · cost">Utility</th></tr></thead>
+  return html`<${Scroll} label="Ranking of models"><table class="ranking"><thead><tr><th>Model</th><th class="n" title="± one standard error">Predicted accuracy</th><th></th><th class="n">Predicted cost</th><th></th><th class="n" title="Predicted accuracy less what the cost is worth; the highest is chosen">Value</th></tr></thead>
     <tbody>${sorted.map((row) => html`<tr key=${row.model}><td><${Model} who=${who} name=${row.model} /> ${row.model === chosen ? html`<span class="badge good">chosen</span>` : ""}${row.guess && html` <span class="badge warn" title="Nothing was learned of it yet; where the guess comes from">guess: ${row.guess}</span>`}</td>
       <td class="n">${percent(row.accuracy, 1)}${row.error ? html`<small class="muted"> ± ${percent(row.error, 1)}</small>` : ""}</td><td><${Bar} value=${row.accuracy} error=${row.error} fill=${color(who.models, row.model)} /></td>
       <td class="n">${usd(row.cost)}</td><td><${Bar} value=${row.cost} most=${most} fill="var(--muted)" /></td>
-      <td class="n">${fixed(row.utility, 3)}</td></tr>`)}</tbody></table></div>`;
+      <td class="n">${fixed(row.utility, 3)}</td></tr>`)}</tbody></table><//>`;
 }
 
 export function Score({ id, score, onDone }) {
@@ -92,25 +95,4 @@ export function Score({ id, score, onDone }) {
   return html`<div class="row"><span class="muted">Was the answer good?</span>
     <div class="segments" role="group" aria-label="Score">${[[0, "Bad"], [0.5, "Partly"], [1, "Good"]].map(([value, shown]) => html`
       <button key=${value} aria-pressed=${score === value} onClick=${() => send(value)}>${shown}</button>`)}</div><${Failure} error=${error} /></div>`;
-}
-
-function Replay({ id, who, was }) {
-  const [list] = useData("bundles");
-  const [digest, setDigest] = useState("");
-  const [found, setFound] = useState(null);
-  const [error, setError] = useState(null);
-  const chosen = digest || list?.bundles[0]?.digest || "";
-  async function replay() {
-    setError(null);
-    try {
-      setFound(await post("replay", { decision_id: id, bundle: chosen }));
-    } catch (problem) {
-      setError(problem.message);
-    }
-  }
-  if (!list || list.bundles.length === 0) return null;
-  return html`<h3>Replay</h3><div class="row">
-      <${Choice} id="replay-bundle" label="with bundle" value=${chosen} onChange=${setDigest} options=${list.bundles.map((each) => [each.digest, `${each.name}, in service ${moment(each.at)}`])} />
-      <button onClick=${replay}>Replay</button></div><${Failure} error=${error} />
-    ${found && html`<p role="status">Version ${found.version} would choose <strong>${found.model}</strong>${found.model === was ? ", as it was" : ` instead of ${was}`}.</p><${Ranking} rows=${found.estimates} who=${who} chosen=${found.model} />`}`;
 }

@@ -3,7 +3,9 @@ import { html, useMemo, useState } from "/page/vendor/preact-htm.js";
 import { post } from "/page/api.js";
 import { Chart, Legend, Model, axis, color } from "/page/chart.js";
 import { count, fixed, percent, utcDay, weekday } from "/page/format.js";
-import { Card, Empty, Failure, Head, Waiting, useData } from "/page/widgets.js";
+import { Card, Empty, Failure, Head, Scroll, Waiting, useData } from "/page/widgets.js";
+
+const LEAST = 5; // scored answers of a day below which their mean says little
 
 export function Drift({ who, theme }) {
   const [found, again, failed] = useData("drift");
@@ -22,18 +24,19 @@ export function Drift({ who, theme }) {
       <strong>${alarm.model} got worse since ${weekday(alarm.since)}</strong>
       <p>Mean score ${fixed(alarm.score, 2)} where ${fixed(alarm.expected, 2)} was expected, ${count(alarm.answers)} scored answers.</p></div></div>`)}
     ${alarms.length === 0 && html`<p class="muted">No model got worse. The chance that a false alarm is ever raised here is at most ${percent(found.false_alarms)}.</p>`}
-    <${Card} title="Mean score by day" about="UTC."><${Days} found=${found} who=${who} theme=${theme} /><//>
+    <${Card} title="Mean score by day" about=${`Days (UTC) with at least ${LEAST} scored answers of a model.`}><${Days} found=${found} who=${who} theme=${theme} /><//>
     <${Card} title="Recent days" about="For each model the span of days that differs most from those before.">
-      <div class="scroll" tabindex="0" role="region" aria-label="Recent days"><table><thead><tr><th>Model</th><th>Since</th><th class="n">Scored</th><th class="n">Score</th><th class="n">Expected</th><th></th></tr></thead>
+      <${Scroll} label="Recent days"><table><thead><tr><th>Model</th><th>Since</th><th class="n">Scored</th><th class="n">Score</th><th class="n">Expected</th><th></th></tr></thead>
         <tbody>${found.cells.map((each) => html`<tr key=${each.model}><td><${Model} who=${who} name=${each.model} /></td><td>${utcDay(each.since)}</td><td class="n">${count(each.answers)}</td>
-          <td class="n">${fixed(each.score, 2)}</td><td class="n">${fixed(each.expected, 2)}</td><td>${each.alarm && html`<span class="badge bad">got worse</span>`}</td></tr>`)}</tbody></table></div><//>`;
+          <td class="n">${fixed(each.score, 2)}</td><td class="n">${fixed(each.expected, 2)}</td><td>${each.alarm && html`<span class="badge bad">got worse</span>`}</td></tr>`)}</tbody></table><//><//>`;
 }
 
 function Days({ found, who, theme }) {
   const times = [...new Set(found.days.map(([day]) => day))].sort((one, other) => one - other);
-  const names = [...new Set(found.days.map(([, model]) => model))];
+  const known = found.days.filter(([, , answers]) => answers >= LEAST);
+  const names = [...new Set(known.map(([, model]) => model))];
   const data = useMemo(() => {
-    const scores = new Map(found.days.map(([day, model, , score]) => [`${day} ${model}`, score]));
+    const scores = new Map(known.map(([day, model, , score]) => [`${day} ${model}`, score]));
     return [times, ...names.map((model) => times.map((day) => scores.get(`${day} ${model}`) ?? null))];
   }, [found]);
   const options = useMemo(() => ({

@@ -33,7 +33,7 @@ export function Frontier({ who, theme }) {
         ${who.admin ? html`<div class="row spaced"><button class="primary" disabled=${!moved} onClick=${() => change(put("dial", { dial }))}>Apply ${fixed(dial, 1)}</button>
           <button disabled=${!moved} onClick=${() => setDial(Number(found.here.dial.toFixed(1)))}>Undo</button>
           ${found.applied && html`<button onClick=${() => change(call("DELETE", "dial").then(() => setDial(null)))}>Back to the config's</button>`}</div>
-          <p class="muted small">Applies to requests that set no dial, quality or λ of their own, at every gateway on this store.</p>` : html`<p class="muted small">An admin key can apply it. A request of yours can set its own: <code>"fedrouter": {"dial": ${dial}}</code></p>`}
+          <p class="muted small">Applies to requests that set no dial, quality or tradeoff of their own, at every gateway on this store.</p>` : html`<p class="muted small">An admin key can apply it. A request of yours can set its own: <code>"fedrouter": {"dial": ${dial}}</code></p>`}
         <${Failure} error=${error} /><//>
     </div>`;
 }

@@ -3,9 +3,9 @@ import { html, useState } from "/page/vendor/preact-htm.js";
 import { call, post, put } from "/page/api.js";
 import { Model } from "/page/chart.js";
 import { count, usd, utcDay } from "/page/format.js";
-import { Card, Dialog, Failure, Head, Waiting, useData } from "/page/widgets.js";
+import { Card, Dialog, Failure, Head, Scroll, Waiting, useData } from "/page/widgets.js";
 
-const DEFAULTS = [["dial", "dial, 0 to 10"], ["quality", "quality, 0 to 1"], ["tradeoff", "λ"]];
+const DEFAULTS = [["dial", "dial, 0 to 10"], ["quality", "quality, 0 to 1"], ["tradeoff", "tradeoff, accuracy per dollar"]];
 
 export function Keys({ who, news }) {
   return html`<${Head} title="Keys and models" about=${who.admin ? "Who may send requests and spend what; which models may answer." : "The models that may answer, and what they charge."} />
@@ -25,13 +25,13 @@ function KeyList() {
   const state = (key) => (key.disabled ? ["bad", "disabled"] : key.expires && key.expires * 1000 < Date.now() ? ["bad", "expired"] : ["good", "active"]);
   return html`<${Card} title="API keys"><${Failure} error=${failed ?? error} />
     ${token && html`<div class="alarm warn" role="status"><div><strong>The new key, shown only once</strong><p><code>${token}</code> <button class="quiet" onClick=${() => setToken(null)}>Hide</button></p></div></div>`}
-    ${!found ? html`<${Waiting} />` : html`<div class="scroll" tabindex="0" role="region" aria-label="API keys"><table>
+    ${!found ? html`<${Waiting} />` : html`<${Scroll} label="API keys"><table>
       <thead><tr><th>Name</th><th>State</th><th class="n">Requests today</th><th class="n">Spent today</th><th class="n">Daily budget</th><th class="n">Rate / minute</th><th>Expires</th><th></th></tr></thead>
       <tbody>${found.keys.map((key) => html`<tr key=${key.id}><td><span class="model" title=${key.name}>${key.name}</span>${key.admin ? html` <span class="badge">admin</span>` : ""}<br /><small class="muted">${key.id}</small></td>
         <td><span class=${`badge ${state(key)[0]}`}>${state(key)[1]}</span></td><td class="n">${count(key.requests)}</td><td class="n">${usd(key.spent)}</td>
         <td class="n">${key.daily_budget === null ? "none" : usd(key.daily_budget)}</td><td class="n">${key.rate_per_minute ?? "no limit"}</td><td>${key.expires ? utcDay(key.expires) : "never"}</td>
         <td class="right">${!key.disabled && html`<button class="quiet" aria-label=${`Edit ${key.name}`} onClick=${() => setEditing(key)}>Edit</button>`}
-          ${!key.disabled && !key.own && html`<button class="quiet danger" aria-label=${`Disable ${key.name}`} onClick=${() => disable(key)}>Disable</button>`}</td></tr>`)}</tbody></table></div>`}
+          ${!key.disabled && !key.own && html`<button class="quiet danger" aria-label=${`Disable ${key.name}`} onClick=${() => disable(key)}>Disable</button>`}</td></tr>`)}</tbody></table><//>`}
     <p><button onClick=${() => setEditing({})}>Create a key</button></p>
     ${editing && html`<${Form} key=${editing.id} entry=${editing} onDone=${done} onClose=${() => setEditing(null)} />`}<//>`;
 }
@@ -68,9 +68,9 @@ function Form({ entry, onDone, onClose }) {
 function Models({ who }) {
   const [found, , failed] = useData("models");
   return html`<${Card} title="Models"><${Failure} error=${failed} />${!found ? html`<${Waiting} />` : html`
-    <div class="scroll" tabindex="0" role="region" aria-label="Models"><table><thead><tr><th>Model</th><th>Health</th><th class="n">Input, per million tokens</th><th class="n">Output</th><th class="n">Context</th><th>Abilities</th>${who.admin && html`<th>Address</th>`}</tr></thead>
+    <${Scroll} label="Models"><table><thead><tr><th>Model</th><th>Health</th><th class="n">Input, per million tokens</th><th class="n">Output</th><th class="n">Context</th><th>Abilities</th>${who.admin && html`<th>Address</th>`}</tr></thead>
       <tbody>${found.models.map((model) => html`<tr key=${model.name}><td><${Model} who=${who} name=${model.name} />
           ${model.default && html` <span class="badge" title="Serves when the router is unsure">default</span>`}${model.baseline && html` <span class="badge" title="Savings are relative to it">baseline</span>`}${model.guess && html` <span class="badge warn" title="Nothing was learned of it yet; where the guess comes from">guess: ${model.guess}</span>`}</td>
         <td>${model.available ? html`<span class="badge good">ok</span>` : html`<span class="badge bad">resting, ${Math.ceil(model.seconds_left)} s</span>`}</td>
-        <td class="n">${usd(model.input_price)}</td><td class="n">${usd(model.output_price)}</td><td class="n">${model.context ? count(model.context) : "no limit"}</td><td>${model.abilities.join(", ") || "–"}</td>${who.admin && html`<td class="muted small">${model.address}</td>`}</tr>`)}</tbody></table></div>`}<//>`;
+        <td class="n">${usd(model.input_price)}</td><td class="n">${usd(model.output_price)}</td><td class="n">${model.context ? count(model.context) : "no limit"}</td><td>${model.abilities.join(", ") || "–"}</td>${who.admin && html`<td class="muted small">${model.address}</td>`}</tr>`)}</tbody></table><//>`}<//>`;
 }

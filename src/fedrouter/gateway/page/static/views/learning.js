@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "/page/vendor/preact-htm.js";
 import { post } from "/page/api.js";
 import { Chart, Model, axis, color, css } from "/page/chart.js";
 import { count, fixed, moment, percent, usd } from "/page/format.js";
-import { Card, Empty, Failure, Head, Tile, Waiting, useData } from "/page/widgets.js";
+import { Card, Empty, Failure, Head, Scroll, Tile, Waiting, useData } from "/page/widgets.js";
 
 export function Learning({ who, theme }) {
   const [found, again, failed] = useData("learning");
@@ -26,9 +26,9 @@ export function Learning({ who, theme }) {
 }
 
 function Table({ rows, who }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Calibration by model"><table><thead><tr><th>Model</th><th class="n">Scored</th><th class="n">Accuracy predicted</th><th class="n">observed</th><th class="n">Cost predicted</th><th class="n">observed</th></tr></thead>
+  return html`<${Scroll} label="Calibration by model"><table><thead><tr><th>Model</th><th class="n">Scored</th><th class="n">Accuracy predicted</th><th class="n">observed</th><th class="n">Cost predicted</th><th class="n">observed</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${row.model}><td><${Model} who=${who} name=${row.model} /></td><td class="n">${count(row.requests)}</td>
-      <td class="n">${fixed(row.predicted, 2)}</td><td class="n">${fixed(row.observed, 2)}</td><td class="n">${usd(row.predicted_cost)}</td><td class="n">${usd(row.cost)}</td></tr>`)}</tbody></table></div>`;
+      <td class="n">${fixed(row.predicted, 2)}</td><td class="n">${fixed(row.observed, 2)}</td><td class="n">${usd(row.predicted_cost)}</td><td class="n">${usd(row.cost)}</td></tr>`)}</tbody></table><//>`;
 }
 
 function Calibration({ rows, who, theme }) {

@@ -1,9 +1,11 @@
-// Overview: four tiles, model share and cost over time, alarms with what to do.
+// Overview: what was kept for which cost, four tiles, models, cost, errors and time over time, alarms with what to do.
 import { html, useMemo, useState } from "/page/vendor/preact-htm.js";
-import { Chart, Legend, axis, color, stacked } from "/page/chart.js";
-import { count, fixed, ms, percent, usd } from "/page/format.js";
+import { Chart, Legend, Lines, axis, color, stacked } from "/page/chart.js";
+import { count, fixed, ms, percent, sinceDay, usd } from "/page/format.js";
 import { Card, Empty, Failure, Head, Tile, Waiting, useData, useThrottled } from "/page/widgets.js";
 
+const MUCH = 0.1; // share of requests that go to another model
+const WIDE = 0.4; // an interval this wide says nothing yet
 const WINDOWS = [[1, "1 hour"], [24, "24 hours"], [168, "7 days"], [720, "30 days"]];
 
 export function Overview({ who, news, theme }) {
@@ -18,13 +20,15 @@ export function Overview({ who, news, theme }) {
     <${Failure} error=${error} />
     ${found.alarms.map((alarm) => html`<div key=${alarm.title} class=${`alarm ${alarm.level}`} role="status"><span aria-hidden="true">!</span>
       <div><strong>${alarm.title}</strong><p>${alarm.what} <span class="muted">${alarm.do}</span></p></div></div>`)}
+    ${found.router.version !== null && html`<${Quality} found=${found} theme=${theme} />`}
     <${Tiles} found=${found} period=${WINDOWS.find(([value]) => value === found.hours)?.[1]} />
-    <${Card}><${Router} router=${found.router} /><//>
     ${found.requests === 0
       ? html`<${Card}><${Empty} title="No requests in this period"><p>Send one to <code>${location.origin}/v1/chat/completions</code> with <code>"model": "auto"</code>, or try the <a href="#/playground">playground</a>.</p><//><//>`
       : html`<div class="grid">
           <${Series} who=${who} found=${found} what="requests" title="Requests by model" shown=${count} theme=${theme} />
           <${Series} who=${who} found=${found} what="cost" title="Cost by model" shown=${usd} theme=${theme} />
+          <${Rates} found=${found} what="errors" title="Requests that failed" shown=${(value) => percent(value, 1)} theme=${theme} />
+          <${Rates} found=${found} what="latency" title="Mean time to a whole answer" shown=${ms} theme=${theme} />
         </div>`}`;
 }
 
@@ -45,16 +49,47 @@ function Tiles({ found, period }) {
   </div>`;
 }
 
-function Router({ router }) {
-  if (router.version === null) return html`<p class="muted">No router in service.</p>`;
-  const prior = router.family === "prior";
-  return html`<dl class="facts">
-    <div><dt>Router</dt><dd>${prior ? "guesses from prices, nothing learned yet" : `${router.family}, version ${router.version}`}</dd></div>
-    <div><dt title="0 is cheapest, 10 is best">Dial</dt><dd>${fixed(router.dial, 1)} of 10</dd></div>
-    ${router.quality !== null && html`<div><dt title="Share of the best model's expected accuracy that is kept">Quality kept</dt><dd>${percent(router.quality)}</dd></div>`}
-    <div><dt title="λ: accuracy that one US dollar must buy">λ</dt><dd>${Number(router.tradeoff.toPrecision(3))}</dd></div>
-    <div><dt>Health</dt><dd>${router.ready ? html`<span class="badge good">ready</span>` : html`<span class="badge warn">starting</span>`}</dd></div>
-  </dl>`;
+// What was kept of the best model's quality, in one sentence and over time, apart from what was to be kept.
+function Quality({ found, theme }) {
+  const certain = useMemo(() => found.history.filter((each) => each.high - each.low < WIDE), [found.history]);
+  const { router, kept } = found, target = router.target === null ? null : percent(router.target);
+  return html`<${Card}>
+    <p class="sentence">${kept ? html`<strong>${percent(kept.cost)} of the cost at ${percent(kept.value)} of the quality</strong> of ${kept.best}, measured on ${count(kept.answers)} scored answers since ${sinceDay(kept.since)}.`
+      : "How much of the best model's quality is kept is not measured yet: it takes 50 scored answers."}</p>
+    <dl class="facts">
+      <div><dt>Target</dt><dd>${target ?? `none: dial ${fixed(router.dial, 1)} of 10 is set`}</dd></div>
+      ${kept && html`<div><dt>Kept</dt><dd>${percent(kept.value, 1)}, with 95% confidence ${percent(kept.low, 1)} to ${percent(kept.high, 1)}</dd></div>
+        ${target && html`<div>${kept.broken ? html`<span class="badge bad">below the target</span>` : kept.value < router.target ? html`<span class="badge warn">below the target, by no more than chance</span>` : html`<span class="badge good">target met</span>`}</div>`}`}
+      <div><dt>Router</dt><dd>${router.family === "prior" ? "guesses, nothing learned yet" : `version ${router.version}`}</dd></div>
+      ${!router.ready && html`<div><span class="badge warn">starting</span></div>`}
+    </dl>
+    ${certain.length > 1 && html`<${History} history=${certain} target=${router.target} theme=${theme} />`}
+    <details><summary>Details</summary><p class="muted small">Kept is the mean score of the routed answers over the best model's accuracy on the same requests, doubly robust: the
+      router's estimates, corrected by the scores of that model's own answers over the probabilities with which it was chosen (propensities).${kept && ` For ${percent(kept.unsupported)} of the requests that rests on its estimate alone.`}
+      Family ${router.family}, λ ${Number((router.tradeoff ?? 0).toPrecision(3))} accuracy per US dollar.</p></details><//>`;
+}
+
+function History({ history, target, theme }) {
+  const column = (name) => history.map((each) => each[name]);
+  const lines = useMemo(() => [{ label: "kept", color: "--accent", values: column("kept") }], [history]);
+  const band = useMemo(() => [column("high"), column("low")], [history]);
+  const marks = useMemo(() => history.filter((each) => each.changed >= MUCH).map((each) => each.at), [history]);
+  const least = Math.min(...column("kept"), target ?? 1);
+  const last = history[history.length - 1];
+  return html`<${Lines} times=${column("at")} lines=${lines} band=${band} level=${target} marks=${marks} shown=${(value) => percent(value)} range=${() => [Math.max(0, least - 0.15), 1.1]} height=${190} theme=${theme}
+      label=${`Quality kept over time, latest ${percent(last.kept, 1)}, between ${percent(last.low, 1)} and ${percent(last.high, 1)}${target === null ? "" : `; the target is ${percent(target)}`}`} />
+    <ul class="legend"><li><i style=${{ background: "var(--accent)" }}></i>kept, with its 95% interval</li>${target !== null && html`<li><i class="dashed bad"></i>target</li>`}
+      ${marks.length > 0 && html`<li><i class="dashed"></i>the router changed: at least ${percent(MUCH)} of the requests go to another model</li>`}</ul>`;
+}
+
+function Rates({ found, what, title, shown, theme }) {
+  const { times, models } = found.series;
+  const sum = (name, at) => Object.values(models).reduce((all, model) => all + model[name][at], 0);
+  const lines = useMemo(() => [{ label: title, color: what === "errors" ? "--bad" : "--accent",
+    values: times.map((_, at) => (sum("requests", at) ? sum(what, at) / sum("requests", at) : null)) }], [found]);
+  const last = lines[0].values.findLast((value) => value !== null);
+  return html`<${Card} title=${title} className="half"><${Lines} times=${times} lines=${lines} shown=${shown} theme=${theme} height=${170}
+    range=${(u, low, high) => [0, Math.max(high, what === "errors" ? 0.02 : 0) || 1]} label=${`${title}, latest ${shown(last)}`} /><//>`;
 }
 
 function Series({ who, found, what, title, shown, theme }) {

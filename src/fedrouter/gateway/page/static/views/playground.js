@@ -48,7 +48,7 @@ export function Playground({ who }) {
     ${turn > 0 && html`<div class="grid">${models.filter(Boolean).map((model, place) => html`<${Answer} key=${`${turn}-${place}`} model=${model} prompt=${prompt} options=${model === "auto" ? options : {}} wide=${!models[1]} />`)}</div>`}
     ${found && html`<${Card} title="Predictions" about=${html`The router would send it to <strong>${found.model}</strong>: ${found.because}.`}>
       ${found.dials.length > 0 && html`<h3>Choice at each dial</h3><ol class="dials">${found.dials.map((each) => html`<li key=${each.dial} title=${each.model}><span class="muted">${each.dial}</span><i style=${{ background: color(who.models, each.model) }}></i>${each.model}</li>`)}</ol>`}
-      ${found.estimates.length > 0 ? html`<${Ranking} rows=${found.estimates} who=${who} chosen=${found.model} /><p class="muted small">± one standard error. Utility: accuracy − λ · cost; the highest is chosen.</p>` : html`<p class="muted">No estimates for this prompt.</p>`}<//>`}`;
+      ${found.estimates.length > 0 ? html`<${Ranking} rows=${found.estimates} who=${who} chosen=${found.model} /><p class="muted small">± one standard error. Value: predicted accuracy less what the cost is worth; the highest is chosen.</p>` : html`<p class="muted">No estimates for this prompt.</p>`}<//>`}`;
 }
 
 function Answer({ model, prompt, options, wide }) {
