@@ -112,7 +112,7 @@ def areas(found: Found, experiments: Mapping[str, str]) -> list[str]:
         for experiment, added in experiments.items():
             summary = run["experiments"].get(experiment, {}).get("summary", {})
             for row, cells in summary.items():
-                if isinstance(cells, dict) and {"auc", "aiq"} <= set(cells):
+                if isinstance(cells, dict) and {"auc", "aiq"} <= set(cells) and cells["auc"]["mean"] is not None:
                     cell = f"{cells['auc']['mean']:.3f} / {cells['aiq']['mean']:.3f}"
                     rows.setdefault(row + added, {})[label] = cell
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]

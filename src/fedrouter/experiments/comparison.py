@@ -147,10 +147,10 @@ def area_table(found: Mapping[str, ByArea]) -> dict[str, Any]:
 
 
 def over_seeds(values: Floats) -> dict[str, Any]:
-    """Mean and standard deviation of numbers by seed, as part of a summary."""
+    """Mean and standard deviation of numbers by seed, as part of a summary; no mean where nothing is known."""
     values = known(values)
     return {
-        "mean": float(values.mean()),
+        "mean": float(values.mean()) if len(values) else None,
         "deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0,
         "by_seed": values.tolist(),
     }

@@ -95,7 +95,8 @@ def _gains(run: Document, family: str, area: str = "auc") -> Floats:
 
 def _gaining(runs: Runs, family: str, area: str = "auc") -> Floats:
     """For each seed, the share of clients that gain."""
-    return np.array([_gains(run, family, area).mean() for run in having(runs, family)])
+    found = [_gains(run, family, area) for run in having(runs, family)]
+    return np.array([gains.mean() if len(gains) else np.nan for gains in found])
 
 
 def _consistent(runs: Runs, family: str, title: str) -> Claim:
