@@ -14,8 +14,7 @@ from typer.core import TyperGroup
 
 from fedrouter.cli.data import app as data
 from fedrouter.cli.demo import demo
-from fedrouter.cli.federation.audit import audit
-from fedrouter.cli.federation.manage import app as federation
+from fedrouter.cli.federation.group import app as federation
 from fedrouter.cli.gateway.init import init
 from fedrouter.cli.gateway.key import app as key
 from fedrouter.cli.gateway.log import app as log
@@ -37,6 +36,7 @@ GONE = {
     "model": "fedrouter learn LOG --with BUNDLE --out DIR",
     "client": "fedrouter learn LOG --with BUNDLE --out DIR, or --without LOG",
     "data import": "fedrouter import TOOL FILE --out LOG",
+    "audit": "fedrouter federation audit DIR",
 }
 """Commands that were removed, and what replaced them."""
 
@@ -78,7 +78,6 @@ for command in (
     init,
     serve,
     usage,
-    audit,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 for name, group in (

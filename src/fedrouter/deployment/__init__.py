@@ -1,10 +1,8 @@
-"""A federation across machines: state directories with keys and certificates, the processes, and their runs.
+"""A federation across machines: state directories, credentials, invitations, and the processes that run it.
 
-- ``state/``: what is on disk: the coordinator's and a client's directory, config files, credentials, process locks
-- ``client/``: the client process, and the client's evaluations and privacy settings
-- ``coordinator/``: the coordinator process and its roster of enrolled clients
-- ``runs/``: one training run: its job, handshake, progress, result and history
-- ``delivery/``: accepted bundles, offered by the coordinator and pulled by clients
-
-Each package imports only those above it. Everything specific to Flower is in :mod:`fedrouter.engines.flower`.
+- ``directories.py``: what is in the coordinator's and in a member's directory; ``credentials.py``: TLS and node keys
+- ``invitation.py``: the two strings that a coordinator and a new member exchange; ``address.py``: names and addresses
+- ``lock.py``: one process a directory; ``program.py``, ``tether.py``: programs that end with whoever started them
+- ``coordinator.py``: the coordinator's process; ``runs.py``: an epoch from outside
+- ``member.py``: a member's process; ``own_log.py``: its evaluations; ``home.py``: its own router
 """

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands of a coordinator share."""
+"""Arguments that several commands of a federation share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from typing import Annotated
 import typer
 
 CoordinatorPath = Annotated[Path, typer.Argument(metavar="DIR", help="The coordinator's state directory.")]
-Quorum = Annotated[int, typer.Option("--quorum", min=1, help="Number of clients that must answer every request.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a request may take.")]
-Wait = Annotated[
-    float, typer.Option("--wait", min=0, help="Seconds to wait at the start for clients that are not connected.")
+MemberPath = Annotated[Path, typer.Argument(metavar="DIR", help="A member's state directory.")]
+DirectoryPath = Annotated[Path, typer.Argument(metavar="DIR", help="State directory of a coordinator or a member.")]
+SupernodeUser = Annotated[
+    str | None,
+    typer.Option(
+        "--supernode-user",
+        metavar="USER",
+        help="Start the SuperNode as this user, who can read nothing else; needs root.",
+    ),
 ]
-PlainSums = Annotated[
-    bool,
-    typer.Option("--plain", help="Show the coordinator each client's sums; by default it sees only their totals."),
+Relay = Annotated[
+    Path | None,
+    typer.Option(
+        "--relay",
+        metavar="DIR",
+        help="Start no SuperNode; put the socket, token and node key for one that runs elsewhere here.",
+    ),
 ]

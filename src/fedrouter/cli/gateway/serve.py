@@ -155,19 +155,13 @@ def use(
     path: BundlePath,
     store: StoreUrl = None,
     config: ConfigPath = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also a federation's bundle that its members have not accepted.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Put a bundle into service; gateways on the store verify it and swap within seconds."""
     from fedrouter.bundle import load
-    from fedrouter.deployment.runs.acceptance import require_accepted
 
     voice = Voice(as_json)
     saved = load(path)
-    if not force:
-        require_accepted(Path(path))
     with open_store(store, config) as opened:
         row = opened.set_current(saved.manifest["digest"], os.path.abspath(path))
     voice.say(f"{path}: version {saved.version}, {saved.router.family}; gateways on this store are swapping to it")

@@ -1,1 +1,0 @@
-"""The coordinator process: a Flower SuperLink that admits only enrolled clients."""

@@ -1,0 +1,75 @@
+"""A member's evaluations: from a log or table in a file, or from the store of its gateway."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from fedrouter.errors import BadInput
+
+if TYPE_CHECKING:
+    from fedrouter.encoders import EncoderIdentity
+    from fedrouter.evaluations import Evaluations
+    from fedrouter.store.records import Record
+
+
+def read_own(log: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentity]:
+    """The evaluations in a file or at a store's URL, and the encoder of their embeddings."""
+    if "://" in log:
+        return _from_store(log, encoder)
+    from fedrouter.data.read import read
+
+    data = read(log, encoder=encoder)
+    return data.evaluations, data.encoder
+
+
+def remembering(log: str, encoder: str | None) -> Callable[[], tuple[Evaluations, EncoderIdentity]]:
+    """Reads the log, and again only when the file has changed; a store changes all the time."""
+    kept: list[tuple[tuple[int, ...], tuple[Evaluations, EncoderIdentity]]] = []
+
+    def own() -> tuple[Evaluations, EncoderIdentity]:
+        stamp = () if "://" in log else _stamp(log)
+        if not stamp or not kept or kept[0][0] != stamp:
+            kept[:] = [(stamp, read_own(log, encoder))]
+        return kept[0][1]
+
+    return own
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _from_store(url: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentity]:
+    """Evaluations from the scored requests in a gateway's store."""
+    from fedrouter.encoders import EncoderIdentity, column_stem
+    from fedrouter.learning.traffic import evaluations_of
+    from fedrouter.pool import ModelPool
+    from fedrouter.store.store import Store
+
+    with Store.open(url, create=False) as log:
+        where = log.where  # without the password that a URL may have
+
+        def usable() -> Iterator[Record]:
+            return (record for record in log.rows(scored_only=True) if record.embedding and record.served)
+
+        # Two passes with a cursor: the encoder of the latest request says which of them count.
+        width: dict[str, int] = {}
+        served: dict[str, set[str]] = {}
+        latest = None
+        for record in usable():
+            latest, stem = record.encoder, column_stem(record.encoder)
+            width[stem] = len(record.embedding or b"") // 4
+            served.setdefault(stem, set()).add(str(record.served))
+        wanted = encoder or latest
+        if wanted is None or column_stem(wanted) not in served:
+            raise BadInput(f"{where}: no scored request with an embedding{f' by {encoder}' if encoder else ''}")
+        identity = EncoderIdentity(wanted, width[column_stem(wanted)], True)
+        chosen = (record for record in usable() if column_stem(record.encoder) == column_stem(wanted))
+        evaluations, _ = evaluations_of(chosen, ModelPool(sorted(served[column_stem(wanted)])), identity)
+    return evaluations, EncoderIdentity.of(wanted, evaluations.embeddings)
