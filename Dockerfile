@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# One image for the gateway, the coordinator and clients; `fedrouter` is its entry point.
+# One image for the gateway, the coordinator and members; `fedrouter` is its entry point.
 # The wheel and the environment come from the Makefile, as on any machine: `make install`.
 
 FROM python:3.11-slim-bookworm AS build
@@ -25,7 +25,7 @@ USER 10001:10001
 WORKDIR /var/lib/fedrouter
 VOLUME /var/lib/fedrouter
 EXPOSE 8080 9092
-# For the gateway. The coordinator listens elsewhere, with TLS: compose.yaml overrides the check.
+# For the gateway; compose.yaml overrides the check for the others.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/health/ready', timeout=2)"]
 ENTRYPOINT ["fedrouter"]

@@ -1,7 +1,216 @@
-"""A member's own router, made at home from the totals and its log."""
+"""A member's own router, made at home from the totals and its own log, and what being a member was worth.
+
+The total of an epoch has this member's numbers in it, which it knows without noise and takes out; what remains is what
+the others say. It has one weight, chosen by how likely it makes the own rows, and counts as at most ``cap`` rows
+a model.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-def make_router(directory, member):  # type: ignore[no-untyped-def]
-    return "a total has arrived"
+import numpy as np
+
+from fedrouter.bundle import Bundle, Provenance, load, save
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.encoders.feature_map import map_of_width
+from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
+from fedrouter.evidence import Evidence
+from fedrouter.federation.families.bayes import from_rows
+from fedrouter.federation.total import Total, sum_of, verified
+from fedrouter.files import replace_file
+from fedrouter.frontier.outcomes import NORMAL, WIDER, Log
+from fedrouter.pool import ModelPool
+from fedrouter.routers.bayes import BayesRouter, weigh
+
+if TYPE_CHECKING:
+    from fedrouter.federation.member import Member
+    from fedrouter.release import Release
+
+QUALITY: Final = 0.95
+FOLDS: Final = 5
+LEAST_QUERIES: Final = 50
+AGREEMENT: Final = 1e-6
+"""By how much predictions may differ between machines, whose linear algebra differs in the last bit."""
+VERDICT, BUNDLE = "verdict.json", "bundle"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A router, the epoch of its newest total, and a sentence on what being a member was worth."""
+
+    epoch: int
+    bundle: Path
+    text: str
+
+
+def lacks_router(directory: Path, member: Member) -> bool:
+    """Whether there is a total that no router was made from yet."""
+    newest = max((total.epoch for total in member.totals), default=0)
+    try:
+        made = int(json.loads((directory / VERDICT).read_bytes())["epoch"])
+    except (OSError, ValueError, KeyError):
+        made = 0
+    return newest > made
+
+
+def make_router(directory: Path, member: Member, rows: Evaluations, encoder: EncoderIdentity) -> Made:
+    """Write ``bundle`` and ``verdict.json`` into a member's directory."""
+    totals, policy = member.totals, member.policy
+    epoch = totals[-1].epoch
+    own = from_rows([rows])
+    others = sum_of(totals, policy.window, released(member))
+    router = own if others is None else together(own, others, policy.cap)
+    worth = compare(own, router, rows)
+    digest = hashlib.sha256(b"".join(sorted(total.signature for total in totals))).hexdigest()
+    made = Provenance.of_run("a federation's totals and own rows", digest, 0, {member.name: len(rows)}, {})
+    change = {
+        "verb": "federation",
+        "epoch": epoch,
+        "totals": [total.epoch for total in totals],
+        "weight": router.weight,
+    }
+    folder = directory / "bundles" / f"epoch-{epoch}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that ended before it had written the verdict
+    save(folder, router, encoder, replace(made, change=change))
+    _point(directory / BUNDLE, folder)
+    text = _sentence(worth, router)
+    replace_file(directory / VERDICT, json.dumps({"epoch": epoch, "text": text, **worth}, indent=2).encode())
+    return Made(epoch, directory / BUNDLE, text)
+
+
+def released(member: Member) -> dict[int, Any]:
+    """What this member sent in each epoch, without its noise."""
+    return {each.epoch: each.exact for each in member.journal.releases() if each.family == "bayes"}
+
+
+def together(own: BayesRouter, others: Release, cap: int) -> BayesRouter:
+    """The router of own evidence and of what the others' total says, over the models of either."""
+    more = [name for name in others.pool.names if name not in own.pool]
+    pool = own.pool.with_models(ModelPool(more)) if more else own.pool
+    evidence, total = own.evidence.over(pool), others.over(pool)
+    return BayesRouter.of(evidence, total, weigh(evidence, total, cap))
+
+
+def compare(own: BayesRouter, router: BayesRouter, rows: Evaluations) -> dict[str, Any]:
+    """What the router is worth beside the own one, on own queries that neither has seen, in accuracy a query.
+
+    Both route at the λ with which the own one keeps ``QUALITY`` of the best model's accuracy; doubly robust, paired.
+    """
+    rows = rows.over(own.pool)
+    if rows.queries < LEAST_QUERIES:
+        return {"queries": rows.queries, "worth": None}
+    log = Log.of(rows, FOLDS)
+    if not log.judged.any():
+        return {"queries": log.queries, "worth": None}
+
+    def without(left_out: frozenset[int], of: BayesRouter) -> BayesRouter:
+        held = log.rows.of_queries(np.flatnonzero(np.isin(log.fold, list(left_out))))
+        less = of.evidence - Evidence.of(held.over(of.pool), of.evidence.features)
+        return BayesRouter.of(less, of.total, of.weight, of.prior)
+
+    alone, joined = (log.outcomes(lambda left_out, of=of: without(left_out, of)) for of in (own, router))  # type: ignore[misc]
+    tradeoff = float(alone.tradeoffs[alone.of_quality(QUALITY)[0]])
+    every = np.arange(len(alone))
+    first, second = (each.chooser.choose(tradeoff) for each in (alone, joined))
+    # Two tables of the same outcomes, each filled with one router's predictions: neither is to be favored.
+    accuracy, cost = (alone.accuracy + joined.accuracy) / 2, (alone.cost + joined.cost) / 2
+    gains = [table[every, second] - table[every, first] for table in (accuracy, cost)]
+    utility = gains[0] - tradeoff * gains[1]
+    influence = np.bincount(alone.group, utility - utility.mean())
+    error = WIDER * math.sqrt(np.square(influence).sum()) / len(utility)
+    worth = float(utility.mean())
+    return {
+        "queries": log.queries,
+        "worth": worth,
+        "low": worth - NORMAL * error,
+        "high": worth + NORMAL * error,
+        "accuracy": float(gains[0].mean()),
+        "cost": float(gains[1].mean()),
+        "tradeoff": tradeoff,
+        "changed": float((first != second).mean()),
+    }
+
+
+def _sentence(worth: Mapping[str, Any], router: BayesRouter) -> str:
+    if router.total is None or not router.weight:
+        return "The totals do not fit this log, so they count for nothing here: the router is that of the own log."
+    if worth["worth"] is None:
+        return f"The log has too few queries ({worth['queries']}) to say what being a member is worth."
+    low, high = worth["low"], worth["high"]
+    clear = "clearly better" if low > 0 else "clearly worse" if high < 0 else "neither clearly better nor worse"
+    return (
+        f"Being a member is worth {worth['worth']:+.4f} of accuracy a query at the same price of cost (95% interval "
+        f"{low:+.4f} to {high:+.4f}): {clear} than the own log alone, on {worth['queries']:,} own queries that neither "
+        f"router had seen. It chooses another model for {worth['changed']:.0%} of them."
+    )
+
+
+def _point(link: Path, folder: Path) -> None:
+    """Let a symbolic link name another folder, atomically."""
+    scratch = link.with_name(f".{link.name}.new")
+    scratch.unlink(missing_ok=True)
+    os.symlink(folder.relative_to(link.parent), scratch)
+    os.replace(scratch, link)
+
+
+def verify(folder: Path, coordinator: bytes) -> tuple[list[Total], Release]:
+    """The totals in a folder, all signed by the coordinator, and their sum, which every member computes alike."""
+    totals = verified(folder, coordinator)
+    if not totals:
+        raise BadInput(f"{folder}: has no total yet")
+    found = sum_of(totals, len(totals))
+    if found is None:
+        raise BadInput(f"{folder}: no total that logs can have")
+    return totals, found
+
+
+def shared_router(found: Release) -> BayesRouter:
+    """The router of totals alone."""
+    return BayesRouter.of(Evidence.none(found.pool, found.features), found)
+
+
+def verify_bundle(directory: Path, member: Member) -> float:
+    """The largest difference between a member's bundle and the router recomputed from its totals and evidence."""
+    bundle: Bundle = load(directory / BUNDLE)
+    router, others = bundle.router, sum_of(member.totals, member.policy.window, released(member))
+    if not isinstance(router, BayesRouter):
+        raise BadInput(f"{bundle.path}: expected a router of the family bayes, got {router.family}")
+    if router.total is None or others is None:
+        if (router.total is None) != (others is None):
+            raise BadInput(f"{bundle.path}: was not made from the totals in {directory / 'totals'}")
+        return 0.0
+    others = others.over(router.pool)
+    if not np.array_equal(others.vector(), router.total.vector()) or others.noise != router.total.noise:
+        raise BadInput(f"{bundle.path}: its sums are not those of the totals in {directory / 'totals'}")
+    again = BayesRouter.of(router.evidence, others, weigh(router.evidence, others, member.policy.cap), router.prior)
+    return furthest([router, again])
+
+
+def furthest(routers: Sequence[BayesRouter]) -> float:
+    """The largest difference between two routers' predictions for some embeddings."""
+    one, other = routers
+    draw = np.random.default_rng(0).normal(size=(64, one.dimension))
+    draw /= np.linalg.norm(draw, axis=1, keepdims=True)
+    first, second = (each.estimate(draw) for each in (one, other))
+    return float(
+        max(
+            np.nanmax(np.abs(first.accuracy - second.accuracy), initial=0.0),
+            np.nanmax(np.abs(first.cost - second.cost), initial=0.0),
+        )
+    )
+
+
+def fingerprint_of(found: Release) -> str:
+    """A digest of a sum, equal on every machine that has the same totals."""
+    names = json.dumps([*found.pool.names, map_of_width(found.features.dimension).digest]).encode()
+    return "sha256:" + hashlib.sha256(names + np.asarray(found.vector(), "<i8").tobytes()).hexdigest()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedrouter.deployment.address import free_port
 from fedrouter.deployment.directories import MemberDirectory
-from fedrouter.deployment.home import make_router
+from fedrouter.deployment.home import lacks_router, make_router
 from fedrouter.deployment.lock import process_lock, stop_signal
-from fedrouter.deployment.own_log import remembering
+from fedrouter.deployment.own_log import OwnLog
 from fedrouter.deployment.program import Program, check_user
 from fedrouter.engines.flower.programs import environment, supernode_command
 from fedrouter.errors import BadInput, FedrouterError
@@ -24,7 +24,6 @@ from fedrouter.files import make_private_folder, replace_file
 
 if TYPE_CHECKING:
     from fedrouter.federation.member import Member
-    from fedrouter.federation.total import Total
 
 TOKEN_BYTES = 32
 MOST_BYTES = 1 << 28
@@ -52,14 +51,15 @@ def run_member(
     folder = directory.node_folder if relay is None else relay.absolute()
     with process_lock(directory.pid_file), ExitStack() as held:
         stopping = held.enter_context(stop_signal())
-        totals: list[int] = []
-        member = held.enter_context(opened(directory, lambda total: totals.append(total.epoch)))
+        own = OwnLog(str(directory.config["log"]), directory.log_encoder)
+        member = held.enter_context(opened(directory, own))
         prepare_relay(directory, folder, user, own=relay is None)
         listener = held.enter_context(listening(folder, user))
         token = (folder / "token").read_bytes()
         node = None if relay is not None else _Node(directory, folder, user, on_message)
         if node is not None:
             held.callback(node.end)
+        asked = "total"  # one may have come before this process ended
         while not stopping.is_set():
             if node is not None:
                 node.look()
@@ -69,24 +69,28 @@ def run_member(
                     asked = serve(connection, token, member)
                 if asked:
                     on_message(asked)
-            if totals:
-                totals.clear()
-                on_message(make_router(directory, member))
+            if asked.startswith("total") and lacks_router(directory.path, member):
+                try:
+                    made = make_router(directory.path, member, *own.read())
+                    on_message(f"router of epoch {made.epoch} in {made.bundle}. {made.text}")
+                except FedrouterError as error:
+                    on_message(f"no router was made: {error}")
+            asked = ""
 
 
 @contextmanager
-def opened(directory: MemberDirectory, on_total: Callable[[Total], None] = lambda total: None) -> Iterator[Member]:
+def opened(directory: MemberDirectory, own: OwnLog | None = None) -> Iterator[Member]:
     """The member of a state directory."""
     from fedrouter.federation.member import Log
     from fedrouter.federation.member import Member as Opened
 
-    own = remembering(directory.config["log"], directory.log_encoder)
+    log = own or OwnLog(str(directory.config["log"]), directory.log_encoder)
 
     def read_log() -> Log:
-        rows, encoder = own()
+        rows, encoder = log.read()
         return Log(rows, encoder.name)
 
-    member = Opened(directory.path, directory.name, read_log, on_total)
+    member = Opened(directory.path, directory.name, read_log)
     try:
         yield member
     finally:
@@ -112,7 +116,8 @@ def serve(connection: socket.socket, token: bytes, member: Answers) -> str:
             return ""
         answer = member.answer(content)
         connection.sendall(len(answer).to_bytes(8, "big") + answer)
-        return f"answered {_kind(content)}: {_kind(answer)}, {len(answer):,} bytes"
+        outcome = "refused, see `status`" if _kind(answer) == "refused" else f"answered, {len(answer):,} bytes"
+        return f"{_kind(content)}: {outcome}"
     return ""
 
 
@@ -149,8 +154,10 @@ def prepare_relay(directory: MemberDirectory, folder: Path, user: str | None, ow
     if not own:
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         for name in ("node.key", "token"):
-            replace_file(folder / name, (directory.node_folder / name).read_bytes(), 0o640)
-        replace_file(folder / "ca.pem", directory.authority.read_bytes(), 0o644)
+            replace_file(folder / name, (directory.node_folder / name).read_bytes())
+            (folder / name).chmod(0o640)  # whatever the umask: the SuperNode is of the folder's group
+        replace_file(folder / "ca.pem", directory.authority.read_bytes())
+        (folder / "ca.pem").chmod(0o644)
         return
     make_private_folder(folder / "flower")
     make_private_folder(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedrouter.errors import BadInput
@@ -24,17 +24,18 @@ def read_own(log: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentit
     return data.evaluations, data.encoder
 
 
-def remembering(log: str, encoder: str | None) -> Callable[[], tuple[Evaluations, EncoderIdentity]]:
-    """Reads the log, and again only when the file has changed; a store changes all the time."""
-    kept: list[tuple[tuple[int, ...], tuple[Evaluations, EncoderIdentity]]] = []
+class OwnLog:
+    """A log that is read when asked for, and again only if its file has changed; a store changes all the time."""
 
-    def own() -> tuple[Evaluations, EncoderIdentity]:
-        stamp = () if "://" in log else _stamp(log)
-        if not stamp or not kept or kept[0][0] != stamp:
-            kept[:] = [(stamp, read_own(log, encoder))]
-        return kept[0][1]
+    def __init__(self, log: str, encoder: str | None) -> None:
+        self._log, self._encoder = log, encoder
+        self._kept: tuple[tuple[int, ...], tuple[Evaluations, EncoderIdentity]] | None = None
 
-    return own
+    def read(self) -> tuple[Evaluations, EncoderIdentity]:
+        stamp = () if "://" in self._log else _stamp(self._log)
+        if not stamp or self._kept is None or self._kept[0] != stamp:
+            self._kept = stamp, read_own(self._log, self._encoder)
+        return self._kept[1]
 
 
 def _stamp(path: str) -> tuple[int, ...]:

@@ -113,12 +113,63 @@ def _write(out: Path, releases: list[Released]) -> list[str]:
 
 def verify(
     path: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A member's state directory, a folder of totals, or a bundle of one.")
+        Path, typer.Argument(metavar="DIR", help="A member's state directory, or a folder with totals of epochs.")
     ],
     coordinator: Annotated[
-        str | None, typer.Option("--coordinator", metavar="KEY", help="Its public key; default: that of the directory.")
+        str | None, typer.Option("--coordinator", metavar="KEY", help="Its public key, where DIR has no policy.yaml.")
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="BUNDLE", help="Write the totals' router here.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check the coordinator's signatures under the totals and recompute the router from them."""
-    raise NotImplementedError
+    from fedrouter.bundle import Provenance, refuse_existing, save
+    from fedrouter.deployment import home
+    from fedrouter.deployment.directories import open_member
+    from fedrouter.deployment.member import opened
+    from fedrouter.encoders import EncoderIdentity
+
+    voice, difference = Voice(as_json), None
+    if out is not None:
+        refuse_existing(out)
+    if coordinator is not None:
+        folder, key = path, _key(coordinator)
+    else:
+        directory = open_member(path)
+        folder, key = path / "totals", bytes.fromhex(str(directory.config["coordinator"]))
+        if (path / home.BUNDLE).exists():
+            with opened(directory) as member:
+                difference = home.verify_bundle(path, member)
+    totals, found = home.verify(folder, key)
+    digest, router = home.fingerprint_of(found), home.shared_router(found)
+    for total in totals:
+        fault = total.fault()
+        state = f"not used: {fault}" if fault else f"{len(total.survivors)} members, about {total.rows:,} queries"
+        voice.say(f"Epoch {total.epoch}: signed by the coordinator; {plain(state)}")
+    voice.say(f"Their sum, the same wherever it is computed: {digest}")
+    if difference is not None:
+        if difference > home.AGREEMENT:
+            raise BadInput(f"{path / home.BUNDLE}: its predictions differ by {difference:.3g} from those recomputed")
+        voice.say(
+            f"The bundle's sums are those of the totals, to the bit; its predictions agree within {difference:.1g}"
+        )
+    if out is not None:
+        terms = totals[-1].terms
+        made = Provenance.of_run("totals of a federation", digest, 0, {}, {})
+        save(out, router, EncoderIdentity(terms.encoder, terms.dimension, True), made)
+        voice.say(f"Router of the totals alone: {plain(out)}")
+    voice.result(
+        {
+            "epochs": [total.epoch for total in totals],
+            "sum": digest,
+            "difference": difference,
+            "models": list(router.pool.names),
+            "bundle": None if out is None else str(out),
+        }
+    )
+
+
+def _key(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise BadInput("--coordinator: expected 64 hexadecimal digits, as in a member's policy.yaml") from None

@@ -12,8 +12,9 @@ from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice, bars
 from fedrouter.cli.protocol_options import SetOption
-from fedrouter.errors import REFUSALS, FedrouterError
+from fedrouter.errors import REFUSALS, BadInput, FedrouterError
 
+DEFAULT = "bayes"
 EXCHANGES = {
     "keys": "members agree to the terms",
     "shares": "keys are shared, so that one who drops out delays nobody",
@@ -30,7 +31,7 @@ def run(
     path: CoordinatorPath,
     router: Annotated[
         str, typer.Option("--router", metavar="FAMILY", help="bayes; or kmeans or mlp, where every policy allows it.")
-    ] = "bayes",
+    ] = DEFAULT,
     paper: Annotated[bool, typer.Option("--paper", help="kmeans, mlp: exactly as in the paper.")] = False,
     settings: SetOption = None,
     wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for members to connect.")] = 60.0,
@@ -46,9 +47,9 @@ def run(
     config = directory.config
     job = {
         "family": router,
-        "epsilon": config["epsilon"] if router == "bayes" else 0.0,
+        "epsilon": config["epsilon"] if router == DEFAULT else 0.0,
         "delta": config["delta"],
-        "settings": _settings(router, paper, settings),
+        "settings": _settings(router, paper, settings or []),
         "days": config["days"],
         "seconds": timeout,
         "accept_noise": yes,
@@ -124,14 +125,21 @@ def _finish(voice: Voice, last: Mapping[str, Any], shown: _Shown) -> None:
     voice.result({**last, "answered": shown.answered, "left_out": shown.refused})
 
 
-def _settings(router: str, paper: bool, given: list[str] | None) -> dict[str, Any]:
-    """The family's settings as they travel in the terms."""
-    if router == "bayes" and not paper and not given:
+def _settings(router: str, paper: bool, changes: list[str]) -> dict[str, Any]:
+    """The family's settings as they travel in the terms; none for the default."""
+    if router == DEFAULT and not paper and not changes:
         return {}
+    from fedrouter.experiments.choice import read_changes, refuse_unused
     from fedrouter.federation.families.registry import family
-    from fedrouter.federation.families.settings import changed  # type: ignore[attr-defined, unused-ignore]
 
-    return dict(changed(family(router), paper, given or []))
+    kind = family(router)
+    if paper and kind.paper is None:
+        raise BadInput(f"--paper: {router} is not in the paper, which has kmeans and mlp")
+    start = kind.paper if paper and kind.paper is not None else kind.settings()
+    given = read_changes(changes)
+    found = start.changed(**given.get(router, {}))
+    refuse_unused(given, {router: found})
+    return dict(found.to_json())
 
 
 def _names(names: Any) -> str:
