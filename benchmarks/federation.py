@@ -1,11 +1,10 @@
-"""Runs of a real federation: four client processes and a coordinator over TLS, measured with the commands a user types.
+"""What an epoch costs between a coordinator and members over TLS, measured with the commands a user types.
 
-Clients connect through a proxy in this process, which counts the bytes on the wire and can delay them. Prints the
-exchanges, seconds, bytes and memory of a run of each router, each in a federation of its own;
-docs/results/federation.md shows them.
+Members connect through a proxy in this process, which counts the bytes on the wire. The numbers that it prints
+are in docs/results/federation.md.
 
-    python benchmarks/federation.py --router kmeans --router bayes
-    python benchmarks/federation.py --router kmeans --delay-ms 50     # a round trip of 100 ms
+    python benchmarks/federation.py
+    python benchmarks/federation.py --members 10 --delay-ms 50     # a round trip of 100 ms
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import socket
 import subprocess
 import sys
@@ -26,41 +24,41 @@ from delay_proxy import DelayProxy
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-PUSHED = "[Fleet.PushMessages] Push replies"
-"""Line of a SuperLink's log for every reply that it receives."""
 
 
 class Deployment:
-    """State directories and processes of a coordinator and its clients, driven by the command line."""
+    """State directories and processes of a coordinator and its members, driven by the command line."""
 
-    def __init__(self, root: Path, data: Path, clients: int, delay: float) -> None:
+    def __init__(self, root: Path, data: Path, members: int, delay: float) -> None:
         self.root, self.processes, self.coordinator = root, [], root / "coordinator"
-        command("data", "split", "--data", str(data), "--clients", str(clients), "--out", str(root / "logs"))
+        command("data", "split", "--data", str(data), "--clients", str(members), "--out", str(root / "logs"))
         logs = (path.stem for path in (root / "logs").glob("client-*.parquet"))
-        self.names = sorted(name for name in logs if not name.endswith("-test"))  # of ten, the first is client-01
+        self.names = sorted(name for name in logs if not name.endswith("-test"))
         port = free_port()
-        command("federation", "init", str(self.coordinator), "--host", "localhost", "--port", str(port))
         self.proxy = DelayProxy(port, delay)
         self.proxy.start()
-        self._start("federation", "coordinator", str(self.coordinator), "--json")
-        for name in self.names:
-            address = f"localhost:{self.proxy.port}"
-            authority = str(self.coordinator / "ca.pem")
-            command(
-                "federation", "init", str(root / name), "--client", name, "--coordinator", address, "--ca", authority
-            )
-            command("federation", "enroll", str(self.coordinator), name, str(root / name / "client.pub"))
+        ports = ("--port", str(self.proxy.port), "--superlink-port", str(port))
+        command("federation", "init", str(self.coordinator), "--host", "localhost", *ports)
+        self._start("coordinator", str(self.coordinator))
         for name in self.names:
             log = str(root / "logs" / f"{name}.parquet")
-            self._start("federation", "client", str(root / name), "--log", log, "--no-secure-only", "--json")
-        # The same clients in this process, to compare with; before they have sent anything.
-        for name in self.names:
-            shutil.copytree(root / name, root / "mirror" / name)
+            self._start("join", str(self.coordinator / "invitation"), "--log", log, "--dir", str(root / name))
+        requests = [str(root / name / "request") for name in self.names]
+        command("federation", "approve", str(self.coordinator), *requests)
+        while not all(each["connected"] for each in self.status()["members"]):
+            time.sleep(1)
+
+    def status(self) -> dict:
+        return json.loads(command("federation", "status", str(self.coordinator), "--json"))
 
     def _start(self, *arguments: str) -> None:
         """Start a command that stays, and wait for the line that says it is ready."""
         process = subprocess.Popen(
-            [fedrouter(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [fedrouter(), "federation", *arguments, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         self.processes.append(process)
         assert process.stdout is not None
@@ -69,59 +67,43 @@ class Deployment:
             self.stop()
             raise RuntimeError(f"{' '.join(arguments)}: {said['error']}")
 
-    def run(self, router: str, options: list[str]) -> dict:
-        """Perform a run and measure it."""
-        before = self.proxy.to_clients, self.proxy.from_clients, self._pushed()
-        computed = self._computed()
+    def run(self) -> dict:
+        """Perform an epoch and measure it."""
+        before, computed = (self.proxy.to_clients, self.proxy.from_clients), self._computed()
         began = time.monotonic()
-        result = command("federation", "run", str(self.coordinator), "--router", router, "--json", *options)
-        seconds = time.monotonic() - began
-        exchanges = (self._pushed() - before[2]) / len(self.names)
+        result = json.loads(command("federation", "run", str(self.coordinator), "--yes", "--json"))
+        seconds, cpu = time.monotonic() - began, self._computed() - computed
+        down, up = self.proxy.to_clients - before[0], self.proxy.from_clients - before[1]
+        while not all((self.root / name / "verdict.json").exists() for name in self.names):
+            time.sleep(1)
         return {
-            "router": router,
-            "exchanges": round(exchanges),
+            "members": len(result["survivors"]),
+            "models": len(command_json("federation", "verify", self.root / self.names[0])["models"]),
+            "queries": result["rows"],
+            "numbers": result["numbers"],
+            "noise": result["noise"],
             "seconds": seconds,
-            "cpu": self._computed() - computed,
-            "to_client": (self.proxy.to_clients - before[0]) / len(self.names),
-            "from_client": (self.proxy.from_clients - before[1]) / len(self.names),
-            "megabytes": self._memory(),
-            "same": self._same_in_process(json.loads(result)["run"]),
+            "routers": time.monotonic() - began - seconds,
+            "cpu": cpu,
+            "down": down / len(self.names),
+            "up": up / len(self.names),
+            "own": sum(
+                each["bytes"] for each in command_json("federation", "audit", self.root / self.names[0])["sent"]
+            ),
+            "worth": {name: json.loads((self.root / name / "verdict.json").read_text()) for name in self.names},
         }
 
+    def idle(self, seconds: float) -> float:
+        """Bytes a member and minute while nothing is asked, both ways."""
+        before = self.proxy.to_clients + self.proxy.from_clients
+        time.sleep(seconds)
+        return (self.proxy.to_clients + self.proxy.from_clients - before) / len(self.names) / seconds * 60
+
     def _computed(self) -> float:
-        """CPU seconds so far of the commands that ended, the coordinator and the clients, and all their processes."""
+        """CPU seconds so far of commands that ended, of the coordinator and the members, and all their processes."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         running = [pid for process in self.processes for pid in descendants(process.pid)]
         return ended.ru_utime + ended.ru_stime + sum(map(cpu_seconds, running))
-
-    def _pushed(self) -> int:
-        return (self.coordinator / "superlink.log").read_text().count(PUSHED)
-
-    def _same_in_process(self, run: str) -> bool:
-        """Whether the in-process engine makes the same bundle from the same clients."""
-        from fedrouter.deployment.client.local_client import client_of
-        from fedrouter.deployment.runs import job as jobs
-        from fedrouter.deployment.runs.perform import perform
-        from fedrouter.deployment.runs.progress import ProgressLog
-        from fedrouter.deployment.state.credentials import question_signer, read_public_key
-        from fedrouter.engines.local import LocalFederation
-
-        folder = self.root / "local" / run
-        folder.mkdir(parents=True)
-        job = jobs.read(self.coordinator / "runs" / run)
-        perform(
-            job,
-            LocalFederation([client_of(self.root / "mirror" / name) for name in self.names]),
-            folder,
-            ProgressLog(folder),
-            sign=question_signer(self.coordinator / "ca.key"),
-            keys={name: read_public_key(self.root / "mirror" / name / "client.pub") for name in self.names},
-        )
-        return files(folder / "bundle") == files(self.coordinator / "runs" / run / "bundle")
-
-    def _memory(self) -> list[float]:
-        """Resident megabytes of each client: its process and all that come from it."""
-        return [sum(map(resident, descendants(process.pid))) for process in self.processes[1:]]
 
     def stop(self) -> None:
         for process in reversed(self.processes):
@@ -135,6 +117,10 @@ def command(*arguments: str) -> str:
     return subprocess.run([fedrouter(), *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def command_json(*arguments: object) -> dict:
+    return json.loads(command(*map(str, arguments), "--json"))
+
+
 def fedrouter() -> str:
     return str(Path(sys.executable).with_name("fedrouter"))
 
@@ -145,60 +131,36 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
     return [pid, *(each for child in children for each in descendants(int(child)))]
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
     # Of the process itself, and of its children that have ended.
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
-
-
-def table(rows: list[dict], delay: float) -> str:
-    lines = [
-        "| router | round trip added | exchanges | seconds | CPU seconds | KB to a client | KB from a client "
-        "| MB of memory a client | bundle as in process |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['router']} | {2000 * delay:.0f} ms | {row['exchanges']} | {row['seconds']:.1f} | "
-            f"{row['cpu']:.1f} | {row['to_client'] / 1000:,.0f} | "
-            f"{row['from_client'] / 1000:,.0f} | {min(row['megabytes']):.0f} to {max(row['megabytes']):.0f} | "
-            f"{'yes' if row['same'] else 'NO'} |"
-        )
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--router", action="append", help="repeatable; default: kmeans and bayes")
     parser.add_argument("--data", type=Path, default=DATA / "routerbench_subset.parquet")
-    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--delay-ms", type=float, default=0.0, help="added to every byte, in each direction")
-    parser.add_argument("--option", action="append", default=[], help="passed on to `federation run`; repeatable")
     given = parser.parse_args()
-    delay, rows = given.delay_ms / 1000, []
-    for router in given.router or ["kmeans", "bayes"]:
-        # A federation each: clients remember what they sent, and the copy in this process does not.
-        with tempfile.TemporaryDirectory() as folder:
-            deployment = Deployment(Path(folder), given.data, given.clients, delay)
-            try:
-                rows.append(deployment.run(router, given.option))
-            finally:
-                deployment.stop()
-    print(table(rows, delay))
+    with tempfile.TemporaryDirectory() as folder:
+        deployment = Deployment(Path(folder), given.data, given.members, given.delay_ms / 1000)
+        try:
+            row = {**deployment.run(), "idle": deployment.idle(60), "load": os.getloadavg()[0]}
+        finally:
+            deployment.stop()
+    print(json.dumps(row, indent=2))
 
 
 if __name__ == "__main__":

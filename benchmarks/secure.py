@@ -1,4 +1,4 @@
-"""What secure sums cost: ten real client processes, and up to a thousand simulated clients of which a tenth drops out.
+"""What secure sums cost: up to a thousand simulated clients of which a tenth drops out.
 
 Writes docs/results/secure.md. Run with `.venv/bin/python benchmarks/secure.py`. Simulated clients live in one process:
 a client's seconds are those spent answering, the coordinator's are the rest; bytes are those of arrays and scalars. Of
@@ -11,7 +11,6 @@ import argparse
 import os
 import platform
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from federation import Deployment
 from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
@@ -37,7 +35,7 @@ from fedrouter.federation.secagg.server import EVERYONE, Secure
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
-PROCESSES, SIZES, CENTRES = 10, (10, 100, 300, 1000), 20
+SIZES, CENTRES = (10, 100, 300, 1000), 20
 DROPPING = ("shares", "masked", "unmask")
 
 
@@ -98,33 +96,13 @@ def simulated(evaluations: Evaluations, size: int, dropped: bool) -> str:
     return line
 
 
-def processes(data: Path) -> list[str]:
-    """Real processes over TLS: K-Means and `bayes`, by default and with `--plain`."""
-    lines = []
-    for option in ([], ["--plain"]):
-        with tempfile.TemporaryDirectory() as folder:
-            deployment = Deployment(Path(folder), data, PROCESSES, 0.0)
-            try:
-                for router in ("kmeans", "bayes"):
-                    row = deployment.run(router, ["--wait", "300", *option])
-                    cells = [router, "plain" if option else "secure", str(row["exchanges"]), f"{row['seconds']:.1f}"]
-                    cells += [f"{row[way] / 1000:,.0f}" for way in ("from_client", "to_client")]
-                    lines.append(f"| {' | '.join(cells)} | {'yes' if row['same'] else 'NO'} |")
-                    print(lines[-1], file=sys.stderr)
-            finally:
-                deployment.stop()
-    return lines
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA / "mmlu_pro.parquet", help="divided among simulated clients")
-    parser.add_argument("--real-data", type=Path, default=DATA / "routerbench_subset.parquet")
     given = parser.parse_args()
     evaluations = read(given.data).evaluations
     simulated(evaluations.take(np.arange(2000)), 10, True)  # imports are not what is measured
     crowd = [simulated(evaluations, size, dropped) for size in SIZES for dropped in (False, True)]
-    real = processes(given.real_data)
     numbers = CENTRES * len(evaluations.pool) * 11
     heading = "clients | peers | drop out | in the total | exchanges | s, client | s, coordinator"
     page = f"""# What secure sums cost
@@ -133,20 +111,6 @@ def main() -> None:
 
 One run each, on {os.cpu_count()} cores ({platform.machine()}) shared with other work: bytes, exchanges and totals are
 exact, seconds are not.
-
-## Ten real processes
-
-{PROCESSES} client processes and a coordinator over TLS on one machine, {given.real_data.stem},
-`fedrouter federation run` with its defaults (secure sums) and with `--plain`. Bytes are those on the wire, with TLS and
-Flower's own messages, averaged over the clients.
-
-| router | sums | exchanges | s | KB sent, client | KB received, client | bundle as in process |
-|---|---|---|---|---|---|---|
-{chr(10).join(real)}
-
-The vote is the last of the exchanges. Set-up travels with questions that need no masks; then each sum takes two
-exchanges, or one if it is [joint](../security.md#secure-sums), whatever number of questions it answers. Where clients
-have exchanged public keys, each sum that is not joint takes one more.
 
 ## A thousand simulated clients
 

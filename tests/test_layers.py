@@ -60,7 +60,15 @@ ORDERS = {
         ("read",),
         ("batches", "overview", "simulator", "split"),
     ),
-    "deployment": (("state",), ("client", "coordinator"), ("runs",), ("delivery",), ("metrics",)),
+    "deployment": (
+        ("address", "own_log", "tether"),
+        ("credentials", "lock", "program"),
+        ("invitation",),
+        ("directories",),
+        ("coordinator", "member", "runs"),
+        ("home",),
+    ),
+    "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("device", "shape", "tokens", "weights", "window"),
         ("ascii_words", "cells"),

@@ -1,24 +1,15 @@
-"""The protocol that experiments share, in what it has in common with a real federation: the pool of models."""
-
-from dataclasses import replace
+"""The protocol that experiments share: the pool of models, and what is compared."""
 
 import numpy as np
 import pytest
 
 from conftest import drawn_evaluations, full_grid
-from fedrouter.bundle import load
 from fedrouter.data.partition import ClientData
-from fedrouter.deployment.runs.job import Job
-from fedrouter.deployment.runs.perform import perform
-from fedrouter.deployment.runs.progress import ProgressLog
-from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import compare
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.bayes import BayesSettings
 from fedrouter.federation.families.kmeans import KMeansSettings
-from fedrouter.pool import ModelPool
 
 
 def client(name: str, models: tuple[int, ...]) -> ClientData:
@@ -36,27 +27,12 @@ SETTINGS = {"kmeans": KMeansSettings(4, 5)}
 
 
 @pytest.mark.parametrize("privacy", ["default", "exact"])
-def test_the_pool_is_that_of_a_real_federation_and_a_model_left_out_is_named(tmp_path, privacy):
+def test_a_model_that_one_client_knows_is_left_out_and_named(privacy):
     found = compare(SPLIT, SETTINGS, privacy=privacy)
-    clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in SPLIT])
-    job = Job(family="kmeans", settings={"k_local": 4, "k_global": 5}, secure=2 / 3)
-    deployed = perform(job, clients, tmp_path, ProgressLog(tmp_path))
-    assert list(found.pool.names) == deployed["models"] == ["model-0", "model-1", "model-2"]
+    assert list(found.pool.names) == ["model-0", "model-1", "model-2"]
     assert found.routers["kmeans"].pool.names == found.pool.names
     assert found.warnings[0] == "left out, because fewer than two clients have enough evaluations of it: model-3"
     assert all((one.train.model < 3).all() for one in found.clients)
-    simulated, real = found.routers["kmeans"].arrays(), load(deployed["bundle"]).router.arrays()
-    assert simulated.keys() == real.keys()
-    assert all(np.array_equal(simulated[name], real[name]) for name in real)  # queries of model-3 count in both
-
-
-def test_the_order_of_models_is_that_of_a_real_federation_whatever_it_is_in_the_file(tmp_path):
-    backwards = ModelPool(["model-2", "model-0", "model-1"])
-    split = [replace(one, train=one.train.over(backwards), test=one.test.over(backwards)) for one in SPLIT]
-    clients = LocalFederation([Client(one.name, one.train, encoder="one") for one in split])
-    deployed = perform(Job(family="kmeans", secure=2 / 3), clients, tmp_path, ProgressLog(tmp_path))
-    assert list(compare(split, SETTINGS, privacy="default").pool.names) == deployed["models"] == sorted(backwards.names)
-    assert compare(split, SETTINGS, privacy="open").pool.names == backwards.names
 
 
 def test_without_protection_every_model_is_learned():

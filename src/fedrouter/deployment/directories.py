@@ -10,7 +10,6 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from fedrouter.errors import BadInput
 from fedrouter.federation.identity import Identity, fingerprint
 from fedrouter.files import PUBLIC, locked, make_private_folder, replace_file, write_new
 
-FEDERATION, MEMBER = "federation.json", "member.json"
+FEDERATION, MEMBER, VERDICT = "federation.json", "member.json", "verdict.json"
 
 
 class _Directory:
@@ -71,18 +70,17 @@ class CoordinatorDirectory(_Directory):
         signer = self.signer
         address = host_and_port(self.config["hosts"][0], int(self.config["port"]))
         authority = self.authority.read_bytes()
-        encoder = _read_json(self.path / ROSTER)["encoder"]
-        return Invitation(address, authority, signer.public, str(encoder)).pack(signer)
+        return Invitation(address, authority, signer.public, str(self.config["encoder"])).pack(signer)
 
-    def roster(self) -> dict[str, Enrolled]:
+    def roster(self) -> dict[str, JoinRequest]:
         """Who may take part, by name."""
         return {
-            name: Enrolled(bytes.fromhex(each["identity"]), each["node"], tuple(each["models"]))
-            for name, each in _read_json(self.path / ROSTER)["members"].items()
+            name: JoinRequest(name, bytes.fromhex(each["identity"]), each["node"], tuple(each["models"]))
+            for name, each in _read_json(self.path / ROSTER).items()
         }
 
     @contextmanager
-    def editing_roster(self) -> Iterator[dict[str, Enrolled]]:
+    def editing_roster(self) -> Iterator[dict[str, JoinRequest]]:
         """The roster, locked; it is written when the block ends without an error."""
         with locked(self.path / "roster.lock"):
             roster = self.roster()
@@ -91,20 +89,7 @@ class CoordinatorDirectory(_Directory):
                 name: {"identity": each.identity.hex(), "node": each.node, "models": list(each.models)}
                 for name, each in roster.items()
             }
-            replace_file(self.path / ROSTER, _json({**_read_json(self.path / ROSTER), "members": members}))
-
-
-@dataclass(frozen=True)
-class Enrolled:
-    """A member on the roster; see :class:`~fedrouter.deployment.invitation.JoinRequest`."""
-
-    identity: bytes
-    node: str
-    models: Sequence[str]
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.identity)
+            replace_file(self.path / ROSTER, _json(members))
 
 
 class MemberDirectory(_Directory):
@@ -138,7 +123,7 @@ class MemberDirectory(_Directory):
 
     def verdict(self) -> dict[str, Any] | None:
         """What the last total was worth here, once a router was made from it."""
-        file = self.path / "verdict.json"
+        file = self.path / VERDICT
         return _read_json(file) if file.exists() else None
 
     def write_config(self, **changes: Any) -> None:
@@ -169,12 +154,21 @@ def create_coordinator(
     write_new(path / "server.key", server.private)
     write_new(path / "server.pem", server.public, PUBLIC)
     Identity.new().write(path / "signing.key")
-    roster = {"federation": path.name, "encoder": encoder.name, "dimension": encoder.dimension, "members": {}}
-    write_new(path / ROSTER, _json(roster))
+    write_new(path / ROSTER, _json({}))
     # Last: a directory that has its config is complete.
-    config = {**settings, "hosts": list(hosts), "port": port, "superlink_port": superlink_port}
+    config = {
+        "name": path.name,
+        "encoder": encoder.name,
+        "dimension": encoder.dimension,
+        **settings,
+        "hosts": list(hosts),
+        "port": port,
+        "superlink_port": superlink_port,
+    }
     write_new(path / FEDERATION, _json(config))
-    return CoordinatorDirectory(path)
+    directory = CoordinatorDirectory(path)
+    write_new(path / "invitation", f"{directory.invitation()}\n".encode(), PUBLIC)
+    return directory
 
 
 def create_member(

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from fedrouter.bundle import Bundle, Provenance, load, save
+from fedrouter.deployment.directories import VERDICT, open_member
+from fedrouter.deployment.member import opened
+from fedrouter.deployment.own_log import OwnLog
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.encoders.feature_map import map_of_width
-from fedrouter.errors import BadInput
+from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence
 from fedrouter.federation.families.bayes import from_rows
@@ -41,7 +45,7 @@ FOLDS: Final = 5
 LEAST_QUERIES: Final = 50
 AGREEMENT: Final = 1e-6
 """By how much predictions may differ between machines, whose linear algebra differs in the last bit."""
-VERDICT, BUNDLE = "verdict.json", "bundle"
+BUNDLE = "bundle"
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,16 @@ class Made:
     text: str
 
 
-def lacks_router(directory: Path, member: Member) -> bool:
-    """Whether there is a total that no router was made from yet."""
-    newest = max((total.epoch for total in member.totals), default=0)
-    try:
-        made = int(json.loads((directory / VERDICT).read_bytes())["epoch"])
-    except (OSError, ValueError, KeyError):
-        made = 0
-    return newest > made
+def main() -> None:
+    """``python -m fedrouter.deployment.home DIR``: make the router of a member's newest total; prints a sentence."""
+    directory = open_member(Path(sys.argv[1]))
+    own = OwnLog(str(directory.config["log"]), directory.log_encoder)
+    with opened(directory, own) as member:
+        try:
+            made = make_router(directory.path, member, *own.read())
+        except FedrouterError as error:
+            sys.exit(str(error))
+    sys.stdout.buffer.write(f"router of epoch {made.epoch} in {made.bundle}. {made.text}".encode())
 
 
 def make_router(directory: Path, member: Member, rows: Evaluations, encoder: EncoderIdentity) -> Made:
@@ -214,3 +220,7 @@ def fingerprint_of(found: Release) -> str:
     """A digest of a sum, equal on every machine that has the same totals."""
     names = json.dumps([*found.pool.names, map_of_width(found.features.dimension).digest]).encode()
     return "sha256:" + hashlib.sha256(names + np.asarray(found.vector(), "<i8").tobytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

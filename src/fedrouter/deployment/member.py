@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedrouter.deployment.address import free_port
 from fedrouter.deployment.directories import MemberDirectory
-from fedrouter.deployment.home import lacks_router, make_router
 from fedrouter.deployment.lock import process_lock, stop_signal
 from fedrouter.deployment.own_log import OwnLog
 from fedrouter.deployment.program import Program, check_user
@@ -51,16 +52,17 @@ def run_member(
     folder = directory.node_folder if relay is None else relay.absolute()
     with process_lock(directory.pid_file), ExitStack() as held:
         stopping = held.enter_context(stop_signal())
-        own = OwnLog(str(directory.config["log"]), directory.log_encoder)
-        member = held.enter_context(opened(directory, own))
+        member = held.enter_context(opened(directory))
         prepare_relay(directory, folder, user, own=relay is None)
         listener = held.enter_context(listening(folder, user))
         token = (folder / "token").read_bytes()
         node = None if relay is not None else _Node(directory, folder, user, on_message)
         if node is not None:
             held.callback(node.end)
-        asked = "total"  # one may have come before this process ended
+        routers = _Routers(directory, on_message)
+        held.callback(routers.end)
         while not stopping.is_set():
+            routers.look()
             if node is not None:
                 node.look()
             with suppress(TimeoutError):
@@ -69,13 +71,6 @@ def run_member(
                     asked = serve(connection, token, member)
                 if asked:
                     on_message(asked)
-            if asked.startswith("total") and lacks_router(directory.path, member):
-                try:
-                    made = make_router(directory.path, member, *own.read())
-                    on_message(f"router of epoch {made.epoch} in {made.bundle}. {made.text}")
-                except FedrouterError as error:
-                    on_message(f"no router was made: {error}")
-            asked = ""
 
 
 @contextmanager
@@ -178,6 +173,37 @@ def _give(path: Path, user: str) -> None:
         raise BadInput(f"--supernode-user {user}: {path} cannot be given to that user ({error})") from None
 
 
+class _Routers:
+    """Makes a router of each new total in a process of its own, so that the member goes on answering."""
+
+    def __init__(self, directory: MemberDirectory, on_message: Callable[[str], None]) -> None:
+        self._directory, self._on_message = directory, on_message
+        self._tried = int((directory.verdict() or {"epoch": 0})["epoch"])
+        self._making: subprocess.Popen[str] | None = None
+
+    def look(self) -> None:
+        if self._making is not None and self._making.poll() is not None:
+            said, error = self._making.communicate()
+            self._on_message(said or f"no router was made: {error.strip()}")
+            self._making = None
+        totals = (self._directory.path / "totals").glob("epoch-*.json")
+        newest = max((int(path.stem.removeprefix("epoch-")) for path in totals), default=0)
+        if self._making is None and newest > self._tried:
+            self._tried = newest
+            self._making = subprocess.Popen(
+                [sys.executable, "-m", "fedrouter.deployment.home", str(self._directory.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+
+    def end(self) -> None:
+        if self._making is not None:
+            self._making.kill()
+            self._making.communicate()
+
+
 class _Node:
     """The SuperNode, started again when it ends; a SuperLink that does not know its key ends it."""
 
@@ -190,6 +216,7 @@ class _Node:
 
     def look(self) -> None:
         if self._program is not None and self._program.ended:
+            self._program.end()
             self._program = None
             pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
             self._failures, self._due = self._failures + 1, time.monotonic() + pause

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from fedrouter.deployment.runs.perform import Tally
 from fedrouter.engines.local import LocalFederation
 from fedrouter.federation.federation import Question
 from fedrouter.federation.middleware.checkpoint import Checkpointed
@@ -34,7 +33,6 @@ MIDDLEWARE = {
     "validation": Checked,
     "quorum": lambda inner: Quorum(inner, 2),
     "subset": lambda inner: Subset(inner, ("alpha", "beta")),
-    "tally": Tally,
 }
 
 

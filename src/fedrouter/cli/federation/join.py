@@ -16,6 +16,10 @@ from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.deployment.directories import CoordinatorDirectory, MemberDirectory
+    from fedrouter.evaluations import Evaluations
+
+LEAST_QUERIES = 10
+"""Queries of a model that is declared without being asked for."""
 
 
 def init(
@@ -66,7 +70,9 @@ def join(
     name: Annotated[str | None, typer.Option("--name", help="Name in reports; default: that of the directory.")] = None,
     models: Annotated[
         str | None,
-        typer.Option("--models", metavar="A,B,…", help="Models to declare, by public name; default: those of the log."),
+        typer.Option(
+            "--models", metavar="A,B,…", help="Models to declare; default: those with ten queries in the log."
+        ),
     ] = None,
     supernode_user: SupernodeUser = None,
     relay: Relay = None,
@@ -85,7 +91,9 @@ def join(
     evaluations, encoder = read_own(where, None if invited.encoder == "static" else invited.encoder)
     if encoder.name != invited.encoder:
         raise BadInput(f"{log}: has embeddings of {encoder.name}; the federation learns from {invited.encoder}")
-    declared = tuple(each.strip() for each in models.split(",")) if models else evaluations.pool.names
+    declared = tuple(each.strip() for each in models.split(",")) if models else models_of(evaluations)
+    if not declared:
+        raise BadInput(f"{log}: no model has {LEAST_QUERIES} queries; --models names those to declare")
     settings = {"log": where, "encoder": invited.encoder}
     directory = create_member(path, invited, name or path.absolute().name, declared, settings)
     Policy(coordinator=invited.coordinator.hex(), models=tuple(declared)).write(directory.path / "policy.yaml")
@@ -101,6 +109,14 @@ def join(
     if as_json:
         print_line({"event": "joined", "name": directory.name, "fingerprint": request.fingerprint, "request": text})
     run_here(voice, directory, supernode_user, relay)
+
+
+def models_of(rows: Evaluations) -> tuple[str, ...]:
+    """The models with enough queries for their names to say nothing about a single one: names are outside ε."""
+    import numpy as np
+
+    queries = np.bincount(np.unique(np.stack([rows.query, rows.model]), axis=1)[1], minlength=len(rows.pool))
+    return tuple(name for name, count in zip(rows.pool.names, queries.tolist(), strict=True) if count >= LEAST_QUERIES)
 
 
 def approve(
@@ -131,7 +147,6 @@ def approve(
 
 
 def _admit(voice: Voice, directory: CoordinatorDirectory, who: list[str], remove: list[str]) -> None:
-    from fedrouter.deployment.directories import Enrolled
     from fedrouter.deployment.invitation import JoinRequest, read_word
 
     requests = [JoinRequest.unpack(read_word(each)) for each in who]
@@ -146,7 +161,7 @@ def _admit(voice: Voice, directory: CoordinatorDirectory, who: list[str], remove
                     f"{request.name}: on the roster with another key, {there.fingerprint}; choose another --name, or "
                     f"--remove {request.name} first"
                 )
-            roster[request.name] = Enrolled(request.identity, request.node, request.models)
+            roster[request.name] = request
         shown = {name: each.fingerprint for name, each in sorted(roster.items())}
     _show(voice, [[name, shown[name]] for name in shown], "The owner of each member sees the same fingerprint.")
     voice.next(f"fedrouter federation run {quoted(directory.path)}")

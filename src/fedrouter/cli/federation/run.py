@@ -23,7 +23,7 @@ EXCHANGES = {
     "unmask": "the masks of the total are opened",
     "total": "everybody gets the total",
 }
-NEEDS_CONSENT = "NoiseCosts"
+NEEDS_CONSENT = "NeedsConsent"
 """Name of the error with which an epoch asks whether to go on."""
 
 
@@ -52,7 +52,7 @@ def run(
         "settings": _settings(router, paper, settings or []),
         "days": config["days"],
         "seconds": timeout,
-        "accept_noise": yes,
+        "consent": yes,
         "wait": wait,
     }
     with bars() as shown_bars:
@@ -61,7 +61,7 @@ def run(
         if last.get("error") == NEEDS_CONSENT and not yes and sys.stdin.isatty() and not as_json:
             voice.warn(plain(last["reason"]))
             if typer.confirm("Go on with this epoch?"):
-                last = perform(directory, {**job, "accept_noise": True}, timeout, shown.show)
+                last = perform(directory, {**job, "consent": True}, timeout, shown.show)
     if last["event"] == "failed":
         more = "; --yes goes on" if last.get("error") == NEEDS_CONSENT else ""
         raise FedrouterError(f"{last['reason']}{more}")
@@ -89,7 +89,10 @@ class _Shown:
 
     def _exchange(self, line: Mapping[str, Any]) -> None:
         exchange, outcome, member = line["exchange"], line["outcome"], line["member"]
-        if outcome == "asked":
+        if outcome in ("opened", "lost"):
+            what = "begins" if outcome == "opened" else f"is over without a total: {line['words']}"
+            self._voice.say(f"epoch {line['epoch']} {what}")
+        elif outcome == "asked":
             self._move(list(EXCHANGES).index(exchange) if exchange in EXCHANGES else 0)
             about = EXCHANGES.get(exchange, "")
             self._voice.say(f"epoch {line['epoch']}, [bold]{plain(exchange)}[/]: {about}")

@@ -84,7 +84,7 @@ def export(
     config: ConfigPath = None,
     as_json: Json = False,
 ) -> None:
-    """Export the scored requests as an evaluation log for learn, simulate and federation client."""
+    """Export the scored requests as an evaluation log for learn, simulate and a federation."""
     voice = Voice(as_json)
     with open_store(store, config) as log:
         done = log.export(out, moment(since, "--since"), moment(until, "--until"), encoder, with_text)

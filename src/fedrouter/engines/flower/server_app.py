@@ -42,7 +42,7 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
     from fedrouter.federation.epoch import Coordinator, Job, run_epoch
 
     wait, job = float(settings.pop("wait")), Job(**settings)
-    roster = json.loads((directory / ROSTER).read_bytes())["members"]
+    roster = json.loads((directory / ROSTER).read_bytes())
     nodes = json.loads((directory / NODES).read_bytes())
     link = GridLink(grid, {name: nodes[each["node"]] for name, each in roster.items() if each["node"] in nodes})
     report("started")
