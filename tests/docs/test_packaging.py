@@ -10,7 +10,7 @@ import tomllib
 import zipfile
 from fnmatch import fnmatch
 from importlib.metadata import files as files_of
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import click
@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from docs.blocks import PROJECT
 from fedrouter.cli.main import app
+from fedrouter.engines.flower.programs import supernode_command
 from fedrouter.gateway.config_file import read_config
 
 PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -133,17 +134,71 @@ def test_extras_of_the_image_exist():
 def test_the_compose_file_names_files_and_commands_that_exist():
     compose = yaml.safe_load((PROJECT / "compose.yaml").read_text())
     services = compose["services"]
-    assert set(services) == {"gateway", "postgres", "coordinator", "client"}
+    assert set(services) == {"gateway", "postgres", "coordinator", "proxy", "member", "supernode"}
     assert services["gateway"]["image"] == f"fedrouter:{PROJECT_TABLE['version']}"
     assert services["gateway"]["depends_on"]["postgres"]["condition"] == "service_healthy"
-    for name in ("coordinator", "client"):
-        assert_known_command(" ".join(services[name]["entrypoint"][-1].split("exec ")[1].split()))
-    mounted = [entry.split(":")[0] for entry in services["gateway"]["volumes"] if entry.startswith("./")]
-    assert mounted == ["./deploy/gateway.yaml"]
-    named = {
-        entry.split(":")[0] for service in services.values() for entry in service["volumes"] if entry[0] not in ".$"
-    }
-    assert named == set(compose["volumes"])
+    for name in ("coordinator", "member"):
+        for line in services[name]["entrypoint"][-1].splitlines():
+            assert_known_command(line[line.index("fedrouter ") :].split(" && ")[0])
+    volumes = [entry for service in services.values() for entry in service.get("volumes", ())]
+    sources = [entry["source"] if isinstance(entry, dict) else entry.split(":")[0] for entry in volumes]
+    mounted = {source for source in sources if source.startswith("./")}
+    assert mounted == {"./deploy/gateway.yaml", "./deploy/nginx.conf"}
+    assert all((PROJECT / source).is_file() for source in mounted)
+    assert {source for source in sources if source[0] not in ".$"} == set(compose["volumes"])
+
+
+def test_a_supernode_reaches_a_member_by_the_folder_that_it_fills():
+    compose = yaml.safe_load((PROJECT / "compose.yaml").read_text())["services"]["supernode"]
+    unit = (PROJECT / "deploy/systemd/fedrouter-supernode.service").read_text()
+    member = yaml.safe_load_all((PROJECT / "deploy/kubernetes/member.yaml").read_text())
+    pod = next(each for each in member if each["kind"] == "Deployment")["spec"]["template"]["spec"]
+    container = next(each for each in pod["containers"] if each["name"] == "supernode")
+    words = supernode_command("router.example.org:9092", Path("/r/ca.pem"), Path("/r/node.key"), Path("/r"), 1)[1:-1]
+    for given, folder in (
+        (compose["command"], "/relay"),
+        (container["args"], "/relay"),
+        (unit.split(), "/run/fedrouter"),
+    ):
+        found = {
+            word.replace("\\", "")
+            .replace(folder, "/r")
+            .replace("${COORDINATOR:-localhost:9092}", words[0].split("=")[1])
+            for word in given
+            if word.startswith("--")
+        }
+        assert found == set(words)
+    assert compose["image"] == container["image"] == f"flwr/supernode:{version('flwr')}"
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "deploy/kubernetes").iterdir()), ids=lambda path: path.name)
+def test_manifests_have_the_fields_that_the_api_requires(path):
+    objects = list(yaml.safe_load_all(path.read_text()))
+    for each in objects:
+        assert {"apiVersion", "kind", "metadata"} <= each.keys()
+        assert (each["apiVersion"], each["kind"]) in {
+            ("v1", "Secret"),
+            ("v1", "Service"),
+            ("v1", "PersistentVolumeClaim"),
+            ("apps/v1", "Deployment"),
+        }
+    deployment = next(each for each in objects if each["kind"] == "Deployment")["spec"]
+    pod = deployment["template"]["spec"]
+    assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    assert deployment["strategy"] == {"type": "Recreate"}  # a journal has one process
+    assert pod["securityContext"]["runAsNonRoot"]
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    for container in pod["containers"]:
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        for line in container.get("args", [""])[0].splitlines():
+            if "fedrouter federation" in line:
+                assert_known_command(line[line.index("fedrouter ") :].split(" && ")[0])
+    seen = {c["name"]: {m["name"] for m in c["volumeMounts"]} for c in pod["containers"]}
+    if "supernode" in seen:
+        assert seen["supernode"] == {"relay"}
+        users = [container["securityContext"]["runAsUser"] for container in pod["containers"]]
+        assert len(set(users)) == len(users)
 
 
 def assert_known_command(line):
@@ -167,7 +222,8 @@ def test_units_start_commands_that_exist_as_a_user_of_their_own(path):
         assert (path.with_suffix(".service")).exists()
         return
     service = unit["Service"]
-    assert_known_command(service["ExecStart"])
+    if "flower-supernode" not in service["ExecStart"]:
+        assert_known_command(service["ExecStart"])
     assert service["User"].startswith("fedrouter-")
     assert service["NoNewPrivileges"] == "yes"
     assert service["ProtectSystem"] == "strict"

@@ -71,12 +71,14 @@ def main() -> None:
 
 def make_router(directory: Path, member: Member, rows: Evaluations, encoder: EncoderIdentity) -> Made:
     """Write ``bundle`` and ``verdict.json`` into a member's directory."""
-    totals, policy = member.totals, member.policy
+    totals, others, cap = member.totals, member.others(), member.policy.cap
     epoch = totals[-1].epoch
-    own = from_rows([rows])
-    others = sum_of(totals, policy.window, released(member))
-    router = own if others is None else together(own, others, policy.cap)
-    worth = compare(own, router, rows)
+    if len(rows):
+        own = from_rows([rows])
+        router = own if others is None else together(own, others, cap)
+        worth = compare(own, router, rows)
+    else:
+        router, worth = without_own(others, cap), {"queries": 0, "worth": None}
     digest = hashlib.sha256(b"".join(sorted(total.signature for total in totals))).hexdigest()
     made = Provenance.of_run("a federation's totals and own rows", digest, 0, {member.name: len(rows)}, {})
     change = {
@@ -94,17 +96,20 @@ def make_router(directory: Path, member: Member, rows: Evaluations, encoder: Enc
     return Made(epoch, directory / BUNDLE, text)
 
 
-def released(member: Member) -> dict[int, Any]:
-    """What this member sent in each epoch, without its noise."""
-    return {each.epoch: each.exact for each in member.journal.releases() if each.family == "bayes"}
-
-
 def together(own: BayesRouter, others: Release, cap: int) -> BayesRouter:
     """The router of own evidence and of what the others' total says, over the models of either."""
     more = [name for name in others.pool.names if name not in own.pool]
     pool = own.pool.with_models(ModelPool(more)) if more else own.pool
     evidence, total = own.evidence.over(pool), others.over(pool)
     return BayesRouter.of(evidence, total, weigh(evidence, total, cap))
+
+
+def without_own(others: Release | None, cap: int) -> BayesRouter:
+    """The router of a member whose log is empty."""
+    if others is None:
+        raise BadInput("the log is empty, and there is no total that logs can have: no router can be made")
+    weight = min(1.0, cap / max(float(others.count.max()), 1.0))
+    return BayesRouter.of(Evidence.none(others.pool, others.features), others, weight)
 
 
 def compare(own: BayesRouter, router: BayesRouter, rows: Evaluations) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def shared_router(found: Release) -> BayesRouter:
 def verify_bundle(directory: Path, member: Member) -> float:
     """The largest difference between a member's bundle and the router recomputed from its totals and evidence."""
     bundle: Bundle = load(directory / BUNDLE)
-    router, others = bundle.router, sum_of(member.totals, member.policy.window, released(member))
+    router, others = bundle.router, member.others()
     if not isinstance(router, BayesRouter):
         raise BadInput(f"{bundle.path}: expected a router of the family bayes, got {router.family}")
     if router.total is None or others is None:
@@ -198,8 +203,7 @@ def verify_bundle(directory: Path, member: Member) -> float:
     others = others.over(router.pool)
     if not np.array_equal(others.vector(), router.total.vector()) or others.noise != router.total.noise:
         raise BadInput(f"{bundle.path}: its sums are not those of the totals in {directory / 'totals'}")
-    again = BayesRouter.of(router.evidence, others, weigh(router.evidence, others, member.policy.cap), router.prior)
-    return furthest([router, again])
+    return furthest([router, BayesRouter.of(router.evidence, others, router.weight, router.prior)])
 
 
 def furthest(routers: Sequence[BayesRouter]) -> float:

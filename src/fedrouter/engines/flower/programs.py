@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,7 +67,11 @@ class FlowerError(FedrouterError):
 def program(name: str) -> str:
     """Path of one of Flower's programs in this environment."""
     found = shutil.which(name, path=_path())
-    if found is None:
+    try:
+        installed = find_spec("flwr") is not None
+    except ValueError:  # as for a module that cannot be imported
+        installed = False
+    if found is None or not installed:
         raise MissingExtra("A federation across machines", "flower")
     return found
 
