@@ -44,9 +44,10 @@ def write_logs(folder, names=NAMES, parts=1, part=0):
 class RealFederation:
     """State directories in a folder, and the processes that work in them."""
 
-    def __init__(self, folder, names=NAMES, **policy):
+    def __init__(self, folder, names=NAMES, directory=None):
         self.folder, self.names, self.processes = Path(folder), names, {}
-        self.policy = policy
+        self.made = directory is not None
+        self.directory = directory or self.folder / "coordinator"
 
     def __enter__(self):
         return self
@@ -76,28 +77,27 @@ class RealFederation:
 
     def form(self, *options):
         """Make the coordinator and the members, start them all, and admit the members."""
-        port = free_port()
-        self.command("init", self.folder / "coordinator", "--host", "localhost", "--port", port)
+        if not self.made:
+            self.command("init", self.directory, "--host", "localhost", "--port", free_port())
         self.start_coordinator()
-        invitation = self.coordinator.invitation()
         for name in self.names:
             log = self.folder / f"{name}.csv"
-            self.start(name, "join", invitation, "--log", log, "--dir", self.folder / name, *options)
-        self.until(lambda: all((self.folder / n / "supernode" / "socket").exists() for n in self.names), "members run")
+            self.start(name, "join", self.directory / "invitation", "--log", log, "--dir", self.folder / name, *options)
+        self.until(lambda: all((self.folder / n / "request").exists() for n in self.names), "members joined")
         for name in self.names:
             file = self.folder / name / "policy.yaml"
-            replace(Policy.read(file), interval_days=0.0, **self.policy).write(file)
-        self.command("approve", self.folder / "coordinator", *(self.folder / name / "request" for name in self.names))
+            replace(Policy.read(file), interval_days=0.0).write(file)
+        self.command("approve", self.directory, *(self.folder / name / "request" for name in self.names))
 
     def start_coordinator(self):
-        self.start("coordinator", "coordinator", self.folder / "coordinator")
+        self.start("coordinator", "coordinator", self.directory)
 
     def start_member(self, name, *options):
         self.start(name, "member", self.folder / name, *options)
 
     @property
     def coordinator(self):
-        return CoordinatorDirectory(self.folder / "coordinator")
+        return CoordinatorDirectory(self.directory)
 
     def member(self, name):
         return MemberDirectory(self.folder / name)
