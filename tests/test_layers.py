@@ -68,7 +68,6 @@ ORDERS = {
         ("coordinator", "member", "runs"),
         ("home",),
     ),
-    "drift": (("betting", "days", "regions"), ("detector", "reference"), ("watch",)),
     "encoders": (
         ("device", "shape", "tokens", "weights", "window"),
         ("ascii_words", "cells"),
