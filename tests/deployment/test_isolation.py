@@ -1,4 +1,4 @@
-"""Code that a coordinator ships tries to read a member's log and keys: it can as the same user, and cannot as another."""
+"""Code that a coordinator ships tries to read a log and keys: it can as the same user, and cannot as another."""
 
 import json
 import os
@@ -15,6 +15,7 @@ pytest.importorskip("flwr")
 
 from deployment.real_federation import RealFederation, descendants, kill_all, write_logs
 from fedrouter.deployment.address import free_port
+from fedrouter.deployment.coordinator import read_nodes
 from fedrouter.engines.flower.programs import PACKAGE, Flwr, environment, supernode_command
 
 pytestmark = [
@@ -111,6 +112,8 @@ def test_shipped_code_reads_what_its_user_may_read(tmp_path_factory, shared_pyth
         words = supernode_command(
             str(federation.member("bank").config["address"]), relay / "ca.pem", relay / "node.key", relay, free_port()
         )
+        # A stock SuperNode ends if it comes before its key is admitted; a service manager starts it again.
+        federation.until(lambda: read_nodes(federation.coordinator), "the node is admitted")
         with (folder / "supernode.log").open("w") as log:
             node = subprocess.Popen(
                 [shared_python / "flower-supernode", *words[1:]],

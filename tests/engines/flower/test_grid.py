@@ -82,7 +82,7 @@ def quick(monkeypatch):
 def exchanged(wire, seconds=30.0, **options):
     found = []
     messages = {name: name.encode() for name in NODES}
-    GridLink(wire, NODES, **options).exchange(messages, seconds, lambda *reply: found.append(reply))
+    GridLink(wire, lambda: NODES, **options).exchange(messages, seconds, lambda *reply: found.append(reply))
     return found
 
 
@@ -121,5 +121,13 @@ def test_a_member_that_is_not_connected_is_not_waited_for():
 
 def test_a_member_without_a_node_is_not_asked():
     wire, found = Wire(lambda name, times, message: b"yes"), []
-    GridLink(wire, {"bank": 1}).exchange({"bank": b"x", "clinic": b"x"}, 5.0, lambda *one: found.append(one))
+    GridLink(wire, lambda: {"bank": 1}).exchange({"bank": b"x", "clinic": b"x"}, 5.0, lambda *one: found.append(one))
     assert found == [("bank", b"yes")]
+
+
+def test_a_member_that_is_admitted_after_the_epoch_began_is_seen():
+    admitted = {}
+    link = GridLink(Wire(lambda name, times, message: b"yes"), lambda: admitted)
+    assert link.connected() == set()
+    admitted["bank"] = 1
+    assert link.connected() == {"bank"}

@@ -36,20 +36,23 @@ class _Asked:
 
 
 class GridLink:
-    """Reaches members by name; ``nodes`` are their node ids at the SuperLink."""
+    """Reaches members by name; ``nodes`` reads their node ids, which a member has once the SuperLink admits it."""
 
-    def __init__(self, grid: Grid, nodes: Mapping[str, int], offline: float = OFFLINE, again: float = AGAIN) -> None:
+    def __init__(
+        self, grid: Grid, nodes: Callable[[], Mapping[str, int]], offline: float = OFFLINE, again: float = AGAIN
+    ) -> None:
         self._grid, self._nodes, self._offline, self._again = grid, nodes, offline, again
 
     def connected(self) -> set[str]:
         """The members whose SuperNodes are connected."""
         online = set(self._grid.get_node_ids())
-        return {name for name, node in self._nodes.items() if node in online}
+        return {name for name, node in self._nodes().items() if node in online}
 
     def exchange(self, messages: Mapping[str, bytes], seconds: float, on_reply: Callable[[str, bytes], None]) -> None:
         """Send each member its message and hand over replies as they come, until all have come or the time is over."""
         deadline = time.monotonic() + seconds
-        left = {name: _Asked(self._nodes[name], content) for name, content in messages.items() if name in self._nodes}
+        nodes = self._nodes()
+        left = {name: _Asked(nodes[name], content) for name, content in messages.items() if name in nodes}
         sent: dict[str, str] = {}  # member by the id of a message
         looked = 0.0
         while left and (now := time.monotonic()) < deadline:

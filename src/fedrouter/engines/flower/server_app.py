@@ -42,13 +42,11 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
     from fedrouter.federation.epoch import Coordinator, Job, run_epoch
 
     wait, job = float(settings.pop("wait")), Job(**settings)
-    roster = json.loads((directory / ROSTER).read_bytes())
-    nodes = json.loads((directory / NODES).read_bytes())
-    link = GridLink(grid, {name: nodes[each["node"]] for name, each in roster.items() if each["node"] in nodes})
+    link = GridLink(grid, lambda: _nodes(directory))
     report("started")
     try:
         coordinator = Coordinator.open(directory)
-        _wait(link, set(roster), wait, report)
+        _wait(link, set(coordinator.roster.members), wait, report)
         total = run_epoch(coordinator, link, job, lambda event: report("exchange", **vars(event)))
         report(
             "done",
@@ -64,6 +62,16 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
     except Exception as error:
         report("failed", reason=f"an error in the program ({type(error).__name__}); see superlink.log", error="")
         raise
+
+
+def _nodes(directory: Path) -> dict[str, int]:
+    """Node ids of the members that are admitted so far."""
+    roster = json.loads((directory / ROSTER).read_bytes())
+    try:
+        nodes = json.loads((directory / NODES).read_bytes())
+    except FileNotFoundError:
+        nodes = {}
+    return {name: nodes[each["node"]] for name, each in roster.items() if each["node"] in nodes}
 
 
 def _wait(link: GridLink, members: set[str], seconds: float, report: Callable[..., None]) -> None:
