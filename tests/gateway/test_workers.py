@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 def gateway(tmp_path_factory, bundle, upstream):
     folder = tmp_path_factory.mktemp("workers")
     config = settings(folder, bundle, upstream.url, {"*": "no-usage"})
-    config["learning"] = {"enabled": True, "folder": str(folder / "bundles")}
+    config["learning"] = {"enabled": True}
     for model in config["model_list"]:
         model["cached_input_price"] = 0
         model["params"]["api"] = ["chat", "responses"]

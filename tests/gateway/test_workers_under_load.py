@@ -84,9 +84,7 @@ def holder(store: Store) -> str | None:
 
 def test_workers_killed_under_load_lose_nothing_and_budgets_and_the_lease_hold(tmp_path, bundle, upstream):
     config, heard = settings(tmp_path, bundle, upstream.url, BEHAVIOURS | {"atlas-max": "slow"}), Heard()
-    gateway = GatewayProcess(
-        tmp_path, config | {"learning": {"enabled": True, "folder": str(tmp_path / "bundles")}}, workers=2
-    )
+    gateway = GatewayProcess(tmp_path, config | {"learning": {"enabled": True}}, workers=2)
     gateway.start()
     with Store.open(config["store"]) as store:
         identity, token = store.create_key("careful", daily_budget=BUDGET)
