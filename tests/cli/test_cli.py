@@ -131,7 +131,7 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
     assert json.loads((Path(document["bundle"]) / "bundle.json").read_text())["simulated"] is True
     # What the newcomer is to see: together is far better than alone.
     federated, alone = (document["results"][way]["bayes"]["global"]["aiq"] for way in ("federated", "local"))
-    assert federated > alone + 0.05
+    assert federated > alone + 0.03
     assert federated > document["baselines"]["query_blind"]["aiq"]
     assert document["left"]["numbers"] > 4_000
     assert f"{document['left']['numbers']:,} numbers" in done.stderr
@@ -141,7 +141,7 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
 
 def test_evaluate_judges_a_saved_router_by_routers_that_have_not_seen_the_fold(simulated, table, tmp_path):
     _, document = simulated
-    found = answer("evaluate", document["bundle"], table, "--out", tmp_path / "figures")
+    found = answer("evaluate", document["bundle"], table, "--out", tmp_path / "frontier.png")
     assert found["trained"]  # three quarters of this very file
     assert any("learned from this log" in warning for warning in found["warnings"])
     assert found["areas"] is None

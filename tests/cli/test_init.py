@@ -57,7 +57,7 @@ def test_the_command_says_the_table_s_date_and_what_comes_next(tmp_path):
     shown = run("init", "--model", "gpt-4o", "--out", "gateway.yaml", cwd=tmp_path).stdout
     assert f"Prices of {price_table().date}" in shown
     assert "export OPENAI_API_KEY=" in shown
-    assert "fedrouter serve --config gateway.yaml --check" in shown
+    assert "fedrouter show gateway.yaml" in shown
     assert "one model leaves nothing to choose" in shown
     listed = answer("init", "--list")
     assert (listed["date"], len(listed["models"])) == (price_table().date, len(price_table().models))

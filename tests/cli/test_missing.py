@@ -15,10 +15,10 @@ WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from fedrouter.cli.m
     ("module", "extra", "command"),
     [
         ("matplotlib", "plots", ("demo",)),
-        ("matplotlib", "plots", ("evaluate", "bundle", "log.csv", "--out", "out")),
+        ("matplotlib", "plots", ("evaluate", "bundle", "log.csv", "--out", "out.png")),
         ("sqlalchemy", "serve", ("usage",)),
         ("sqlalchemy", "serve", ("key", "list")),
-        ("sqlalchemy", "serve", ("bundle", "show")),
+        ("sqlalchemy", "serve", ("bundle", "rollback")),
     ],
 )
 def test_a_missing_extra_is_one_line(module, extra, command, tmp_path):

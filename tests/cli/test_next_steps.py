@@ -73,7 +73,7 @@ def test_a_suggested_command_can_be_pasted_whatever_its_files_are_called(tmp_pat
         "model_list:\n"
         "  - {model_name: m, params: {api_base: 'http://127.0.0.1:9/v1'}, input_price: 0, output_price: 0}\n"
     )
-    monkeypatch.setattr("sys.argv", ["fedrouter", "serve", "--config", str(config), "--check"])
+    monkeypatch.setattr("sys.argv", ["fedrouter", "show", str(config)])
     with pytest.raises(SystemExit) as ended:
         main.main()
     assert not ended.value.code

@@ -199,8 +199,8 @@ def test_what_is_no_config_at_all_is_refused(tmp_path, text):
 
 def test_check_says_what_is_wrong_and_exits_2(tmp_path):
     path = written(tmp_path, GOOD.replace("    output_price: 10\n", ""))
-    program = "import sys; from fedrouter.cli.gateway.serve import serve; import typer; typer.run(serve)"
-    command = [sys.executable, "-c", program, "--config", str(path), "--check", "--json"]
+    program = "from fedrouter.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "show", str(path), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     found = json.loads(done.stdout)

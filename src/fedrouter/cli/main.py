@@ -17,7 +17,7 @@ from fedrouter.cli.demo import demo
 from fedrouter.cli.federation.group import app as federation
 from fedrouter.cli.gateway.init import init
 from fedrouter.cli.gateway.key import app as key
-from fedrouter.cli.gateway.log import app as log
+from fedrouter.cli.gateway.log import log
 from fedrouter.cli.gateway.serve import bundle, serve
 from fedrouter.cli.gateway.usage import usage
 from fedrouter.cli.import_log import import_
@@ -36,7 +36,13 @@ GONE = {
     "model": "fedrouter learn LOG --with BUNDLE --out DIR",
     "client": "fedrouter learn LOG --with BUNDLE --out DIR, or --without LOG",
     "data import": "fedrouter import TOOL FILE --out LOG",
+    "log show": "fedrouter log [ID]",
+    "log export": "fedrouter log --out FILE",
+    "log prune": "retention: {days: 90} in the gateway's config",
+    "log drift": "fedrouter usage",
+    "key disable": "fedrouter key revoke ID",
     "audit": "fedrouter federation audit DIR",
+    "bundle show": "fedrouter show sqlite:///PATH",
 }
 """Commands that were removed, and what replaced them."""
 
@@ -78,11 +84,11 @@ for command in (
     init,
     serve,
     usage,
+    log,
 ):
     app.command(command.__name__.rstrip("_"))(command)
 for name, group in (
     ("data", data),
-    ("log", log),
     ("key", key),
     ("bundle", bundle),
     ("federation", federation),

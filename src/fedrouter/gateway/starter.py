@@ -16,7 +16,7 @@ from fedrouter.prior import guess
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?::[\w./-]+)*")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 HEADER = """\
-# The gateway's config. `fedrouter serve --config FILE --check` validates it, `fedrouter serve --config FILE` runs it.
+# The gateway's config. `fedrouter show FILE` validates it, `fedrouter serve --config FILE` runs it.
 # docs/gateway.md lists every field.
 {prices}
 routing:

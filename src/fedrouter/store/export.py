@@ -1,4 +1,4 @@
-"""Export of the log as an evaluation log: a file that `simulate` and a federation's client can learn from."""
+"""Export of the log as an evaluation log: a file that `learn` and a federation's member read."""
 
 from __future__ import annotations
 
@@ -47,65 +47,52 @@ class Exported:
         return asdict(self)
 
 
-def export(
-    store: Store, path: Path, since: float | None, until: float | None, encoder: str | None, with_text: bool
-) -> Exported:
+def export(store: Store, path: Path, since: float | None) -> Exported:
     """Write the decisions that have a score, a model that served, a cost and an embedding; the write is atomic.
 
-    Parameters
-    ----------
-    encoder : whose embeddings to write; required if the log has embeddings of several encoders
-    with_text : also write the prompts, as ``prompt``; an error if a row has none
+    Embeddings are those of the encoder that most rows have. Prompts are written if the gateway stored all of them.
     """
     if path.suffix not in FORMS:
         raise BadInput(f"{path}: expected a file ending in {', '.join(FORMS)}")
     if not path.parent.is_dir():
         raise BadInput(f"{path.parent}: no such folder")
-    decisions, encoder, tasks = _survey(store, since, until, encoder)
+    decisions, encoder, tasks, texts = _survey(store, since)
     written, width, batch = 0, 0, []
     with replacing(path, PRIVATE) as file, _WRITERS[path.suffix](file) as put:
-        for record in store.rows(since, until, scored_only=True):
+        for record in store.rows(since, scored_only=True):
             if not _fits(record, encoder):
                 continue
             width = width or len(record.embedding or b"")
             if len(record.embedding or b"") != width:
                 raise BadInput(f"decision {record.id}: its embedding does not have the width of those before it")
-            if with_text and not record.text:
-                raise BadInput(f"decision {record.id} has no text: prompts are stored only where that is configured")
             batch.append(record)
             if len(batch) == BATCH:
-                put(_columns(batch, encoder, bool(tasks), with_text))
+                put(_columns(batch, encoder, tasks, texts))
                 written, batch = written + len(batch), []
-        put(_columns(batch, encoder, bool(tasks), with_text))
+        put(_columns(batch, encoder, tasks, texts))
         written += len(batch)
     return Exported(str(path), encoder, written, decisions - written)
 
 
-def _survey(store: Store, since: float | None, until: float | None, encoder: str | None) -> tuple[int, str, int]:
-    """The number of decisions, the encoder to export, and how many of its rows have a task."""
+def _survey(store: Store, since: float | None) -> tuple[int, str, bool, bool]:
+    """The number of decisions, the encoder of most rows, and whether some of them have a task and all a text."""
     d = DECISIONS.c
     when: list[ColumnElement[bool]] = [] if since is None else [d.time >= since]
-    when += [] if until is None else [d.time < until]
     fits = (d.score, d.served, d.cost, d.embedding)
     with store.reading() as connection:
         decisions = connection.execute(select(func.count()).where(*when).select_from(DECISIONS)).scalar() or 0
         found = connection.execute(
-            select(d.encoder, func.count(), func.count(d.task))
+            select(d.encoder, func.count(), func.count(d.task), func.count(d.text))
             .where(*when, *(column.is_not(None) for column in fits))
             .group_by(d.encoder)
         ).all()
-    tasks = {name: tagged for name, _, tagged in found}
     if not found:
         raise BadInput(
             f"nothing to export: none of {decisions} decisions has a score, a model that served it, its cost and an "
             "embedding; scores come from POST /v1/feedback or from a judge"
         )
-    if encoder is None and len(found) > 1:
-        raise BadInput(f"embeddings of several encoders ({', '.join(tasks)}): choose one with --encoder")
-    encoder = encoder or found[0][0]
-    if encoder not in tasks:
-        raise BadInput(f"no embeddings of {encoder!r} to export; the log has those of {', '.join(tasks)}")
-    return decisions, encoder, tasks[encoder]
+    encoder, rows, tasks, texts = max(found, key=lambda each: each[1])
+    return decisions, encoder, tasks > 0, texts == rows
 
 
 def _fits(record: Record, encoder: str) -> bool:

@@ -168,12 +168,10 @@ class Store:
                 return
             page = wanted.where(tuple_(d.time, d.id) > (found[-1].time, found[-1].id))
 
-    def latest(self, most: int, key: str | None = None) -> list[Record]:
-        """The newest records, newest first."""
+    def latest(self, most: int, since: float = 0.0) -> list[Record]:
+        """The newest records since a time, newest first."""
         d = DECISIONS.c
-        wanted = select(DECISIONS).order_by(d.time.desc(), d.id.desc()).limit(most)
-        if key is not None:
-            wanted = wanted.where(d.key == key)
+        wanted = select(DECISIONS).where(d.time >= since).order_by(d.time.desc(), d.id.desc()).limit(most)
         with self.reading() as connection:
             return [Record(*row) for row in connection.execute(wanted)]
 
@@ -215,18 +213,11 @@ class Store:
         with self.writing() as connection:
             return accounting.erase_some(connection, before, after, most)
 
-    def export(
-        self,
-        path: str | Path,
-        since: float | None = None,
-        until: float | None = None,
-        encoder: str | None = None,
-        with_text: bool = False,
-    ) -> Exported:
+    def export(self, path: str | Path, since: float | None = None) -> Exported:
         """Write the decisions that can be learned from as an evaluation log; see `export.export`."""
         from fedrouter.store.export import export
 
-        return export(self, Path(path), since, until, encoder, with_text)
+        return export(self, Path(path), since)
 
     # Money
 

@@ -14,6 +14,7 @@ from fedrouter.bundle import Provenance, load, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.gateway.routing import bundles
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
+from fedrouter.store.store import Store
 from gateway.running import SQL, config_for, eventually, models_named
 from learning.logs import learned
 
@@ -61,7 +62,8 @@ def test_a_new_version_is_swapped_in_under_load_and_rolled_back_by_one_command(
     stop.set()
     thread.join()
     assert set(statuses) == {200}
-    assert command("show", "--store", config.store, "--json")["current"] is None
+    with Store.open(config.store) as store:
+        assert store.current() is None
 
 
 def test_a_damaged_or_foreign_bundle_is_refused_and_the_present_one_stays(start, bundle, second, upstream, tmp_path):

@@ -102,7 +102,7 @@ def _report(voice: Voice, out: Path, wanted: Sequence[Upstream], table: PriceTab
         voice.say(f"\nPut the models' API keys into the environment: {', '.join(unset)}.")
     voice.next(
         *(f"export {variable}=YOUR_KEY" for variable in unset),
-        f"fedrouter serve --config {quoted(out)} --check",
+        f"fedrouter show {quoted(out)}",
         f"fedrouter serve --config {quoted(out)}",
     )
     voice.result(

@@ -7,71 +7,52 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, deadline, open_store, plain, shown_time
+from fedrouter.cli.gateway.stores import DEFAULT, StoreUrl, deadline, open_store, plain, shown_time
 from fedrouter.cli.output import Json, Voice
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
     from fedrouter.store.records import Key
 
-app = typer.Typer(help="Create, list, edit or disable the gateway's API keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, edit or revoke the gateway's API keys.", no_args_is_help=True)
+NUMERIC = ("daily_budget", "rate_per_minute", "dial", "quality", "tradeoff", "max_cost")
 
-Budget = Annotated[
-    float | None, typer.Option("--daily-budget", min=0, help="US dollars per day (UTC); default: no limit.")
-]
-Rate = Annotated[int | None, typer.Option("--rate", min=1, help="Requests per minute; default: no limit.")]
-Expires = Annotated[
-    str | None,
-    typer.Option("--expires", metavar="TIME", help="When it expires: a date (UTC), or a time from now (30d, 12h)."),
-]
-Models = Annotated[
+Identity = Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `fedrouter key list` shows it.")]
+Given = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="NAME", help="A model that it may use, also with * and ?; can be repeated."),
-]
-Dial = Annotated[float | None, typer.Option("--dial", min=0, max=10, help="Default of its requests, cheapest to best.")]
-Quality = Annotated[float | None, typer.Option("--quality", min=0, max=1, help="Default of its requests, instead.")]
-Tradeoff = Annotated[float | None, typer.Option("--tradeoff", min=0, help="Default λ of its requests, instead.")]
-MaxCost = Annotated[
-    float | None, typer.Option("--max-cost", min=0, help="US dollars that a request of it may be expected to cost.")
+    typer.Argument(
+        metavar="[SETTING=VALUE]…",
+        help="daily_budget (US dollars, UTC day), rate_per_minute, expires (a date, or 30d from now), models "
+        "(names with commas, also with * and ?), max_cost (of a request); and for its requests a dial (0 to 10), "
+        "quality or tradeoff.",
+    ),
 ]
 
 
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is for.")],
-    daily_budget: Budget = None,
-    rate: Rate = None,
-    expires: Expires = None,
-    models: Models = None,
-    dial: Dial = None,
-    quality: Quality = None,
-    tradeoff: Tradeoff = None,
-    max_cost: MaxCost = None,
-    admin: Annotated[
-        bool,
-        typer.Option("--admin", help="Can see and score the decisions of all keys, read /metrics and administer keys."),
-    ] = False,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
+    given: Given = None,
+    admin: Annotated[bool, typer.Option("--admin", help="It administers keys and sees everybody's decisions.")] = False,
+    store: StoreUrl = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Create a key and show its token, once."""
     voice = Voice(as_json)
-    given = _given(daily_budget, rate, expires, models, dial, quality, tradeoff, max_cost)
-    with open_store(store, config, create=True) as log:
-        identity, token = log.create_key(name, admin=admin, **given)
+    settings = {setting: value for setting, value in _settings(given or []).items() if value is not None}
+    with open_store(store, create=True) as log:
+        identity, token = log.create_key(**{"name": name} | settings, admin=admin)
     voice.say(f"{identity} ({plain(name)}). The token is shown only now; the store keeps its hash.\n")
     if not as_json:
         voice.console.print(f"  {token}", soft_wrap=True, markup=False)
-    made = {"id": identity, "name": name, "token": token, "admin": admin}
-    voice.result(made | {"daily_budget": daily_budget, "rate_per_minute": rate} | given)
+    voice.result({"id": identity, "name": name, "token": token, "admin": admin} | settings)
 
 
 @app.command("list")
-def list_keys(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
+def list_keys(store: StoreUrl = DEFAULT, as_json: Json = False) -> None:
     """List the keys, without their tokens."""
     voice = Voice(as_json)
-    with open_store(store, config) as log:
+    with open_store(store) as log:
         keys = log.all_keys()
     voice.table(
         ["id", "name", "limits", "models", "default", "state"],
@@ -92,63 +73,45 @@ def list_keys(store: StoreUrl = None, config: ConfigPath = None, as_json: Json =
 
 
 @app.command()
-def edit(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `fedrouter key list` shows it.")],
-    name: Annotated[str | None, typer.Option("--name", help="What the key is for.")] = None,
-    daily_budget: Budget = None,
-    rate: Rate = None,
-    expires: Expires = None,
-    models: Models = None,
-    dial: Dial = None,
-    quality: Quality = None,
-    tradeoff: Tradeoff = None,
-    max_cost: MaxCost = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="SETTING", help="Remove a setting, such as models; can be repeated."),
-    ] = None,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
-    as_json: Json = False,
-) -> None:
-    """Change settings of a key; gateways follow within seconds."""
+def edit(identity: Identity, given: Given = None, store: StoreUrl = DEFAULT, as_json: Json = False) -> None:
+    """Change settings of a key, or its name; `models=` removes one. Gateways follow within seconds."""
     voice = Voice(as_json)
-    changes = _given(daily_budget, rate, expires, models, dial, quality, tradeoff, max_cost)
-    changes = {setting.replace("-", "_"): None for setting in unset or []} | changes
-    if name is not None:
-        changes["name"] = name
+    changes = _settings(given or [])
     if not changes:
-        raise BadInput("key edit: expected something to change, such as --daily-budget 5 or --unset models")
-    with open_store(store, config) as log:
+        raise BadInput("key edit: expected something to change, such as daily_budget=5, or models= for no limit")
+    with open_store(store) as log:
         found = log.edit_key(identity, changes)
         if found is None:
-            raise BadInput(f"key {identity!r}: not in {log.where}, or disabled; `fedrouter key list` shows the ids")
+            raise BadInput(f"key {identity!r}: not in {log.where}, or revoked; `fedrouter key list` shows the ids")
     voice.say(f"{plain(identity)} ({plain(found.name)}) was changed")
     voice.result(found.to_json())
 
 
-def _given(
-    daily_budget: float | None,
-    rate: int | None,
-    expires: str | None,
-    models: list[str] | None,
-    dial: float | None,
-    quality: float | None,
-    tradeoff: float | None,
-    max_cost: float | None,
-) -> dict[str, Any]:
-    """The settings that were given on the command line."""
-    found = {
-        "daily_budget": daily_budget,
-        "rate_per_minute": rate,
-        "expires": deadline(expires, "--expires"),
-        "models": models or None,
-        "dial": dial,
-        "quality": quality,
-        "tradeoff": tradeoff,
-        "max_cost": max_cost,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+def _settings(given: list[str]) -> dict[str, Any]:
+    """The values of ``SETTING=VALUE``, by the names that POST /v1/keys has; None for a setting to remove."""
+    found: dict[str, Any] = {}
+    for text in given:
+        setting, equals, value = text.partition("=")
+        if not equals:
+            raise BadInput(f"{text}: expected SETTING=VALUE, such as daily_budget=5")
+        if not value:
+            found[setting] = None
+        elif setting == "expires":
+            found[setting] = deadline(value, setting)
+        elif setting == "models":
+            found[setting] = [name.strip() for name in value.split(",")]
+        elif setting in NUMERIC:
+            found[setting] = _number(setting, value)
+        else:  # the store knows which settings there are
+            found[setting] = value
+    return found
+
+
+def _number(setting: str, value: str) -> float:
+    try:
+        return int(value) if setting == "rate_per_minute" else float(value)
+    except ValueError:
+        raise BadInput(f"{setting}: expected a number, got {value!r}") from None
 
 
 def _default(key: Key) -> str:
@@ -165,7 +128,7 @@ def _limits(key: Key) -> str:
 
 def _state(key: Key) -> str:
     if key.disabled:
-        return "disabled"
+        return "revoked"
     state = "admin" if key.admin else "enabled"
     if key.expires is None:
         return state
@@ -173,16 +136,11 @@ def _state(key: Key) -> str:
 
 
 @app.command()
-def disable(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `fedrouter key list` shows it.")],
-    store: StoreUrl = None,
-    config: ConfigPath = None,
-    as_json: Json = False,
-) -> None:
-    """Disable a key permanently; its log stays."""
+def revoke(identity: Identity, store: StoreUrl = DEFAULT, as_json: Json = False) -> None:
+    """Revoke a key permanently; its log stays."""
     voice = Voice(as_json)
-    with open_store(store, config) as log:
+    with open_store(store) as log:
         if not log.disable_key(identity):
-            raise BadInput(f"key {identity!r}: not in {log.where}, or disabled; `fedrouter key list` shows the ids")
-    voice.say(f"{plain(identity)} is disabled")
+            raise BadInput(f"key {identity!r}: not in {log.where}, or revoked; `fedrouter key list` shows the ids")
+    voice.say(f"{plain(identity)} is revoked")
     voice.result({"id": identity, "disabled": True})

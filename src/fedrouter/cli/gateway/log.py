@@ -1,4 +1,4 @@
-"""`fedrouter log`: show the evaluation log, find models that got worse, export, delete old decisions."""
+"""`fedrouter log`: the newest decisions, one of them, or all scored requests as a file."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from fedrouter.cli.gateway.stores import (
-    ConfigPath,
+    DEFAULT,
     Since,
     StoreUrl,
-    Until,
     dollars,
     moment,
     open_store,
     plain,
     short_time,
-    shown_day,
     shown_time,
 )
 from fedrouter.cli.output import Json, Voice, quoted
@@ -29,30 +27,32 @@ WIDE = 120
 """Columns of a terminal on which everything about a decision fits into one line."""
 TIMES = ("time", "scored_at")
 DOLLARS = ("predicted_cost", "cost", "baseline_cost")
-app = typer.Typer(
-    help="Show, export or prune the gateway's evaluation log, and find models that got worse.", no_args_is_help=True
-)
 
 
-@app.command()
-def show(
+def log(
     decision: Annotated[str | None, typer.Argument(metavar="[ID]", help="Decision to show with its scores.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of decisions to show.")] = 20,
-    key: Annotated[str | None, typer.Option("--key", help="Show only requests of the key with this id.")] = None,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write all scored requests to this file instead: .parquet, .jsonl or .csv."),
+    ] = None,
+    since: Since = None,
+    store: StoreUrl = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Show the newest decisions, or one decision."""
+    """Show the newest decisions, or one; or write the scored requests as an evaluation log."""
     voice = Voice(as_json)
-    with open_store(store, config) as log:
+    if out is not None:
+        _export(voice, out, moment(since, "--since"), store)
+        return
+    with open_store(store) as opened:
         if decision is None:
-            records = log.latest(limit, key)
+            records = opened.latest(limit, moment(since, "--since") or 0.0)
         else:
-            found = log.get(decision)
+            found = opened.get(decision)
             if found is None:
-                raise BadInput(f"decision {decision!r}: not in {log.where}; it may have been pruned")
-            sent = log.feedback(decision)
+                raise BadInput(f"decision {decision!r}: not in {opened.where}; it may have been deleted")
+            sent = opened.feedback(decision)
     if decision is None:
         _list(voice, records)
         if not records:
@@ -73,78 +73,14 @@ def show(
     voice.result(document)
 
 
-@app.command()
-def export(
-    out: Annotated[Path, typer.Option("--out", help="File to write: .parquet, .jsonl or .csv.")],
-    since: Since = None,
-    until: Until = None,
-    encoder: Annotated[str | None, typer.Option("--encoder", help="Encoder, if the log has several.")] = None,
-    with_text: Annotated[bool, typer.Option("--with-text", help="Include the prompts, if they were stored.")] = False,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
-    as_json: Json = False,
-) -> None:
-    """Export the scored requests as an evaluation log for learn, simulate and a federation."""
-    voice = Voice(as_json)
-    with open_store(store, config) as log:
-        done = log.export(out, moment(since, "--since"), moment(until, "--until"), encoder, with_text)
+def _export(voice: Voice, out: Path, since: float | None, store: str) -> None:
+    with open_store(store) as opened:
+        done = opened.export(out, since)
     voice.say(f"{done.path}: {done.rows:,} evaluations with embeddings of {done.encoder}")
     if done.left_out:
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
     voice.next(f"fedrouter learn {quoted(out)} --out {quoted(out.with_suffix(''))}")
     voice.result(done.to_json())
-
-
-@app.command()
-def drift(
-    again: Annotated[bool, typer.Option("--restart", help="Compare models with what they are from now on.")] = False,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
-    as_json: Json = False,
-) -> None:
-    """Show which models got worse: evidence of recent days against that of the days before."""
-    from fedrouter.learning.drift import restart, watch
-
-    voice = Voice(as_json)
-    with open_store(store, config) as log:
-        if again:
-            restart(log)
-        found = watch(log)
-    if found is None:
-        raise BadInput(f"{log.where}: nothing to compare yet; it takes a gateway that has learned from scores")
-    voice.table(
-        ["model", "since", "scored", "score", "expected"],
-        [
-            [plain(cell.model), shown_day(cell.since), f"{cell.answers:,}", f"{cell.score:.2f}", f"{cell.expected:.2f}"]
-            for cell in found.cells
-        ],
-        wrapped=("model",),
-    )
-    for cell in found.alarms:
-        voice.say(
-            f"{plain(cell.model)} got worse since {shown_day(cell.since)}: {cell.expected:.2f} was expected, "
-            f"{cell.score:.2f} was seen ({cell.answers:,} scored answers)"
-        )
-    if not found.alarms:
-        voice.say("No model got worse.")
-    voice.result(found.to_json())
-
-
-@app.command()
-def prune(
-    before: Annotated[str, typer.Option("--before", metavar="TIME", help="A date (UTC), or an age such as 90d.")],
-    store: StoreUrl = None,
-    config: ConfigPath = None,
-    as_json: Json = False,
-) -> None:
-    """Delete decisions, prompts, embeddings and scores before a time; usage still counts them."""
-    voice = Voice(as_json)
-    at = moment(before, "--before")
-    assert at is not None
-    with open_store(store, config) as log:
-        gone = log.prune(at)
-    voice.say(f"{gone:,} decisions before {shown_time(at)} UTC deleted; usage still counts them")
-    voice.result({"pruned": gone, "before": at})
 
 
 def _list(voice: Voice, records: Sequence[Record]) -> None:

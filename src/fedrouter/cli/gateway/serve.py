@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from fedrouter.cli.gateway.stores import ConfigPath, StoreUrl, open_store, shown_time
+from fedrouter.cli.gateway.stores import DEFAULT, StoreUrl, open_store, shown_time
 from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.errors import BadInput, MissingExtra
 
@@ -42,7 +41,6 @@ def serve(
         ),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve simulated models on loopback; needs no config.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Validate the config and exit.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the gateway: an OpenAI-compatible server that routes each request to one of your models."""
@@ -59,31 +57,12 @@ def serve(
         import threadpoolctl  # noqa: F401
     except ImportError:
         raise MissingExtra("The gateway", "serve") from None
-    if check:
-        _check(voice, config)
-    elif config is not None:
+    if config is not None:
         _serve_config(voice, config, host, port, workers)
     elif workers is not None:
         raise BadInput("--workers: not with --demo, whose models live in one process")
     else:
         _serve_demo(voice, host, port)
-
-
-def _check(voice: Voice, config: Path | None) -> None:
-    from fedrouter.gateway.config_file import BadConfig, read_config
-
-    if config is None:
-        raise BadInput("--check: expected --config FILE")
-    try:
-        found = read_config(config)
-    except BadConfig as error:
-        voice.say(escape(str(error)))  # extras are named in brackets
-        wrong = [{"line": p.line, "field": p.field, "message": p.message} for p in error.problems]
-        voice.result({"config": str(config), "ok": False, "problems": wrong})
-        raise typer.Exit(2) from None
-    voice.say(f"{config}: valid; {len(found.models)} models, default {found.default_model}")
-    voice.next(f"fedrouter serve --config {quoted(config)}")
-    voice.result({"config": str(config), "ok": True, "problems": []})
 
 
 def _serve_config(voice: Voice, path: Path, host: str | None, port: int | None, workers: int | None) -> None:
@@ -153,8 +132,7 @@ def announce(voice: Voice, url: str, key: str | None, store: str | None = None, 
 @bundle.command()
 def use(
     path: BundlePath,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
+    store: StoreUrl = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Put a bundle into service; gateways on the store verify it and swap within seconds."""
@@ -162,37 +140,21 @@ def use(
 
     voice = Voice(as_json)
     saved = load(path)
-    with open_store(store, config) as opened:
+    with open_store(store) as opened:
         row = opened.set_current(saved.manifest["digest"], os.path.abspath(path))
     voice.say(f"{path}: version {saved.version}, {saved.router.family}; gateways on this store are swapping to it")
-    if store:
-        voice.next(f"fedrouter bundle rollback --store {quoted(store)}")
-    elif config:
-        voice.next(f"fedrouter bundle rollback --config {quoted(config)}")
-    else:
-        voice.next("fedrouter bundle rollback")
+    voice.next(f"fedrouter bundle rollback --store {quoted(store)}")
     voice.result(row.to_json())
 
 
 @bundle.command()
-def rollback(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
+def rollback(store: StoreUrl = DEFAULT, as_json: Json = False) -> None:
     """Go back to the bundle before, or to what gateways learn."""
     voice = Voice(as_json)
-    with open_store(store, config) as opened:
+    with open_store(store) as opened:
         row = opened.roll_back()
     if row is None:
         voice.say("no bundle is in service now: gateways on this store serve what they learn")
     else:
         voice.say(f"back to {row.path}, in service since {shown_time(row.at)}")
     voice.result({} if row is None else row.to_json())
-
-
-@bundle.command()
-def show(store: StoreUrl = None, config: ConfigPath = None, as_json: Json = False) -> None:
-    """Show the bundle in service and the previous one."""
-    voice = Voice(as_json)
-    with open_store(store, config) as opened:
-        rows = {"current": opened.current(), "previous": opened.previous()}
-    for name, row in rows.items():
-        voice.say(f"{name}: {row.path if row else 'none; gateways serve what they learn'}")
-    voice.result({name: row.to_json() if row else None for name, row in rows.items()})

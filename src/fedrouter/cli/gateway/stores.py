@@ -21,21 +21,19 @@ DEFAULT = "sqlite:///fedrouter.db"
 SPANS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 StoreUrl = Annotated[
-    str | None,
-    typer.Option("--store", help=f"sqlite:///PATH or postgresql://…; default: the one in --config, or {DEFAULT}."),
+    str,
+    typer.Option("--store", metavar="URL|FILE", help="sqlite:///PATH, postgresql://…, or the gateway's config file."),
 ]
-ConfigPath = Annotated[Path | None, typer.Option("--config", help="Gateway config file (YAML), to use its store.")]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Start: a date (2026-01-31, UTC) or an age (7d, 12h).")
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="End, exclusive; like --since.")]
 
 
-def open_store(store: str | None, config: Path | None, *, create: bool = False) -> Store:
-    """Open the store of --store, or else of --config, or else the default."""
+def open_store(store: str, *, create: bool = False) -> Store:
+    """Open the store of a URL, or the one that a gateway's config names."""
     from fedrouter.store.store import Store
 
-    return Store.open(store or (_configured(config) if config else DEFAULT), create=create)
+    return Store.open(store if "://" in store else _configured(Path(store)), create=create)
 
 
 def moment(text: str | None, option: str) -> float | None:
@@ -111,7 +109,7 @@ def _configured(path: Path) -> str:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({type(error).__name__})") from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise BadInput(f"{path}: not YAML; `fedrouter serve --config {path} --check` says where") from None
+        raise BadInput(f"{path}: not YAML; `fedrouter show {path}` says where") from None
     store = found.get("store", DEFAULT) if isinstance(found, dict) else None
     if not isinstance(store, str):
         raise BadInput(f"{path}: field 'store': expected sqlite:///PATH or postgresql://…")

@@ -1,4 +1,4 @@
-"""`fedrouter usage`: cost of requests, and savings against the baseline model."""
+"""`fedrouter usage`: cost of requests, savings, the quality that was kept, and models that got worse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedrouter.cli.gateway.stores import ConfigPath, Since, StoreUrl, dollars, moment, open_store, plain
+from fedrouter.cli.gateway.stores import DEFAULT, Since, StoreUrl, dollars, moment, open_store, plain, shown_day
 from fedrouter.cli.output import Json, Voice
 
 
@@ -22,20 +22,21 @@ class By(StrEnum):
 def usage(
     by: Annotated[By, typer.Option("--by", help="Group by day (UTC), API key or model.")] = By.day,
     since: Since = None,
-    store: StoreUrl = None,
-    config: ConfigPath = None,
+    store: StoreUrl = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Show requests, tokens, cost, and savings against the baseline model."""
+    """Show cost, savings against the baseline model, the quality that was kept, and models that got worse."""
+    from fedrouter.learning.drift import watch
     from fedrouter.learning.learner import Version
     from fedrouter.store import evidence
 
     voice = Voice(as_json)
-    with open_store(store, config) as log:
+    with open_store(store) as log:
         rows = log.usage(by.value, moment(since, "--since") or 0.0)
         names = {key.id: key.name for key in log.all_keys()}
         with log.reading() as connection:
             found = evidence.latest(connection)
+        drift = watch(log)
     kept = None if found is None else Version.unpack(*found).kept
     table = [
         [
@@ -72,5 +73,11 @@ def usage(
             f"{kept.value:.0%} of the quality of {kept.best} for {kept.cost:.0%} of its cost "
             f"({kept.low:.0%} to {kept.high:.0%}, {kept.answers:,} scored answers)"
         )
+    for cell in () if drift is None else drift.alarms:
+        voice.warn(
+            f"{plain(cell.model)} got worse since {shown_day(cell.since)}: {cell.expected:.2f} was expected, "
+            f"{cell.score:.2f} was seen ({cell.answers:,} scored answers)"
+        )
     document = {"by": by.value, "rows": [row.to_json() for row in rows], "total": total}
-    voice.result(document | {"quality": None if kept is None else kept.to_json()})
+    learned = {"quality": None if kept is None else kept.to_json(), "drift": None if drift is None else drift.to_json()}
+    voice.result(document | learned)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fedrouter.frontier import Verdict
     from fedrouter.frontier.outcomes import Outcomes, Point
 
+PICTURES = (".png", ".svg")
 TRAINED = "the router was learned from this log, so routers learned anew without each fold are judged in its place"
 
 
@@ -40,7 +41,7 @@ def evaluate(
     quality: Quality = QUALITY,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Mean US dollars a query may cost.")] = None,
     min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Mean accuracy to reach.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File for the picture of the frontier (.png).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File for a picture of the frontier: .png or .svg.")] = None,
     as_json: Json = False,
 ) -> None:
     """Judge a saved router on a log, and find the λ that keeps a quality, a cost or an accuracy."""
@@ -53,6 +54,8 @@ def evaluate(
         raise BadInput("evaluate: expected one target: --max-cost or --min-accuracy, or --quality")
     if out is not None:
         require_matplotlib()
+        if out.suffix not in PICTURES or not out.parent.is_dir():
+            raise BadInput(f"--out {out}: expected a file in an existing folder, named {' or '.join(PICTURES)}")
     saved = load(bundle)
     read = read_traffic(saved, log) or read_logs(voice, {"log": log}, saved)[0]
     known = [name in saved.router.pool for name in read.rows.pool.names]
@@ -76,8 +79,7 @@ def evaluate(
             voice.warn(measures["collapse"])
     figure = None
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        figure = draw(voice, verdict, out / "frontier.png")
+        figure = draw(voice, verdict, out)
     tradeoff = target["tradeoff"] if target else suggested(verdict)
     if tradeoff is not None:
         voice.next(f'fedrouter route {quoted(bundle)} "your query" --tradeoff {tradeoff:.6g}')

@@ -1,4 +1,4 @@
-"""`fedrouter show`: what is in a bundle, a log, or a gateway's config."""
+"""`fedrouter show`: what is in a bundle, a log, a gateway's config or its store."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fedrouter.cli.output import Json, Voice
+from fedrouter.cli.output import Json, Voice, quoted
+from fedrouter.cli.router.saved import is_store
 from fedrouter.cli.router.verdict import say_models
 from fedrouter.errors import BadInput
 
 
 def show(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A bundle, a table or log of evaluations, or a config.")],
+    place: Annotated[
+        str, typer.Argument(metavar="PATH", help="A bundle, a log, a gateway's config, or its store (sqlite:///PATH).")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Show what is in a bundle, a log, or a config; nothing is learned and no text is encoded."""
+    """Show what is in a bundle, a log, a config or a store; a config is validated."""
     from fedrouter.bundle import MANIFEST
 
-    voice = Voice(as_json)
-    if not path.exists():
+    voice, path = Voice(as_json), Path(place)
+    if is_store(place):
+        voice.result(_store(voice, place))
+    elif not path.exists():
         raise BadInput(f"{path}: no such file or folder")
-    if (path / MANIFEST).is_file():
+    elif (path / MANIFEST).is_file():
         voice.result(_bundle(voice, path))
     elif path.suffix in (".yaml", ".yml"):
         voice.result(_config(voice, path))
@@ -81,21 +86,43 @@ def _log(voice: Voice, path: Path) -> dict[str, Any]:
     }
 
 
+def _store(voice: Voice, url: str) -> dict[str, Any]:
+    """The bundles that the operator put into service, on top of what gateways learn."""
+    from fedrouter.store.store import Store
+
+    with Store.open(url, create=False) as opened:
+        rows = {"current": opened.current(), "previous": opened.previous()}
+    for name, row in rows.items():
+        voice.say(f"{name}: {escape(row.path) if row else 'none; gateways serve what they learn'}")
+    return {"kind": "store", "path": url} | {name: row.to_json() if row else None for name, row in rows.items()}
+
+
 def _config(voice: Voice, path: Path) -> dict[str, Any]:
+    """Models and prices of a config; if it is not valid, every problem with its line."""
     from fedrouter.errors import MissingExtra
 
     try:
-        from fedrouter.gateway.config_file import read_config
+        from fedrouter.gateway.config_file import BadConfig, read_config
     except ImportError:
         raise MissingExtra("The gateway", "serve") from None
-    config = read_config(path)
+    try:
+        config = read_config(path)
+    except BadConfig as error:
+        voice.say(escape(str(error)))  # extras are named in brackets
+        wrong = [{"line": p.line, "field": p.field, "message": p.message} for p in error.problems]
+        voice.result({"kind": "config", "path": str(path), "ok": False, "problems": wrong})
+        raise typer.Exit(2) from None
     models = {
         model.name: {"input_price": model.input_price, "output_price": model.output_price} for model in config.models
     }
     quality = config.routing.kept_quality
-    voice.say(f"[bold]{escape(str(path))}[/]: {len(models)} models" + (f", quality {quality:g}" if quality else ""))
+    voice.say(
+        f"[bold]{escape(str(path))}[/]: valid; {len(models)} models, default {escape(config.default_model)}"
+        + (f", quality {quality:g}" if quality else "")
+    )
     voice.table(
         ["model", "$ per million in", "out"],
         [[escape(name), f"{one['input_price']:g}", f"{one['output_price']:g}"] for name, one in models.items()],
     )
-    return {"kind": "config", "path": str(path), "quality": quality, "models": models}
+    voice.next(f"fedrouter serve --config {quoted(path)}")
+    return {"kind": "config", "path": str(path), "ok": True, "problems": [], "quality": quality, "models": models}
