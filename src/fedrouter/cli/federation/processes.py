@@ -75,9 +75,10 @@ def stop(path: DirectoryPath, as_json: Json = False) -> None:
     voice, directory = Voice(as_json), open_directory(path)
     stopped = stop_process(directory.pid_file)
     voice.say(f"{plain(path)}: {'stopped' if stopped else 'nothing is running there'}")
-    if stopped and not as_json:
-        again = "coordinator" if (directory.path / "federation.json").exists() else "member"
-        voice.next(f"fedrouter federation {again} {quoted(path)}")
+    if stopped and (directory.path / "federation.json").exists():
+        voice.next(f"fedrouter federation coordinator {quoted(path)}")
+    elif stopped:
+        voice.next(f"fedrouter federation member {quoted(path)}")
     voice.result({"directory": str(directory.path), "stopped": stopped})
 
 
