@@ -1,4 +1,4 @@
-"""What the noise of a release costs: quality of `bayes` by ε, members and earlier epochs of the same rows.
+"""What the noise of releases costs: quality of `bayes` by ε, members, epochs, and whom members trust.
 
 Writes docs/results/privacy.md. Run with `make bench-privacy`.
 """
@@ -10,7 +10,11 @@ import os
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 import math
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +26,9 @@ from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.encoders.identity import STATIC
 from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence
-from fedrouter.federation.noise import Noise, gaussian_mu, honest
+from fedrouter.federation.noise import Noise, discrete_gaussian, honest
 from fedrouter.frontier import sweep
-from fedrouter.release import Release
+from fedrouter.release import UNIT, Release
 from fedrouter.routers.bayes import BayesRouter
 
 PROJECT = Path(__file__).parents[1]
@@ -32,86 +36,117 @@ DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data")
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
 SEEDS = range(10, 15)
 EPSILONS = (2.0, 4.0, 8.0, 16.0, 0.0)
-MEMBERS = (3, 10, 30)
-DELTA = 1e-6
+MEMBERS, EPOCHS = (3, 10, 30), (1, 4, 12)
+Case = tuple[int, int, float, bool]
+"""Members, epochs, ε, and whether all members trust each other."""
 
 
-def measured(data: Evaluations, members: int, seed: int) -> Iterator[float]:
-    """`aiq` on the union of the members' test sets: for each ε, then of the coin toss between single models."""
+def cases(members: int) -> Iterator[Case]:
+    yield from ((members, epochs, epsilon, True) for epochs in EPOCHS for epsilon in EPSILONS if epsilon or epochs == 1)
+    yield from ((members, 1, epsilon, False) for epsilon in EPSILONS if epsilon)
+
+
+def noisy(exact: Release, case: Case, seed: int) -> Release:
+    """The sum of all epochs' totals: a query is in one of them, so their exact sum is that of all queries."""
+    members, epochs, epsilon, trusting = case
+    if not epsilon:
+        return exact
+    divisor = honest(members) if trusting else 1
+    deviation = Noise(epsilon).sigma * math.sqrt(members * epochs / divisor)
+    vector = exact.vector()
+    return exact.with_vector(vector + discrete_gaussian(len(vector), deviation * UNIT, seed), deviation)
+
+
+def measured(data: Evaluations, members: int, seed: int) -> Iterator[tuple[Case | str, float]]:
+    """`aiq` on the union of the members' test sets."""
     clients = partition(data, clients=members, seed=seed)
     train = Evaluations.concatenate([client.train for client in clients])
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth, features = test.grid(), map_of_width(data.dimension)
-    exact = [Release.of(client.train, features) for client in clients]
-    for epsilon in EPSILONS:
-        total = Release.none(train.pool, features)
-        for place, release in enumerate(exact):
-            total = total + Noise(epsilon, DELTA, seed=seed * 1000 + place).on(release, members)
+    exact = reduce(add, (Release.of(client.train, features) for client in clients))
+    for case in cases(members):
+        total = noisy(exact, case, seed)
         router = BayesRouter.of(Evidence.none(train.pool, features), total)
-        yield sweep(router.estimate(test.embeddings), truth).measures.aiq
-    yield baselines(ModelMeans.of(train), truth)["mix"].measures.aiq
+        yield case, sweep(router.estimate(test.embeddings), truth).measures.aiq
+    yield f"toss {members}", baselines(ModelMeans.of(train), truth)["mix"].measures.aiq
 
 
-def attack(epsilon: float) -> float:
-    """The largest AUC of somebody who knows all other queries, against noise of this ε."""
-    return 0.5 * math.erfc(-gaussian_mu(epsilon, DELTA) / 2)
+def claim(epsilon: float) -> str:
+    return (
+        f"For each query at each member, once and for ever: ε = {epsilon:g} (δ = 1e-6), if no more than a fifth of the "
+        "members collude with the coordinator. Somebody who knows all other queries can tell whether yours was there "
+        f"with AUC at most {Noise(epsilon).auc:.2f}."
+    )
 
 
 def main() -> None:
-    logs = {name: read(DATA / f"{name}.parquet", encoder=STATIC).evaluations for name in SETS}
+    found: dict[Case | str, list[float]] = defaultdict(list)
+    rows = []
+    for name in SETS:
+        data = read(DATA / f"{name}.parquet", encoder=STATIC).evaluations
+        for members in MEMBERS:
+            for seed in SEEDS:
+                for case, value in measured(data, members, seed):
+                    found[case].append(value)
+            print(name, members, "members", file=sys.stderr, flush=True)
+        rows.append(f"{name} {data.queries:,}")
+    means = {case: float(np.mean(values)) for case, values in found.items()}
     titles = [f"ε = {epsilon:g}" if epsilon else "no noise" for epsilon in EPSILONS]
     lines = [
         "# What noise costs",
         "",
         "    make bench-privacy",
         "",
-        "Quality of a federated `bayes` router, as deployed: every member adds its share of discrete Gaussian noise, "
-        "such that those that stay and do not collude add up to the stated ε. `aiq` on the union of the members' test "
-        f"sets, the mean of four data sets and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder `static`, δ = 1e-6. "
-        "The coin toss between single models knows the test means.",
+        "Quality of the router that totals alone give (`bayes`, no own rows beside them), with the noise that a real "
+        "federation adds. `aiq` on the union of the members' test sets, the mean of four data sets (queries: "
+        f"{', '.join(rows)}; seven in ten are for training) and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder "
+        "`static`. A query is in one epoch; the totals of several epochs add up, and so does their noise. The coin "
+        "toss between single models knows the means of the test set.",
+    ]
+    for epochs in EPOCHS:
+        lines += [
+            "",
+            f"## The same queries in {epochs} epoch{'s' if epochs > 1 else ''}",
+            "",
+            "All members trust each other's keys: of n members the noise of h counts, so the total has n/h times the "
+            "variance that ε asks for.",
+            "",
+            f"| members | n/h | {' | '.join(titles)} | coin toss |",
+            "|---|" + "---|" * (len(EPSILONS) + 2),
+        ]
+        for members in MEMBERS:
+            values = [means[members, epochs if epsilon else 1, epsilon, True] for epsilon in EPSILONS]
+            cells = [f"{value:.4f}" for value in (*values, means[f"toss {members}"])]
+            lines.append(f"| {members} | {members / honest(members):.1f} | {' | '.join(cells)} |")
+        lines += ["", claim(8.0)]
+    lines += [
         "",
-        f"| members | {' | '.join(titles)} | coin toss |",
-        "|---|" + "---|" * (len(EPSILONS) + 1),
+        "## Members that trust nobody",
+        "",
+        "A new member trusts no key but its own, so it adds the whole noise itself (h = 1). One epoch; `federation "
+        "approve` at the members gets the tables above.",
+        "",
+        f"| members | n/h | {' | '.join(titles[:-1])} |",
+        "|---|" + "---|" * len(EPSILONS),
     ]
     for members in MEMBERS:
-        found = [list(measured(log, members, seed)) for log in logs.values() for seed in SEEDS]
-        lines.append(f"| {members} | " + " | ".join(f"{value:.4f}" for value in np.mean(found, axis=0)) + " |")
-        print(lines[-1], flush=True)
+        cells = [f"{means[members, 1, epsilon, False]:.4f}" for epsilon in EPSILONS if epsilon]
+        lines.append(f"| {members} | {members} | {' | '.join(cells)} |")
     lines += [
         "",
-        "The same rows in several runs: until queries leave once in their lives, every run releases a log again, and ε "
-        "grows about as below, for runs with the default ε of 8.",
+        f"{claim(8.0)} Here even if all others collude.",
         "",
-        "| runs | ε together | AUC of membership at most |",
-        "|---|---|---|",
-    ]
-    one = gaussian_mu(8.0, DELTA)
-    for runs in (1, 4, 12):
-        lines.append(
-            f"| {runs} | {_epsilon(one * math.sqrt(runs)):.1f} | {0.5 * math.erfc(-one * math.sqrt(runs) / 2):.2f} |"
-        )
-    lines += [
+        "## By ε",
         "",
-        "For each query at each member, in one run: ε = 8 (δ = 1e-6), if no more than a fifth of the members collude "
-        f"with the coordinator. Somebody who knows all other queries can tell whether yours was there with AUC at most "
-        f"{attack(8.0):.2f}; at ε = 4 {attack(4.0):.2f}, at ε = 2 {attack(2.0):.2f}, at ε = 16 {attack(16.0):.2f}. Of "
-        f"ten members, the noise of {honest(10)} is enough for that, so the total carries twice the variance.",
+        *(f"- {claim(epsilon)}" for epsilon in EPSILONS if epsilon),
+        "- No noise: a total of one epoch is the exact sum, and its difference from a sum that somebody knows shows "
+        "the rest exactly.",
         "",
-        "K-Means and MLP have no noise. [Security](../security.md#what-repeated-runs-reveal) says what several runs of "
-        "them reveal.",
+        "K-Means and MLP have no noise; [security](../security.md) says what they show.",
     ]
     target = PROJECT / "docs" / "results" / "privacy.md"
     target.write_text("\n".join(lines) + "\n")
     print(target)
-
-
-def _epsilon(mu: float) -> float:
-    """The ε at `DELTA` of noise that a query moves by ``mu`` standard deviations."""
-    low, high = 0.0, 300.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if gaussian_mu(middle, DELTA) > mu else (middle, high)
-    return high
 
 
 if __name__ == "__main__":
