@@ -1,4 +1,4 @@
-"""`static` against all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: time, start, memory, packages, attacks.
+"""`static` against all-MiniLM-L6-v2 in torch and as ONNX with 8-bit weights: time, start, memory, packages.
 
 Writes docs/results/encoder.md. Run with `.venv/bin/python benchmarks/encoder.py`; `--part times` or another part
 measures that alone and prints it. Each encoder is timed in a process of its own, on one thread, on the same texts; they
@@ -23,15 +23,12 @@ import numpy as np
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from attacks.passive import VICTIM, match, membership, observe, one_model_each, vectors_sent
 from fedrouter.data.read import read
 from fedrouter.encoders import OFFLINE, STATIC
 from fedrouter.encoders.static import static_encoder
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Embeddings, Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import CLEAR, OPEN
 from fedrouter.frontier import sweep
 
 PROJECT = Path(__file__).parents[1]
@@ -77,7 +74,6 @@ FAMILIES_TRIED = ("kmeans", "bayes")
 SCALED = (0.005, 0.05, 0.5)
 """λ times the most expensive model's mean cost, so that it weighs the same on every data set."""
 NGRAMS = 1024
-ATTACKED = (30, 100, 1_000)
 """Queries of the client whose messages are attacked."""
 
 
@@ -172,46 +168,13 @@ def both_minilms(evaluations: Evaluations, runs: dict[str, list[dict]]) -> list[
         "|---|---|---|---|---|",
     ]
     for family in FAMILIES_TRIED:
-        federation = LocalFederation([Client("all", evaluations.of_queries(rest), OPEN)])
+        federation = LocalFederation({"all": evaluations.of_queries(rest)})
         router = FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings().single_client(), 0)
         ours, theirs = router.estimate(torch), router.estimate(onnx)
         equal = [np.mean(ours.choose(each / most_expensive) == theirs.choose(each / most_expensive)) for each in SCALED]
         areas = [sweep(each, truth).measures.aiq for each in (ours, theirs)]
         shown = " / ".join(f"{share:.1%}" for share in equal)
         lines.append(f"| `{family}` | {shown} | {areas[0]:.4f} | {areas[1]:.4f} | {areas[1] - areas[0]:+.4f} |")
-    return lines
-
-
-def attacks(path: Path) -> list[str]:
-    """The attacks of ``tests/attacks`` on the same logs, with the embeddings of three encoders."""
-    lines = [
-        "| encoder | queries | centroids sent, open / protected | nearer to one query than its neighbors are "
-        "| membership by centroids | by statistics |",
-        "|---|---|---|---|---|---|",
-    ]
-    for encoder in (None, OFFLINE, STATIC):
-        dataset = read(path, encoder=encoder)
-        for rows in ATTACKED:
-            order = np.random.default_rng(0).permutation(dataset.evaluations.queries)
-            own, rest = np.split(order, [rows])
-            logs = {VICTIM: one_model_each(dataset.evaluations, own, 0)}
-            logs |= {
-                f"other-{place}": one_model_each(dataset.evaluations, rest[200 * place :][:200], place)
-                for place in range(5)
-            }
-            strangers = one_model_each(dataset.evaluations, rest[-600:], 0)
-            cells: list[list[str]] = [[], [], [], []]
-            for privacy in (OPEN, CLEAR):
-                heard = observe("kmeans", logs, privacy)
-                found = match(vectors_sent(heard, VICTIM, dataset.encoder.dimension), logs[VICTIM].embeddings)
-                cells[0].append(f"{found.sent}")
-                cells[1].append(f"{found.nearest / found.sent:.0%}" if found.sent else "–")
-                for cell, name in zip(cells[2:], ("centroids", "statistics"), strict=True):
-                    area, _ = membership(name, heard, logs[VICTIM], strangers)
-                    cell.append(f"{area:.2f}")
-            shown = " | ".join(" / ".join(cell) for cell in cells)
-            lines.append(f"| {dataset.encoder.name} | {rows:,} | {shown} |")
-            print(lines[-1], file=sys.stderr, flush=True)
     return lines
 
 
@@ -282,7 +245,6 @@ def main() -> None:
     load = os.getloadavg()[0]
     parts = {
         "times": lambda: times(evaluations)[0],
-        "attacks": lambda: attacks(path),
         "ngrams": lambda: ngrams(texts),
     }
     parser.add_argument("--part", choices=parts, help="print this part alone")
@@ -305,13 +267,6 @@ def main() -> None:
         "## MiniLM in 8 bits",
         "",
         *both_minilms(evaluations, runs),
-        "",
-        "## Attacks",
-        "",
-        "A client's messages while K-Means is learned with five others, by encoder, without protection and under a "
-        "client's own minimum group sizes. Area under the ROC curve for membership; 0.5 is guessing.",
-        "",
-        *attacks(path),
         "",
         "## Character n-grams",
         "",

@@ -30,12 +30,11 @@ from fedrouter.data.partition import ClientData, partition
 from fedrouter.data.read import read
 from fedrouter.encoders.device import DEVICES, use_device
 from fedrouter.encoders.identity import STATIC
-from fedrouter.engines.simulated import simulated_federation
+from fedrouter.engines.local import DEFAULT, EXACT, OPEN, LocalFederation
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.experiment import PAPER_FAMILIES, settings_of
 from fedrouter.experiments.protocol import compare
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import DEFAULT, EXACT, UNPROTECTED
 from fedrouter.files import PUBLIC, replace_file
 from fedrouter.frontier import Measures, sweep
 from quality_page import FIRST_SEED, MEASURED, OWN, PROJECT, REFERENCES, SEEDS, write_pages
@@ -106,18 +105,18 @@ def measure(job: Job) -> dict[str, Measures]:
     settings = settings_of(job.part, ROUNDS, {})
 
     def federated(privacy: str) -> Measures:
-        federation = simulated_federation({client.name: client.train for client in clients}, privacy, job.seed)
+        federation = LocalFederation({client.name: client.train for client in clients}, privacy, job.seed)
         router = FAMILIES[job.part].learn(federation, train.pool, settings, job.seed)
         return sweep(router.estimate(test.embeddings), truth).measures
 
     if job.part != "bayes":
-        return {f"{job.part}, {UNPROTECTED}": federated(UNPROTECTED)}
+        return {f"{job.part}, {OPEN}": federated(OPEN)}
     run = compare(clients, {job.part: settings}, job.seed, privacy=DEFAULT)
     ways = {way: run.curves[way][job.part].measures() for way in ("federated", "local", "centralized")}
     personal = Measures.mean(curve.measures for curve in run.personal[job.part].values())
     return {
         f"{job.part}, centralized": ways["centralized"]["global"],
-        **{f"{job.part}, {privacy}": federated(privacy) for privacy in (UNPROTECTED, EXACT)},
+        **{f"{job.part}, {privacy}": federated(privacy) for privacy in (OPEN, EXACT)},
         f"{job.part}, {DEFAULT}": ways["federated"]["global"],
         f"{job.part}, local": ways["local"]["global"],
         f"{OWN}local": ways["local"]["own"],

@@ -38,11 +38,9 @@ def measured(family: str, clients: int, rows: int) -> dict[str, float]:
     import sklearn.cluster  # noqa: F401  (a second that no family should be charged)
     import torch  # noqa: F401
 
-    from fedrouter.engines.summed import SummedFederation
+    from fedrouter.engines.local import EXACT, LocalFederation
     from fedrouter.evaluations import Evaluations
-    from fedrouter.federation.client import Client
     from fedrouter.federation.families.registry import family as record
-    from fedrouter.federation.privacy.policy import OPEN
     from fedrouter.pool import ModelPool
 
     draw = np.random.default_rng(0)
@@ -56,7 +54,7 @@ def measured(family: str, clients: int, rows: int) -> dict[str, float]:
         accuracy = (draw.random(size) < skill[topic, model]).astype(np.float64)
         return Evaluations(pool, points.astype(np.float32), np.arange(size), model, accuracy, 0.01 * draw.random(size))
 
-    federation = SummedFederation([Client(f"client-{number:05d}", log(rows), OPEN) for number in range(clients)])
+    federation = LocalFederation({f"client-{number:05d}": log(rows) for number in range(clients)}, EXACT)
     how = record(family)
     given: dict[str, Any] = {"hidden": (32, 32), "rounds": 2} if family == "mlp" else {}
     settings = how.settings(**given)

@@ -25,11 +25,9 @@ from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import StatisticsRequest
 from fedrouter.federation.federation import Question
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.secagg.graph import peers
 from fedrouter.federation.secagg.server import EVERYONE, Secure
 

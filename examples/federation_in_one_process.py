@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrouter import FAMILIES, Client, Evaluations, LocalFederation, ModelPool
+from fedrouter import FAMILIES, Evaluations, LocalFederation, ModelPool
 from fedrouter.federation.federation import Federation
 
 
@@ -53,11 +53,11 @@ def main() -> None:
     family = FAMILIES["kmeans"]
 
     print("Two clients learn a K-Means router:")
-    first = Logged(LocalFederation(Client(name, rows[name]) for name in ("hospital", "bank")))
+    first = Logged(LocalFederation({name: rows[name] for name in ("hospital", "bank")}))
     router = family.learn(first, pool, family.settings(), seed=0)
 
     print("\nThe school joins; nobody else is asked:")
-    newcomer = Logged(LocalFederation([Client("school", rows["school"])]))
+    newcomer = Logged(LocalFederation({"school": rows["school"]}))
     joined = family.add_clients(router, newcomer, family.settings())
 
     print("\nThe school leaves again; its sums are subtracted:")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrouter import FAMILIES, Client, LocalFederation, ModelPool, read
+from fedrouter import FAMILIES, LocalFederation, ModelPool, read
 
 EASY, HARD = np.eye(8)[0], np.eye(8)[1]
 SKILL = {"small": {"easy": 0.9, "hard": 0.2}, "large": {"easy": 0.95, "hard": 0.9}}
@@ -42,9 +42,8 @@ def main() -> None:
         hospital = read(write_log(Path(folder, "hospital.csv"), "small", seed=1), pool=pool).evaluations
         bank = read(write_log(Path(folder, "bank.csv"), "large", seed=2), pool=pool).evaluations
 
-    clients = [Client("hospital", hospital), Client("bank", bank)]
     family = FAMILIES["bayes"]
-    router = family.learn(LocalFederation(clients), pool, family.settings())
+    router = family.learn(LocalFederation({"hospital": hospital, "bank": bank}), pool, family.settings())
 
     print(f"Learned from {len(hospital)} evaluations at the hospital and {len(bank)} at the bank.\n")
     for kind, query in (("easy", EASY), ("hard", HARD)):

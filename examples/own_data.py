@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrouter import FAMILIES, Client, Evaluations, LocalFederation, partition, read, sweep, verdict_of
+from fedrouter import FAMILIES, Evaluations, LocalFederation, partition, read, sweep, verdict_of
 
 TOPICS = {
     "geography": "What is the capital of {}?",
@@ -48,7 +48,7 @@ def main() -> None:
 
     # Each of three clients sees one model's answer to each of its queries; a quarter of the queries is for testing.
     clients = partition(rows, clients=3, seed=0)
-    federation = LocalFederation(Client(client.name, client.train) for client in clients)
+    federation = LocalFederation({client.name: client.train for client in clients})
     family = FAMILIES["kmeans"]
     router = family.learn(federation, rows.pool, family.settings())
 

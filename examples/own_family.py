@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedrouter import Client, LocalFederation, ModelPool, partition
+from fedrouter import LocalFederation, ModelPool, partition
 from fedrouter.data.simulator import simulated_world
 from fedrouter.federation.families.family import Family, Settings, train_once
 from fedrouter.federation.families.kmeans import add_clients, add_models, ask_statistics, cell_sums, remove_clients
@@ -67,7 +67,7 @@ FAMILY = Family(
 def main() -> None:
     world = simulated_world().evaluations
     clients = partition(world, clients=5, seed=0)
-    federation = LocalFederation(Client(client.name, client.train) for client in clients)
+    federation = LocalFederation({client.name: client.train for client in clients})
     router = FAMILY.learn(federation, world.pool, FAMILY.settings(regions=20))
     chosen = router.route(world.embeddings[:200], tradeoff=100)
     print(f"{FAMILY.title}: {FAMILY.description}")

@@ -15,10 +15,8 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadBundle, BadInput
 from fedrouter.evidence import Evidence
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.bayes import from_rows
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import Model, ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter, Prior
@@ -35,14 +33,14 @@ WEIGHTS = np.array([[0.25, 0.0, 1.0], [0.5, 0.0, 1.0]])
 
 def learned(name, **settings):
     """A router of the rows of one client."""
-    federation = LocalFederation([Client("one", drawn_evaluations(), OPEN)])
+    federation = LocalFederation({"one": drawn_evaluations()})
     return FAMILIES[name].learn(federation, POOL, FAMILIES[name].settings(**settings))
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
 def router(request):
     family = FAMILIES[request.param]
-    federation = LocalFederation(Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3))
+    federation = LocalFederation({f"client-{seed}": drawn_evaluations(seed=seed) for seed in range(3)})
     return family.learn(federation, POOL, family.settings())
 
 
@@ -188,7 +186,7 @@ def test_one_flipped_bit_is_noticed(bundle):
 
 
 def test_two_bundles_cannot_be_mixed(bundle, router, tmp_path):
-    federation = LocalFederation([Client("other", drawn_evaluations(seed=77), OPEN)])
+    federation = LocalFederation({"other": drawn_evaluations(seed=77)})
     family = FAMILIES[router.family]
     other = save(tmp_path / "other", family.learn(federation, POOL, family.settings()), ENCODER, PROVENANCE)
     shutil.copy(other / "router.safetensors", bundle / "router.safetensors")

@@ -5,9 +5,7 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["a", "b"])
@@ -137,7 +135,7 @@ def test_the_digest_sees_every_column():
 def test_blocks_change_no_bit_of_a_sum(name, monkeypatch):
     def learned():
         rows = drawn_evaluations(200)
-        return FAMILIES[name].learn(LocalFederation([Client("a", rows, OPEN)]), rows.pool).arrays()
+        return FAMILIES[name].learn(LocalFederation({"a": rows}), rows.pool).arrays()
 
     whole = learned()
     monkeypatch.setattr("fedrouter.evaluations.BLOCK_BYTES", SEVEN_ROWS)

@@ -8,10 +8,8 @@ from fedrouter.bundle import Provenance, load, save
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.personalization import local_weight, personalize
 from fedrouter.pool import ModelPool
 from fedrouter.routers.personal import PersonalRouter
@@ -21,7 +19,7 @@ QUERIES = drawn_evaluations(seed=99).embeddings
 
 
 def learn(name, *seeds, **shape):
-    members = [Client(f"client-{seed}", drawn_evaluations(seed=seed, **shape), OPEN) for seed in seeds]
+    members = {f"client-{seed}": drawn_evaluations(seed=seed, **shape) for seed in seeds}
     return FAMILIES[name].learn(LocalFederation(members), POOL, FAMILIES[name].settings())
 
 
@@ -74,7 +72,7 @@ def test_a_model_without_local_rows_keeps_the_federated_estimate():
 
 def test_a_model_only_the_client_knows_gets_the_local_estimate():
     others = [drawn_evaluations(seed=seed) for seed in (1, 2)]
-    members = [Client(str(n), rows.take(np.flatnonzero(rows.model != 2)), OPEN) for n, rows in enumerate(others)]
+    members = {str(n): rows.take(np.flatnonzero(rows.model != 2)) for n, rows in enumerate(others)}
     federated = FAMILIES["kmeans"].learn(LocalFederation(members), POOL, KMeansSettings())
     assert federated.estimate(QUERIES).unavailable[2]
     personal = personalize(federated, drawn_evaluations(seed=4), "kmeans", KMeansSettings())

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fedrouter.engines.local import LocalFederation
     from fedrouter.estimates import Estimates
     from fedrouter.evaluations import Evaluations
-    from fedrouter.federation.client import Client
     from fedrouter.federation.families.registry import FAMILIES
     from fedrouter.frontier import Frontier, sweep, verdict_of
     from fedrouter.pool import Model, ModelPool
@@ -25,7 +24,6 @@ __version__ = version("fedrouter")
 
 _MODULES = {
     "Bundle": "bundle",
-    "Client": "federation.client",
     "Estimates": "estimates",
     "Evaluations": "evaluations",
     "FAMILIES": "federation.families.registry",
@@ -44,7 +42,6 @@ _MODULES = {
 __all__ = [
     "FAMILIES",
     "Bundle",
-    "Client",
     "Estimates",
     "Evaluations",
     "Frontier",

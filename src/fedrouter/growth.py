@@ -16,12 +16,10 @@ from fedrouter.engines.local import LocalFederation, single_owner
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations, Unscored
 from fedrouter.evidence import Evidence
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.bayes import from_rows
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Callback, ignore
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
 from fedrouter.routers.bayes import BayesRouter
@@ -109,4 +107,4 @@ def _with_evidence(router: BayesRouter, logs: Sequence[Evaluations]) -> BayesRou
 
 
 def _together(logs: Logs, pool: ModelPool) -> LocalFederation:
-    return LocalFederation(Client(owner, rows.over(pool), OPEN) for owner, rows in logs.items())
+    return LocalFederation({owner: rows.over(pool) for owner, rows in logs.items()})

@@ -8,9 +8,12 @@ import pytest
 
 from federation.federations import DIMENSION, POOL, Federation, rows_of
 from fedrouter.encoders.feature_map import UNIT, map_of_width
+from fedrouter.engines.local import EXACT, LocalFederation
 from fedrouter.errors import BadMessage
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.epoch import NeedsConsent, TooFewLeft, TooFewRows
+from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.federation import NothingToLearn
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.member import EXCHANGES
 from fedrouter.federation.noise import Noise, honest
@@ -224,3 +227,55 @@ def test_a_total_is_read_back_and_an_altered_one_is_refused(make, tmp_path):
     again.vector[0] += 1
     with pytest.raises(BadMessage, match="did not sign"):
         again.verify(federation.signing.public)
+
+
+FIXED, CHOSEN, NETWORK = {"k_local": 4, "k_global": 3}, {"k_local": 4}, {"hidden": [8], "rounds": 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "cut"),
+    [
+        ("kmeans", FIXED, None),
+        ("kmeans", CHOSEN, "ask 1"),
+        ("kmeans", FIXED, "masked"),
+        ("mlp", NETWORK, None),
+        ("mlp", NETWORK, "ask 2"),
+    ],
+)
+def test_a_family_of_the_paper_learns_over_the_wire_what_it_learns_in_process(make, family, settings, cut):
+    """To the bit, also where all replies to an exchange were lost and everybody was killed."""
+    federation = make(4, families=("bayes", "kmeans", "mlp"), epsilon=0.0)
+    settings = {**settings, "seed": 3}
+    if cut:
+        lost = set()
+
+        def lose(at, name):
+            number = federation.coordinator.requests(1, cut)
+            if at == cut.split()[0] and number and name not in lost:
+                lost.add(name)
+                return True
+            return False
+
+        with pytest.raises(TooFewLeft):
+            federation.run(lose, family=family, settings=settings)
+        federation.restart_coordinator()
+        for name in federation.names:
+            federation.open(name)
+    total = federation.run(family=family, settings=settings)
+    kind = FAMILIES[family]
+    chosen = kind.settings.from_json(settings)
+    expected = kind.learn(LocalFederation(federation.rows, EXACT), POOL, chosen, 3)
+    found = total.made().arrays()
+    assert found.keys() == expected.arrays().keys()
+    assert all(np.array_equal(array, found[name]) for name, array in expected.arrays().items())
+    assert all(len(member.journal.releases()) == 1 for member in federation.members.values())
+    # The same rows once more: they have taken part in this family, but not in another one.
+    with pytest.raises(NothingToLearn):
+        federation.run(family=family, settings=settings)
+
+
+def test_members_answer_nothing_of_a_family_that_their_policy_does_not_list(make):
+    federation = make(3)
+    with pytest.raises(TooFewLeft):
+        federation.run(family="kmeans")
+    assert {event.words for event in federation.events if event.outcome == "refused"} == {"family"}

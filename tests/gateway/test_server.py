@@ -15,9 +15,7 @@ from fedrouter.encoders.sentence import SentenceEncoder
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import FedrouterError, MissingExtra
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.server import serve
 from fedrouter.store.store import Store
@@ -79,7 +77,7 @@ def minilm_bundle(tmp_path_factory, world):
     embeddings = encoder.encode(some.text)
     evaluations = Evaluations.from_grid(some.grid(), embeddings, task=some.task, text=some.text)
     kind = FAMILIES["kmeans"]
-    router = kind.learn(LocalFederation([Client("all", evaluations, OPEN)]), some.pool, kind.settings(), 0)
+    router = kind.learn(LocalFederation({"all": evaluations}), some.pool, kind.settings(), 0)
     provenance = Provenance.of_run("test", "", 0, {"all": len(evaluations)}, kind.settings(), simulated=True)
     path = save(tmp_path_factory.mktemp("minilm") / "bundle", router, encoder.identity(), provenance)
     return path, dict(zip(some.text, embeddings, strict=True))

@@ -7,9 +7,7 @@ import numpy as np
 from fedrouter.data.simulator import simulated_world
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.store.records import Record, new_id
 
 ENCODER = EncoderIdentity("all-MiniLM-L6-v2", 8, True)
@@ -17,7 +15,7 @@ ENCODER = EncoderIdentity("all-MiniLM-L6-v2", 8, True)
 
 def learned(evaluations, family="kmeans", **settings):
     """A router learned from one client's evaluations."""
-    federation = LocalFederation([Client("one", evaluations, OPEN)])
+    federation = LocalFederation({"one": evaluations})
     return FAMILIES[family].learn(federation, evaluations.pool, FAMILIES[family].settings(**settings))
 
 

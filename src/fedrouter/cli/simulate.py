@@ -14,7 +14,7 @@ from fedrouter.cli.output import Bars, Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, PaperOption, SetOption, read_model_alpha
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import DEFAULT, PRIVACY, UNPROTECTED
+from fedrouter.engines.local import DEFAULT, OPEN, PRIVACY
 
 if TYPE_CHECKING:
     from fedrouter.data.read import Dataset
@@ -65,9 +65,9 @@ def simulate(
     voice = Voice(as_json)
     settings = chosen_settings(router, rounds, participation, read_changes(changes or ()), paper)
     if paper:
-        if privacy not in (DEFAULT, UNPROTECTED):
+        if privacy not in (DEFAULT, OPEN):
             raise BadInput(f"--paper: the paper protects nothing, so it does not go with --privacy {privacy}")
-        privacy = UNPROTECTED
+        privacy = OPEN
     concentration = read_model_alpha(model_alpha)
     spread = None if concentration == UNIFORM else float(concentration)
     if privacy not in PRIVACY:

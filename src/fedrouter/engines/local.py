@@ -1,76 +1,96 @@
-"""The in-process engine: all clients are objects in this process; messages are packed and unpacked as on a network."""
+"""The in-process engine: clients that are rows in this process, protected as in a real federation or not at all.
+
+``default`` is what a real federation does: releases have the noise of members that trust each other, and no centroid
+stands for few queries. ``exact`` is the same without noise, ``open`` protects nothing. No masks are made: sums are
+exact, so the total of a secure sum is the sum of these replies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
-from fedrouter.federation.federation import Federation, Question
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.registry import verb_named
-from fedrouter.federation.verbs.verb import Verb
+from fedrouter.federation.noise import Noise
+from fedrouter.federation.total import LEAST_DECLARING
+from fedrouter.federation.verb import LEAST_IN_CENTROID, Own, verb_named
+
+DEFAULT, EXACT, OPEN = "default", "exact", "open"
+PRIVACY: Final = (DEFAULT, EXACT, OPEN)
 
 
 class LocalFederation(Federation):
-    """A :class:`~fedrouter.federation.federation.Federation` of clients in this process.
+    """A :class:`~fedrouter.federation.federation.Federation` of clients that own these rows, by name.
 
-    >>> LocalFederation([]).clients()
+    The noise of a client's release follows from its name and the seed, so that a simulation can be repeated.
+
+    >>> LocalFederation({}).clients()
     ()
     """
 
-    def __init__(self, clients: Iterable[Client]) -> None:
-        self._clients: dict[str, Client] = {}
-        self._last: tuple[Request[Any], Any] | None = None
-        for client in clients:
-            if client.name in self._clients:
-                raise BadInput(f"two clients are called {client.name!r}")
-            self._clients[client.name] = client
+    def __init__(self, rows: Mapping[str, Evaluations], privacy: str = OPEN, seed: int = 0) -> None:
+        if privacy not in PRIVACY:
+            raise BadInput(f"privacy: expected {', '.join(PRIVACY)}, got {privacy!r}")
+        if any(not name.strip() for name in rows):
+            raise BadInput("client name: expected a non-empty string")
+        least = 1 if privacy == OPEN else LEAST_IN_CENTROID
+        self._privacy = privacy
+        self._clients = {
+            name: Own(
+                name,
+                own,
+                least,
+                Noise(seed=_seed_of(name, seed)) if privacy == DEFAULT else None,
+                len(rows),
+            )
+            for name, own in sorted(rows.items())
+        }
 
     def clients(self) -> Sequence[str]:
-        return tuple(sorted(self._clients))
+        return tuple(self._clients)
 
     def open_rows(self) -> Sequence[Evaluations] | None:
-        rows = [self._clients[name].open_rows for name in self.clients()]
-        found = [own for own in rows if own is not None]
-        return found if len(found) == len(rows) else None
+        return [own.rows for own in self._clients.values()] if self._privacy == OPEN else None
 
     def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
         asked = verb_named(verb)
-        request = self._received(asked, payload)
-        names = sorted(self.clients() if to is None else to)
-        answers = ((name, self._clients[name].answer(verb, request)) for name in names)
-        return {name: cast(Reply, asked.read(request, reply.pack())) for name, reply in answers}
+        # Packing both ways keeps this engine honest: what cannot be sent over a network cannot be used here.
+        request = asked.request.unpack(payload.pack())
+        names = self.clients() if to is None else sorted(to)
+        return {name: cast(Reply, self._answer(asked, request, self._clients[name])) for name in names}
 
-    def _ask_each(
-        self, question: Question[Any], each: Callable[[str, Any], None], to: Sequence[str] | None
-    ) -> Mapping[str, None]:
-        if type(self).ask is not LocalFederation.ask:  # a subclass that answers otherwise is asked as it expects
-            return super()._ask_each(question, each, to)
-        names: dict[str, None] = {}
-        for name in sorted(self.clients() if to is None else to):
-            for sender, reply in self.ask(question.verb, question.request, [name]).items():
-                each(sender, reply)
-                names[sender] = None
-        return names
-
-    def _received(self, verb: Verb[Any, Any], payload: Request[Any]) -> Any:
-        """The request as a client gets it.
-
-        Packing both ways keeps this engine honest: what cannot be sent over a network cannot be used here. Requests are
-        immutable, so one is unpacked once for all clients.
-        """
-        if self._last is None or self._last[0] is not payload:
-            self._last = payload, verb.request.unpack(payload.pack())
-        return self._last[1]
+    def _answer(self, asked: Any, request: Any, own: Own) -> Any:
+        try:
+            return asked.reply.unpack(asked.answer(own, request).pack())
+        except OverflowError:
+            raise BadInput(
+                f"client {own.name}: embeddings with values this large cannot be summed exactly; normalize them to "
+                "length one before they are used"
+            ) from None
 
 
 def single_owner(name: str, rows: Evaluations) -> LocalFederation:
-    """A federation of one client that owns these rows: how a router is learned without a federation.
+    """A federation of one client that owns these rows: how a router is learned without a federation."""
+    return LocalFederation({name: rows})
 
-    Nothing leaves its owner, so the client has no privacy to protect.
+
+def shared_models(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> frozenset[str]:
+    """The models that a real federation of these clients would trust: those that three of them have evaluated, or all
+    if they are fewer. Without protection there is no such rule.
     """
-    return LocalFederation([Client(name, rows, OPEN)])
+    if privacy == OPEN:
+        return frozenset(name for own in rows.values() for name in own.pool.names)
+    evaluated = (own.pool.names[index] for own in rows.values() for index in np.unique(own.model))
+    declared, least = Counter(evaluated), min(LEAST_DECLARING, len(rows))
+    return frozenset(model for model, clients in declared.items() if clients >= least)
+
+
+def _seed_of(name: str, seed: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big")

@@ -13,14 +13,12 @@ import numpy as np
 
 from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.data.partition import ClientData
-from fedrouter.engines.local import single_owner
-from fedrouter.engines.simulated import shared_models, simulated_federation
+from fedrouter.engines.local import OPEN, LocalFederation, shared_models, single_owner
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import Callback, NothingToLearn, Progress, ignore
-from fedrouter.federation.privacy.policy import UNPROTECTED
 from fedrouter.frontier import Frontier, Measures, Verdict, sweep, verdict_of
 from fedrouter.pool import ModelPool
 from fedrouter.release import Release
@@ -67,7 +65,7 @@ class Comparison:
     seconds: Mapping[str, float]
     personal: Mapping[str, Mapping[str, Frontier]] = field(default_factory=dict)
     """By family, the curve of each client's personal router on the client's own test set."""
-    privacy: str = UNPROTECTED
+    privacy: str = OPEN
     notes: Sequence[str] = ()
 
     def shared(self, way: str, name: str) -> Frontier:
@@ -116,11 +114,11 @@ def compare(
     settings: Mapping[str, Settings],
     seed: int = 0,
     watch: Watch = lambda way, name: ignore,
-    privacy: str = UNPROTECTED,
+    privacy: str = OPEN,
 ) -> Comparison:
     """Learn every family of ``settings`` in all three ways, and sweep each router over λ on the test sets.
 
-    ``privacy`` protects the clients of the federation (:data:`~fedrouter.federation.privacy.policy.PRIVACY`); local and
+    ``privacy`` protects the clients of the federation (:data:`~fedrouter.engines.local.PRIVACY`); local and
     centralized training send nothing. A model that a real federation would not learn is left out everywhere, so that
     all routers choose among the same ones. A family that cannot be learned is left out, unless it is the only one.
     """
@@ -169,7 +167,7 @@ def compare(
         learn = kind.learn
         with clock.of(f"federated {name}"):
             # Whole logs, as in a real federation: queries of a model that is left out still count in groups of queries.
-            everyone = simulated_federation(logs, privacy, seed)
+            everyone = LocalFederation(logs, privacy, seed)
             try:
                 routers[name] = learn(everyone, pool, chosen, seed, following(name))
             except NothingToLearn as error:
@@ -232,13 +230,13 @@ def _of_shared_models(clients: Sequence[ClientData], privacy: str) -> tuple[Sequ
 
     In the order of their names, as in a real federation, which does not know the order of a data file.
     """
-    if privacy == UNPROTECTED:
+    if privacy == OPEN:
         return clients, []
     pool = clients[0].train.pool
     shared = shared_models({client.name: client.train for client in clients}, privacy)
     dropped = [name for name in pool.names if name not in shared]
     if len(dropped) == len(pool):
-        raise BadInput("no model has enough evaluations of two clients: use more data, fewer clients or --privacy open")
+        raise BadInput("no model was evaluated by three clients: use more data, fewer clients or --privacy open")
     kept = ModelPool([pool.models[pool.index(name)] for name in sorted(shared & set(pool.names))])
     if kept.names == pool.names:
         return clients, []
@@ -247,7 +245,7 @@ def _of_shared_models(clients: Sequence[ClientData], privacy: str) -> tuple[Sequ
         found = rows.over(kept)
         return found.take(np.arange(len(found)))  # without queries of other models only
 
-    note = f"left out, because fewer than two clients have enough evaluations of it: {', '.join(dropped)}"
+    note = f"left out, because fewer than three clients have evaluated it: {', '.join(dropped)}"
     found = [replace(client, train=over(client.train), test=over(client.test)) for client in clients]
     return found, [note] if dropped else []
 

@@ -17,15 +17,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from fedrouter.errors import BadInput, BadMessage, FedrouterError
+from fedrouter.federation.families.registry import family
+from fedrouter.federation.federation import EVERYONE, Federation, NothingToLearn
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.identity import Identity
+from fedrouter.federation.member import asking
+from fedrouter.federation.message import Reply, Request, from_fields, to_fields
 from fedrouter.federation.noise import Noise, honest
 from fedrouter.federation.secagg.aggregator import Aggregator
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, SEALED, SHARE, Announcement, threshold
-from fedrouter.federation.secagg.primitives import WORD
+from fedrouter.federation.secagg.primitives import WORD, Sums
 from fedrouter.federation.terms import DAY, HEAD, MOST_MODELS, Party, SignedTerms, Terms
 from fedrouter.federation.total import MOST_VARIANCE, Total, release_size
+from fedrouter.federation.verb import Verb, verb_named
 from fedrouter.files import append_to
 
 LEAST_ROWS: Final = 1_000
@@ -44,6 +51,7 @@ CREATE TABLE IF NOT EXISTS members (
     name TEXT PRIMARY KEY, head BLOB NOT NULL, models TEXT NOT NULL, terms INTEGER NOT NULL, total INTEGER NOT NULL
 );
 """
+FOLLOWING: Final = {"keys": ["shares", asking(1)], "shares": ["masked"], "masked": ["agree"], "agree": ["unmask"]}
 OPEN, DONE, LOST, GIVEN_UP = "open", "done", "lost", "given up"
 
 
@@ -331,20 +339,58 @@ class _Run:
         return self._coordinator.now() > terms.opened + terms.seconds
 
     def total(self) -> Total:
-        announced = self._announced()
-        partners, sealed = self._shared(announced)
-        masked, variance = self._masked(partners, sealed)
-        signatures = self._agreed(masked)
-        opened = self._opened(masked, signatures)
-        terms = self._terms
-        vector = Aggregator(terms.digest, terms.keys, announced, partners).total(masked, opened)
-        rows = sum(announced[name].rows for name in masked)
-        total = Total(self._signed, tuple(sorted(masked)), rows, variance, vector).sign(self._coordinator.identity)
+        announced, terms = self._announced(), self._terms
+        if terms.family == "bayes":
+            size = release_size(terms)
+            vector, survivors, variance = self.secure_sum(announced, size)
+            rows = sum(announced[name].rows for name in survivors)
+            total = Total(self._signed, survivors, rows, variance, vector)
+        else:
+            total = self._learned(announced)
+        total = total.sign(self._coordinator.identity)
         self._coordinator.close_epoch(terms.epoch, DONE, total)
         fault = total.fault()
         self._event("total", "impossible" if fault else "total", words=fault or "")
         deliver(self._coordinator, self._link, self._job.seconds, self._on_event)
         return total
+
+    def _learned(self, announced: Mapping[str, Announcement]) -> Total:
+        """A router of the paper's families: their own code asks, each question is an exchange."""
+        kind = family(self._terms.family)
+        settings = kind.settings.from_json(self._terms.settings)
+        asked = _Asked(self, announced)
+        try:
+            router = kind.learn(asked, self._terms.pool, settings, int(self._terms.settings.get("seed", 0)))
+        except NothingToLearn:
+            self._coordinator.close_epoch(self._terms.epoch, GIVEN_UP)
+            raise
+        rows = sum(each.rows for each in announced.values())
+        packed = Frame("router", {"family": router.family, "arrays": router.arrays()}).pack()
+        survivors = tuple(sorted(asked.survivors or announced))
+        return Total(self._signed, survivors, rows, 0, np.zeros(0, np.int64), packed)
+
+    def secure_sum(
+        self, announced: Mapping[str, Announcement], size: int, question: bytes = b""
+    ) -> tuple[Sums, tuple[str, ...], int]:
+        """The sum of the members' vectors, who is in it, and the variance of its noise."""
+        partners, sealed = self._shared(announced)
+        masked, variance = self._masked(partners, sealed, size, question)
+        opened = self._opened(masked, self._agreed(masked))
+        terms = self._terms
+        aggregator = Aggregator(terms.digest, terms.keys, announced, partners, question)
+        return aggregator.total(masked, opened), tuple(sorted(masked)), variance
+
+    def ask(self, number: int, verb: Verb[Any, Any], request: Any, to: Sequence[str]) -> dict[str, Any]:
+        """Replies in the clear to one question of a family."""
+        fields = {"number": number, "verb": verb.name, **to_fields(request)}
+
+        def read(name: str, reply: Frame) -> None:
+            if wrong := verb.fault(request, from_fields(verb.reply, reply)):
+                raise BadMessage(f"{verb.name}: {wrong}")
+            self._coordinator.report(name, head=reply.blob("head", HEAD))
+
+        replies = self._exchange(asking(number), lambda: ((name, fields) for name in to), read, threshold(len(to)))
+        return {name: from_fields(verb.reply, reply) for name, reply in replies.items()}
 
     # The exchanges.
 
@@ -364,14 +410,16 @@ class _Run:
 
         replies = self._exchange("keys", requests, read)
         found = {name: Announcement.unpack(reply.blob("announcement")) for name, reply in replies.items()}
-        if not coordinator.requests(terms.epoch, "shares"):
-            self._require_rows(found)
+        # Who takes part is decided once the next exchange has begun.
+        if following := coordinator.requests(terms.epoch, "shares") or coordinator.requests(terms.epoch, asking(1)):
+            return {name: each for name, each in found.items() if name in following}
+        self._require_rows(found)
         return found
 
     def _require_rows(self, announced: Mapping[str, Announcement]) -> None:
         """Refuse an epoch of so few new queries that noise is all it would show."""
         rows, job = sum(each.rows for each in announced.values()), self._job
-        if not self._terms.epsilon:
+        if not self._terms.epsilon or self._terms.family != "bayes":
             return
         if rows < job.least_rows:
             self._coordinator.close_epoch(self._terms.epoch, GIVEN_UP)
@@ -384,8 +432,6 @@ class _Run:
 
     def _shared(self, announced: Mapping[str, Announcement]) -> tuple[list[str], dict[str, dict[str, bytes]]]:
         asked = {name: each.pack() for name, each in announced.items()}
-        if earlier := self._coordinator.requests(self._terms.epoch, "shares"):
-            asked = {name: each for name, each in asked.items() if name in earlier}
 
         def read(name: str, reply: Frame) -> None:
             if reply.blobs("sealed", SEALED).keys() != asked.keys() - {name}:
@@ -395,9 +441,9 @@ class _Run:
         return sorted(replies), {name: reply.blobs("sealed") for name, reply in replies.items()}
 
     def _masked(
-        self, partners: Sequence[str], sealed: Mapping[str, Mapping[str, bytes]]
+        self, partners: Sequence[str], sealed: Mapping[str, Mapping[str, bytes]], size: int, question: bytes
     ) -> tuple[dict[str, bytes], int]:
-        size, coordinator = release_size(self._terms), self._coordinator
+        coordinator = self._coordinator
         if earlier := coordinator.requests(self._terms.epoch, "masked"):
             partners = sorted(earlier)
 
@@ -408,7 +454,7 @@ class _Run:
 
         def requests() -> Iterator[tuple[str, dict[str, Any]]]:
             for name in partners:
-                yield name, {"sealed": {of: sealed[of][name] for of in partners if of != name}, "question": b""}
+                yield name, {"sealed": {of: sealed[of][name] for of in partners if of != name}, "question": question}
 
         replies = self._exchange("masked", requests, read)
         if earlier := coordinator.requests(self._terms.epoch, "agree"):
@@ -435,12 +481,14 @@ class _Run:
         exchange: str,
         fields: Callable[[], Iterator[tuple[str, dict[str, Any]]]],
         read: Callable[[str, Frame], None],
+        least: int | None = None,
     ) -> dict[str, Frame]:
         """Ask those that have not answered yet, with messages that are on disk first; at least t must have, then."""
+        kind, least = exchange.split()[0], self._least if least is None else least
         coordinator, epoch = self._coordinator, self._terms.epoch
         requests = coordinator.requests(epoch, exchange)
         if not requests:
-            requests = {name: Frame(exchange, {"epoch": epoch, **each}).pack() for name, each in fields()}
+            requests = {name: Frame(kind, {"epoch": epoch, **each}).pack() for name, each in fields()}
             coordinator.keep_requests(epoch, exchange, requests)
         there = coordinator.replies(epoch, exchange)
         missing = {name: request for name, request in requests.items() if name not in there}
@@ -456,7 +504,7 @@ class _Run:
                     if reply.kind == "refused":
                         self._event(exchange, "refused", name, len(there), len(requests), reply.text("reason"))
                         return
-                    if reply.kind != exchange or reply.number("epoch", epoch, epoch) != epoch:
+                    if reply.kind != kind or reply.number("epoch", epoch, epoch) != epoch:
                         raise BadMessage("a reply to something else")
                     read(name, reply)
                 except BadMessage as error:
@@ -469,20 +517,49 @@ class _Run:
             self._link.exchange(missing, self._job.seconds, on_reply)
             for name in missing.keys() - there.keys():
                 self._event(exchange, "silent", name, len(there), len(requests))
-        if len(there) < self._least:
+        if len(there) < least:
             until = self._terms.opened + self._terms.seconds
-            raise TooFewLeft(epoch, exchange, len(there), self._least, until)
+            raise TooFewLeft(epoch, exchange, len(there), least, until)
         return {name: Frame.unpack(content) for name, content in sorted(there.items())}
 
     def _decided(self, exchange: str) -> bool:
         """Whether the next exchange has begun, so that later replies to this one no longer count."""
-        following = {"keys": "shares", "shares": "masked", "masked": "agree", "agree": "unmask"}.get(exchange)
-        return following is not None and bool(self._coordinator.requests(self._terms.epoch, following))
+        number = exchange.split()[1:]
+        following = [asking(int(number[0]) + 1), "shares"] if number else FOLLOWING.get(exchange, [])
+        return any(self._coordinator.requests(self._terms.epoch, each) for each in following)
 
     def _event(
         self, exchange: str, outcome: str, member: str = "", done: int = 0, expected: int = 0, words: str = ""
     ) -> None:
         self._on_event(Event(self._terms.epoch, exchange, outcome, member, done, expected, words))
+
+
+class _Asked(Federation):
+    """The members of an epoch as a family asks them: sums that leave masked in the secure sum, the rest in the clear.
+
+    A family asks the same questions again when an epoch is resumed, and gets the replies that are on disk.
+    """
+
+    def __init__(self, run: _Run, announced: Mapping[str, Announcement]) -> None:
+        self._run, self._announced, self._number = run, announced, 0
+        self.survivors: tuple[str, ...] = ()
+
+    def clients(self) -> Sequence[str]:
+        return tuple(sorted(self._announced))
+
+    def ask(self, verb: str, payload: Request[Reply], to: Sequence[str] | None = None) -> Mapping[str, Reply]:
+        asked = verb_named(verb)
+        if not asked.masked:
+            self._number += 1
+            return self._run.ask(self._number, asked, payload, sorted(self.clients() if to is None else to))
+        question = Frame("question", {"verb": verb, **to_fields(payload)}).pack()
+        shapes = payload.shapes()  # type: ignore[attr-defined]
+        size = len(asked.reply.zeros(shapes).vector())
+        vector, self.survivors, _ = self._run.secure_sum(self._announced, size, question)
+        total = asked.reply.from_vector(vector, shapes)
+        if wrong := asked.fault(payload, total):
+            raise BadMessage(f"{verb}: the total of {len(self.survivors)} members cannot be right: {wrong}")
+        return {EVERYONE: total}
 
 
 def deliver(coordinator: Coordinator, link: Link, seconds: float, on_event: OnEvent = lambda event: None) -> None:

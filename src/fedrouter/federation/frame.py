@@ -19,7 +19,7 @@ from fedrouter.errors import BadMessage
 MAGIC: Final = b"FR01"
 MOST_BYTES: Final = 1 << 28
 MOST_NAME: Final = 128
-DTYPES: Final = ("<i8", "<f4", "<f8")
+DTYPES: Final = ("<i8", "<f4", "<f8", "|u1")
 BYTES, ARRAY = "$bytes", "$array"
 
 

@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,11 +91,18 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class NewQueries:
-    """Queries of a log that are in no release of a family, as rows of its embeddings, with their hashes."""
+class Queries:
+    """Queries of a log, as rows of its embeddings, with the hashes by which the journal knows each."""
 
     rows: Evaluations
     hashes: tuple[tuple[bytes, ...], ...]
+
+    def only(self, kept: set[int]) -> Queries:
+        places = sorted(kept)
+        return Queries(self.rows.of_queries(places), tuple(self.hashes[place] for place in places))
+
+    def without(self, dropped: set[int]) -> Queries:
+        return self.only(set(range(len(self.hashes))) - dropped)
 
 
 class Journal:
@@ -177,22 +184,18 @@ class Journal:
 
     # Queries.
 
-    def new_queries(self, rows: Evaluations, family: str) -> NewQueries:
-        """The queries that are in no release of this family; those with the same text or features are one."""
-        rows = rows.take(np.arange(len(rows)))  # without queries that nobody answered
-        hashes = self._hashes(rows)
-        known = self._known(family, hashes, "released IS NOT NULL")
-        first: dict[bytes, int] = {}
-        groups: dict[int, list[bytes]] = {}
-        alike = np.arange(rows.queries)
-        for query, own in enumerate(hashes):
-            if query not in known:
-                alike[query] = next((first[each] for each in own if each in first), query)
-                groups.setdefault(int(alike[query]), []).extend(each for each in own if each not in first)
-                for each in own:
-                    first.setdefault(each, int(alike[query]))
-        merged = replace(rows, query=alike[rows.query])
-        return NewQueries(merged.of_queries(list(groups)), tuple(map(tuple, groups.values())))
+    def new_queries(self, rows: Evaluations, family: str) -> Queries:
+        """The queries of a log that are in no release of this family."""
+        found = _grouped(rows, self._hashes)
+        return found.without(self._known(family, found, "released IS NOT NULL"))
+
+    def taking_part(self, rows: Evaluations, family: str, epoch: int) -> Queries:
+        """The queries of a log that take part in an epoch: those it released, or those it counted and may release."""
+        found = _grouped(rows, self._hashes)
+        if self.has_released(epoch, family):
+            return found.only(self._known(family, found, f"released = {int(epoch)}"))
+        counted = self._known(family, found, "1")
+        return found.only(counted - self._known(family, found, "released IS NOT NULL"))
 
     def _hashes(self, rows: Evaluations) -> list[tuple[bytes, ...]]:
         """Of each query: of its features, and of its text where the log has it."""
@@ -209,27 +212,21 @@ class Journal:
     def _hash(self, kind: bytes, content: bytes) -> bytes:
         return hmac.new(self._secret, kind + content, hashlib.sha256).digest()[:HASH]
 
-    def _known(self, family: str, hashes: Sequence[tuple[bytes, ...]], where: str) -> set[int]:
+    def _known(self, family: str, found: Queries, where: str) -> set[int]:
         """Which queries have a hash in the table."""
         select = f"SELECT hash FROM queries WHERE family = ? AND {where}"
         there = {row[0] for row in self._connection.execute(select, (family,))}
-        return {query for query, own in enumerate(hashes) if any(each in there for each in own)}
+        return {query for query, own in enumerate(found.hashes) if any(each in there for each in own)}
 
-    def count(self, family: str, epoch: int, found: NewQueries) -> int:
+    def count(self, family: str, epoch: int, found: Queries) -> int:
         """Write down which new queries are counted in this epoch, and return how many were not counted before."""
-        before = self._known(family, found.hashes, "1")
-        fresh = [own for query, own in enumerate(found.hashes) if query not in before]
+        fresh = found.without(self._known(family, found, "1")).hashes
         with self.writing():
             self._connection.executemany(
                 "INSERT OR IGNORE INTO queries VALUES (?, ?, ?, NULL)",
                 ((family, each, epoch) for own in fresh for each in own),
             )
         return len(fresh)
-
-    def counted(self, family: str, found: NewQueries) -> NewQueries:
-        """Those that were counted already: what came later waits for the next epoch."""
-        there = sorted(self._known(family, found.hashes, "1"))
-        return NewQueries(found.rows.of_queries(there), tuple(found.hashes[query] for query in there))
 
     def pending(self, family: str) -> int:
         """The declared number of queries that were counted and not released yet."""
@@ -251,7 +248,7 @@ class Journal:
         return head in (self.head, first) or self._connection.execute(select, (head,)).fetchone() is not None
 
     def release(
-        self, epoch: int, family: str, found: NewQueries, exact: Sums, sent: Sums, spent: Mapping[str, Any]
+        self, epoch: int, family: str, found: Queries, exact: Sums, sent: Sums, spent: Mapping[str, Any]
     ) -> bytes:
         """Write down that these queries leave in this epoch, before they do; returns the new head."""
         hashes = [each for own in found.hashes for each in own]
@@ -272,6 +269,10 @@ class Journal:
             self._put("head", head)
             self.set_pending(family, 0)
         return head
+
+    def has_released(self, epoch: int, family: str) -> bool:
+        select = "SELECT 1 FROM releases WHERE epoch = ? AND family = ?"
+        return self._connection.execute(select, (epoch, family)).fetchone() is not None
 
     def releases(self) -> list[Released]:
         """Everything that was released, oldest first."""
@@ -345,6 +346,21 @@ class Journal:
         self._connection.execute(
             "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value)
         )
+
+
+def _grouped(rows: Evaluations, hashes_of: Callable[[Evaluations], list[tuple[bytes, ...]]]) -> Queries:
+    """The queries that were answered; those with the same text or the same features are one."""
+    rows = rows.take(np.arange(len(rows)))
+    first: dict[bytes, int] = {}
+    groups: dict[int, list[bytes]] = {}
+    alike = np.arange(rows.queries)
+    for query, own in enumerate(hashes_of(rows)):
+        alike[query] = next((first[each] for each in own if each in first), query)
+        groups.setdefault(int(alike[query]), []).extend(each for each in own if each not in first)
+        for each in own:
+            first.setdefault(each, int(alike[query]))
+    merged = replace(rows, query=alike[rows.query])
+    return Queries(merged.of_queries(list(groups)), tuple(map(tuple, groups.values())))
 
 
 def _packed(vector: Sums) -> bytes:

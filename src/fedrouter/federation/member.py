@@ -20,16 +20,21 @@ from fedrouter.errors import BadInput, BadMessage, FedrouterError, Refused
 from fedrouter.evaluations import Evaluations
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.identity import Identity
-from fedrouter.federation.journal import Journal
+from fedrouter.federation.journal import Journal, Queries
+from fedrouter.federation.message import from_fields, to_fields
 from fedrouter.federation.noise import ROUNDED, Noise, colluders, tolerated_dropouts
 from fedrouter.federation.policy import Policy
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
 from fedrouter.federation.secagg.primitives import LARGEST, Sums
 from fedrouter.federation.terms import SignedTerms, Terms, chained
 from fedrouter.federation.total import Total, saved, sum_of
+from fedrouter.federation.verb import LEAST_IN_CENTROID, Own, Verb, verb_named
 from fedrouter.release import Release
 
 EXCHANGES: Final = ("keys", "shares", "masked", "agree", "unmask")
+ASKED: Final = {"kmeans": ("cluster", "statistics"), "mlp": ("costs", "train")}
+"""What an epoch of a family may ask; one of `bayes` asks nothing but its sum."""
+MOST_ASKED: Final = 10_000
 AGAIN: Final = ("agree", "unmask")
 """Exchanges that may be asked again in another form: the list of survivors, which decides, is the same."""
 
@@ -77,6 +82,7 @@ class Member:
             "masked": self._masked,
             "agree": self._agree,
             "unmask": self._unmask,
+            "ask": self._ask,
         }
 
     def close(self) -> None:
@@ -131,7 +137,9 @@ class Member:
         return Frame("refused", {"reason": reason}).pack()
 
     def _answered(self, exchange: str, message: Frame, content: bytes) -> bytes:
-        epoch = message.number("epoch", 1, 2**40)
+        epoch, answering = message.number("epoch", 1, 2**40), self._answers[exchange]
+        if exchange == "ask":
+            exchange = asking(message.number("number", 1, MOST_ASKED))
         self.journal.forget_states()
         if (before := self.journal.answered(epoch, exchange, content)) is not None:
             return before
@@ -140,8 +148,8 @@ class Member:
         terms = self._new_terms(message) if exchange == "keys" else self._current(epoch)
         # One transaction: either everything about this answer is on disk, or it has not happened and nothing leaves.
         with self.journal.writing():
-            fields, words = self._answers[exchange](terms, message)
-            reply = Frame(exchange, {"epoch": epoch, **fields}).pack()
+            fields, words = answering(terms, message)
+            reply = Frame(message.kind, {"epoch": epoch, **fields}).pack()
             self.journal.answer(epoch, exchange, content, reply, words)
         return reply
 
@@ -225,16 +233,58 @@ class Member:
     def _masked(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
         participant = self._participant(terms)
         question = message.blob("question")
-        log = self._log(terms)
-        new = self.journal.counted(terms.family, self.journal.new_queries(log.rows.over(terms.pool), terms.family))
-        exact = vector_of(terms, new.rows, question)
+        new = self._taking_part(terms)
+        exact = self._vector(terms, new.rows, question)
         noisy, deviation = self._noisy(terms, participant, exact)
         masked = participant.hide(message.blobs("sealed"), noisy, question)
-        spent = {"epsilon": terms.epsilon, "delta": terms.delta, "deviation": deviation}
-        head = self.journal.release(terms.epoch, terms.family, new, exact, noisy, spent)
+        if not self.journal.has_released(terms.epoch, terms.family):
+            spent = {"epsilon": terms.epsilon, "delta": terms.delta, "deviation": deviation}
+            self.journal.release(terms.epoch, terms.family, new, exact, noisy, spent)
         self._keep(terms, participant)
-        words = f"{len(noisy):,} numbers about {len(new.hashes):,} queries, with noise of {deviation:.2f}, under masks"
-        return {"masked": masked, "variance": round((deviation * UNIT) ** 2), "head": head}, words
+        noise = f"noise of {deviation:.2f}" if deviation else "no noise"
+        words = f"{len(noisy):,} numbers about {len(new.hashes):,} queries, with {noise}, under masks"
+        return {"masked": masked, "variance": round((deviation * UNIT) ** 2), "head": self.journal.head}, words
+
+    def _ask(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
+        """One question of a family of the paper, answered in the clear."""
+        verb, request = self._question(terms, message)
+        if verb.masked:
+            raise Refused(f"{verb.name}: is answered in a secure sum only", "terms")
+        new = self._taking_part(terms)
+        reply = verb.answer(self._own(new.rows), request)
+        if not self.journal.has_released(terms.epoch, terms.family):
+            nothing = np.zeros(0, np.int64)
+            self.journal.release(terms.epoch, terms.family, new, nothing, nothing, {"epsilon": 0})
+        words = f"{type(reply).__name__} from {len(new.hashes):,} queries, {reply.size:,} bytes in the clear, no noise"
+        return {**to_fields(reply), "head": self.journal.head}, words
+
+    def _question(self, terms: Terms, message: Frame) -> tuple[Verb[Any, Any], Any]:
+        verb = verb_named(message.text("verb"))
+        if verb.name not in ASKED.get(terms.family, ()):
+            raise Refused(f"an epoch of {terms.family} does not ask {verb.name}", "terms")
+        return verb, from_fields(verb.request, message)
+
+    def _vector(self, terms: Terms, rows: Evaluations, question: bytes) -> Sums:
+        """What these rows add to an epoch's sum; zeros if there are none."""
+        if terms.family == "bayes":
+            if question:
+                raise BadMessage("masked: an epoch of bayes asks nothing beside its terms")
+            vector = Release.of(rows, map_of_width(terms.dimension)).vector()
+        else:
+            verb, request = self._question(terms, Frame.unpack(question))
+            if not verb.masked:
+                raise Refused(f"{verb.name}: is no sum", "terms")
+            vector = verb.answer(self._own(rows), request).vector()
+        if len(vector) and np.abs(vector).max() >= LARGEST // len(terms.members):
+            raise BadInput("the log has more rows, or larger costs, than fit in a sum")
+        return vector
+
+    def _own(self, rows: Evaluations) -> Own:
+        return Own(self.name, rows, LEAST_IN_CENTROID)
+
+    def _taking_part(self, terms: Terms) -> Queries:
+        rows = self._log(terms).rows.over(terms.pool)
+        return self.journal.taking_part(rows, terms.family, terms.epoch)
 
     def _agree(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
         participant = self._participant(terms)
@@ -301,11 +351,6 @@ class Member:
         self.journal.keep_state(terms.epoch, participant.state.pack(), terms.seconds)
 
 
-def vector_of(terms: Terms, rows: Evaluations, question: bytes) -> Sums:
-    """What these rows add to an epoch's sum; zeros if there are none."""
-    if terms.family != "bayes" or question:
-        raise Refused(f"an epoch of {terms.family} asks for what this version does not sum", "family")
-    vector = Release.of(rows, map_of_width(terms.dimension)).vector()
-    if len(vector) and np.abs(vector).max() >= LARGEST // len(terms.members):
-        raise BadInput("the log has more rows than fit in a sum")
-    return vector
+def asking(number: int) -> str:
+    """The name of an exchange that asks one question of a family."""
+    return f"ask {number}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from typing import Any, Generic, Self, TypeVar, get_type_hints
 
@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.errors import BadMessage
+from fedrouter.evaluations import Integers
 from fedrouter.exact import ExactSums
+from fedrouter.federation.frame import Frame
 from fedrouter.routers.mlp import CostScale, Weights
 
-WIRE_FORMAT = 5
-"""Version of what travels between coordinator and clients; raised whenever a message changes its form or meaning."""
-WITHHELD = "withheld"
-"""The scalar that a reply without its arrays has instead: the rule by which there is nothing to send."""
+MOST_SCALARS = 1 << 20
+"""Characters of a message's scalars as JSON."""
 Packed = tuple[dict[str, npt.NDArray[Any]], str]
 """A message as it is sent: named arrays, and its scalars as JSON. Read it, never change it."""
 Named = Mapping[str, npt.NDArray[Any]]
@@ -31,7 +31,7 @@ class Message:
     """A payload whose fields are arrays, exact sums, named groups of arrays, or scalars.
 
     A message is immutable, so it is packed once, however many readers (engine, journal, size check) need that form.
-    Each field is ``Annotated`` with its shape and meaning; docs/messages.md prints these.
+    Each field is ``Annotated`` with its shape and meaning.
     """
 
     def __post_init__(self) -> None:
@@ -94,17 +94,6 @@ class Message:
         message.__dict__["_packed"] = packed  # as it came: packing it again would give the same
         return message
 
-    def withhold(self, rule: str) -> Self:
-        """The same message, which travels without its arrays: there is nothing in them, and the receiver knows them."""
-        copy = replace(self)
-        copy.__dict__["_packed"] = ({}, json.dumps({**json.loads(self.pack()[1]), WITHHELD: rule}))
-        return copy
-
-    @property
-    def withheld_by(self) -> str:
-        """The rule by which there is nothing in this message; empty if there is something."""
-        return withheld_by(self.pack())
-
     @property
     def size(self) -> int:
         """Number of bytes in arrays and scalars."""
@@ -134,28 +123,18 @@ class Message:
         self.require(weights and fits, "weights must be finite float32 arrays")
 
 
-def withheld_by(packed: Packed) -> str:
-    """The rule by which a message travels without its arrays; empty if it does not."""
-    if WITHHELD not in packed[1]:
-        return ""
-    try:
-        rule = json.loads(packed[1]).get(WITHHELD, "")
-    except (AttributeError, ValueError):
-        return ""
-    return rule if isinstance(rule, str) else ""
-
-
 Reply = TypeVar("Reply", bound=Message)
 
 
-def packed_digest(packed: Packed, *context: Any) -> bytes:
-    """SHA-256 of a packed message and of the JSON values it goes with, such as the name of its verb."""
-    arrays, scalars = packed
-    found = hashlib.sha256(json.dumps([scalars, *context]).encode())
-    for name, array in sorted(arrays.items()):
-        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.digest()
+def to_fields(message: Message) -> dict[str, Any]:
+    """A message as the fields of a frame."""
+    arrays, scalars = message.pack()
+    return {"arrays": arrays, "scalars": scalars}
+
+
+def from_fields(kind: type[Reply], frame: Frame) -> Reply:
+    """The message of this kind in a frame; BadMessage if it is none."""
+    return kind.unpack((frame.arrays("arrays"), frame.text("scalars", MOST_SCALARS)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +160,33 @@ class Sums(Message):
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+    def vector(self) -> Integers:
+        """All integers in one vector, as they are added under masks."""
+        values = (getattr(self, part.name) for part in fields(self))
+        return np.concatenate([(each.limbs if isinstance(each, ExactSums) else each).ravel() for each in values])
+
+    @classmethod
+    def zeros(cls, shapes: Mapping[str, tuple[int, ...]]) -> Self:
+        """The sums of nothing."""
+        exact = cls.exact_fields()
+        return cls(
+            **{
+                name: ExactSums.zeros(shape) if name in exact else np.zeros(shape, np.int64)
+                for name, shape in shapes.items()
+            }
+        )
+
+    @classmethod
+    def from_vector(cls, vector: Integers, shapes: Mapping[str, tuple[int, ...]]) -> Self:
+        """The sums of these shapes that :meth:`vector` came from, or a total of several."""
+        exact, values, start = cls.exact_fields(), {}, 0
+        for name, shape in shapes.items():
+            shape = (*shape, 2) if name in exact else shape
+            part = vector[start : start + math.prod(shape)].reshape(shape)
+            values[name] = ExactSums(part).carried() if name in exact else part
+            start += part.size
+        return cls(**values)
 
 
 @dataclass(frozen=True, eq=False)

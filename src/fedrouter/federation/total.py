@@ -23,6 +23,8 @@ from fedrouter.federation.terms import SignedTerms, Terms
 from fedrouter.files import PUBLIC, replace_file, replacing
 from fedrouter.pool import ModelPool
 from fedrouter.release import SECOND_SHARE, Release
+from fedrouter.routers.base import Router
+from fedrouter.routers.registry import router_class
 
 LEAST_DECLARING: Final = 3
 """A model that fewer members declare is explored, not trusted: one of them could make up everything about it."""
@@ -42,7 +44,7 @@ class Total:
     rows : new queries that they declared
     variance : of the noise in each number, in units of 2^-32
     vector : the numbers, in units of 2^-16
-    question : what was asked beside the terms; for `bayes` nothing
+    router : the router that was learned, packed, for a family of the paper; empty for `bayes`, where it follows
     signature : the coordinator's
     """
 
@@ -51,7 +53,7 @@ class Total:
     rows: int
     variance: int
     vector: Sums
-    question: bytes = b""
+    router: bytes = b""
     signature: bytes = b""
 
     @property
@@ -86,11 +88,18 @@ class Total:
 
     def _stated(self) -> tuple[bytes, ...]:
         numbers = json.dumps([list(self.survivors), self.rows, self.variance]).encode()
-        return self.signed_terms.content, numbers, self.question, np.asarray(self.vector, "<i8").tobytes()
+        return self.signed_terms.content, numbers, self.router, np.asarray(self.vector, "<i8").tobytes()
 
     def fault(self) -> str | None:
         """Why no logs of this size add up to this total; None if some may."""
         return None if self.terms.family != "bayes" else impossible(self.release, self.rows, len(self.survivors))
+
+    def made(self) -> Router | None:
+        """The router of a family of the paper that the coordinator learned in this epoch; None for `bayes`."""
+        if not self.router:
+            return None
+        found = Frame.unpack(self.router)
+        return router_class(found.text("family")).from_arrays(self.terms.pool, found.arrays("arrays"))
 
     @property
     def trusted(self) -> Release:
@@ -100,7 +109,7 @@ class Total:
 
     def pack(self) -> bytes:
         fields: dict[str, Any] = {
-            **{name: getattr(self, name) for name in ("rows", "variance", "question", "signature")},
+            **{name: getattr(self, name) for name in ("rows", "variance", "router", "signature")},
             "survivors": list(self.survivors),
             "terms": self.signed_terms.content,
             "terms_signature": self.signed_terms.signature,
@@ -117,7 +126,7 @@ class Total:
             found.number("rows", 0, 2**40),
             found.number("variance", 0, MOST_VARIANCE),
             from_words(unpack_words(found.blob("vector"))),
-            found.blob("question"),
+            found.blob("router"),
             found.blob("signature"),
         )
 
@@ -125,7 +134,7 @@ class Total:
         """Write ``epoch-N.npz``, the numbers, and ``epoch-N.json``, whose they are and who signed them."""
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / f"epoch-{self.epoch}.npz", PUBLIC) as file:
-            np.savez_compressed(file, vector=self.vector, question=np.frombuffer(self.question, np.uint8))
+            np.savez_compressed(file, vector=self.vector, router=np.frombuffer(self.router, np.uint8))
         document = {
             "terms": json.loads(self.signed_terms.content),
             "terms_signature": self.signed_terms.signature.hex(),
@@ -141,7 +150,7 @@ class Total:
         try:
             document = json.loads(path.read_text())
             with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
-                vector, question = arrays["vector"], arrays["question"].astype(np.uint8).tobytes()
+                vector, router = arrays["vector"], arrays["router"].astype(np.uint8).tobytes()
             content = json.dumps(document["terms"], sort_keys=True, separators=(",", ":")).encode()
             terms = SignedTerms(content, bytes.fromhex(document["terms_signature"]))
             if vector.dtype != np.int64 or vector.ndim != 1:
@@ -152,7 +161,7 @@ class Total:
                 int(document["rows"]),
                 int(document["variance"]),
                 vector,
-                question,
+                router,
                 bytes.fromhex(document["signature"]),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -1,6 +1,6 @@
 """Contract suite for engines: an algorithm must run on every engine and give the same result to the bit.
 
-An engine is checked through a function that makes a federation of given clients::
+An engine is checked through a function that makes a federation of clients with given rows::
 
     @pytest.mark.parametrize("check", ENGINE_CHECKS)
     def test_my_engine_keeps_the_contract(check):
@@ -12,28 +12,25 @@ The reference is :class:`~fedrouter.engines.local.LocalFederation`, which keeps 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from fedrouter.engines.local import LocalFederation
-from fedrouter.federation.client import Client
+from fedrouter.evaluations import Evaluations
 from fedrouter.federation.families.kmeans import ClusterRequest, StatisticsRequest
 from fedrouter.federation.families.mlp import CostsRequest
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.federation import Federation, Question
+from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Message
-from fedrouter.federation.verbs.hello import HelloRequest
-from fedrouter.testing.samples import POOL, sample_clients, sample_evaluations
+from fedrouter.testing.samples import POOL, sample_evaluations, sample_rows
 
-MakeEngine = Callable[[Iterable[Client]], Federation]
+MakeEngine = Callable[[Mapping[str, Evaluations]], Federation]
 NAMES = ("beta", "alpha", "gamma")
 REQUESTS: Mapping[str, Any] = {
-    "hello": HelloRequest(),
     "cluster": ClusterRequest(clusters=4, restarts=1, iterations=10, seed=3),
     "statistics": StatisticsRequest(sample_evaluations(5, seed=9).embeddings, POOL.names, (2, 3), 2),
     "costs": CostsRequest(POOL.names),
 }
-"""One request of each kind of reply: scalars, arrays, exact sums."""
+"""One request of each kind of reply: arrays, exact sums."""
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "kmeans": {"k_local": 4, "k_global": 5},
     "mlp": {"rounds": 2, "hidden": (8,)},
@@ -43,27 +40,27 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 
 def check_clients_are_listed_in_order(make: MakeEngine) -> None:
     """``clients()`` gives the names, sorted."""
-    assert tuple(make(sample_clients(*NAMES)).clients()) == tuple(sorted(NAMES))
-    assert tuple(make([]).clients()) == ()
+    assert tuple(make(sample_rows(*NAMES)).clients()) == tuple(sorted(NAMES))
+    assert tuple(make({}).clients()) == ()
 
 
 def check_replies_are_in_order(make: MakeEngine) -> None:
     """Replies are sorted by client name, in whatever order clients are listed, asked or answer."""
-    federation = make(sample_clients(*NAMES))
+    federation = make(sample_rows(*NAMES))
     assert list(federation.ask("costs", REQUESTS["costs"])) == sorted(NAMES)
     assert list(federation.ask("costs", REQUESTS["costs"], ["gamma", "alpha"])) == ["alpha", "gamma"]
 
 
 def check_only_those_named_are_asked(make: MakeEngine) -> None:
     """``to`` limits who is asked; nobody is asked if it is empty."""
-    federation = make(sample_clients(*NAMES))
+    federation = make(sample_rows(*NAMES))
     assert list(federation.ask("costs", REQUESTS["costs"], ["beta"])) == ["beta"]
     assert dict(federation.ask("costs", REQUESTS["costs"], [])) == {}
 
 
 def check_replies_arrive_unchanged(make: MakeEngine) -> None:
     """A reply has the same type, arrays and scalars as the client gave, whatever carried it."""
-    ours, reference = make(sample_clients(*NAMES)), LocalFederation(sample_clients(*NAMES))
+    ours, reference = make(sample_rows(*NAMES)), LocalFederation(sample_rows(*NAMES))
     for verb, request in REQUESTS.items():
         replies, expected = ours.ask(verb, request), reference.ask(verb, request)
         assert list(replies) == list(expected)
@@ -72,31 +69,9 @@ def check_replies_arrive_unchanged(make: MakeEngine) -> None:
             assert content(reply) == content(expected[name]), f"{verb}: the reply of {name} was changed on its way"
 
 
-def check_several_questions_are_answered_in_order(make: MakeEngine) -> None:
-    """``ask_all`` gives what asking one by one gives, in the order of the questions."""
-    federation = make(sample_clients(*NAMES))
-    questions = [Question(verb, request) for verb, request in REQUESTS.items()]
-    for to in (None, ["gamma", "alpha"]):
-        together = federation.ask_all(questions, to)
-        apart = [federation.ask(question.verb, question.request, to) for question in questions]
-        assert [list(replies) for replies in together] == [list(replies) for replies in apart]
-        for ours, expected in zip(together, apart, strict=True):
-            assert all(content(reply) == content(expected[name]) for name, reply in ours.items())
-    assert federation.ask_all([]) == []
-
-
-def check_a_question_reaches_only_those_it_is_for(make: MakeEngine) -> None:
-    """In one exchange a question may be for some clients only; the others are not asked it."""
-    federation = make(sample_clients(*NAMES))
-    everyone = Question("hello", REQUESTS["hello"])
-    for to in (None, ["gamma", "alpha"]):
-        answers = federation.ask_all([replace(everyone, to=("alpha",)), everyone, replace(everyone, to=("gamma",))], to)
-        assert [list(replies) for replies in answers] == [["alpha"], sorted(to or NAMES), ["gamma"]]
-
-
 def check_a_request_is_not_changed(make: MakeEngine) -> None:
     """Asking twice is asking the same: an engine does not change the request that it sends."""
-    federation, before = make(sample_clients(*NAMES)), content(REQUESTS["statistics"])
+    federation, before = make(sample_rows(*NAMES)), content(REQUESTS["statistics"])
     first, second = (federation.ask("statistics", REQUESTS["statistics"]) for _ in range(2))
     assert content(REQUESTS["statistics"]) == before
     assert {name: content(reply) for name, reply in first.items()} == {
@@ -110,8 +85,7 @@ def check_families_learn_the_same_router(make: MakeEngine, families: Iterable[st
         family = FAMILIES[name]
         settings = family.settings(**SMALL.get(name, {}))
         ours, reference = (
-            family.learn(each(sample_clients(*NAMES, queries=300)), POOL, settings, 7)
-            for each in (make, LocalFederation)
+            family.learn(each(sample_rows(*NAMES, queries=300)), POOL, settings, 7) for each in (make, LocalFederation)
         )
         assert _arrays(ours.arrays()) == _arrays(reference.arrays()), f"{name}: another router than the reference"
 
@@ -121,8 +95,6 @@ ENGINE_CHECKS: tuple[Callable[[MakeEngine], None], ...] = (
     check_replies_are_in_order,
     check_only_those_named_are_asked,
     check_replies_arrive_unchanged,
-    check_several_questions_are_answered_in_order,
-    check_a_question_reaches_only_those_it_is_for,
     check_a_request_is_not_changed,
     check_families_learn_the_same_router,
 )

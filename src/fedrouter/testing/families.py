@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -27,11 +27,9 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation, single_owner
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.family import Family, NotASum
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import NothingToLearn, Progress
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.personalization import personalize
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -128,15 +126,15 @@ def check_another_seed_matters_if_the_record_says_so(family: Family) -> None:
 
 
 def check_the_order_of_clients_does_not_matter(family: Family) -> None:
-    assert _same(_learn(family, _clients()[::-1]), _router(family))
+    assert _same(_learn(family, dict(reversed(_clients().items()))), _router(family))
 
 
 def check_clients_may_order_their_models_differently(family: Family) -> None:
-    members = []
+    members = {}
     for shift in range(3):
         rows = drawn_evaluations(seed=shift)
         names = rows.pool.names
-        members.append(Client(f"client-{shift}", rows.over(ModelPool([*names[shift:], *names[:shift]])), OPEN))
+        members[f"client-{shift}"] = rows.over(ModelPool([*names[shift:], *names[:shift]]))
     assert _same(_learn(family, members), _router(family))
 
 
@@ -154,13 +152,13 @@ def check_a_model_without_evaluations_is_not_chosen_or_known_to_be_unsure(family
 
 
 def check_a_client_without_rows_is_no_error(family: Family) -> None:
-    empty = Client("client-9", drawn_evaluations().take([]), OPEN)
-    assert np.isfinite(_learn(family, [*_clients(), empty]).estimate(QUERIES).accuracy).all()
+    empty = {"client-9": drawn_evaluations().take([])}
+    assert np.isfinite(_learn(family, _clients() | empty).estimate(QUERIES).accuracy).all()
 
 
 def check_one_row_is_enough(family: Family) -> None:
     rows = drawn_evaluations().take([0])
-    router = _learn(family, [Client("one", rows, OPEN)])
+    router = _learn(family, {"one": rows})
     usable = router.estimate(QUERIES).usable
     assert usable[rows.model[0]]
     if usable.sum() == 1:
@@ -169,7 +167,7 @@ def check_one_row_is_enough(family: Family) -> None:
 
 def check_without_rows_there_is_nothing_to_learn(family: Family) -> None:
     with _refused("nothing to learn", NothingToLearn):
-        _learn(family, [Client("empty", drawn_evaluations().take([]), OPEN)])
+        _learn(family, {"empty": drawn_evaluations().take([])})
 
 
 def check_progress_ends_with_a_router(family: Family) -> None:
@@ -190,7 +188,7 @@ def check_it_learns_simple_data(family: Family) -> None:
     """
     if not np.ptp(_router(family).estimate(QUERIES).accuracy, axis=0).any():
         return
-    many = [Client(f"client-{seed}", drawn_evaluations(1500, dimension=4, seed=seed), OPEN) for seed in range(2)]
+    many = {f"client-{seed}": drawn_evaluations(1500, dimension=4, seed=seed) for seed in range(2)}
     settings = family.settings().changed(rounds=ROUNDS.get(family.name, 60))
     router = family.learn(LocalFederation(many), POOL, settings)
     directions = np.eye(4, dtype=np.float32)[:3]
@@ -343,11 +341,11 @@ def check_family(family: Family, skip: Collection[str] = ()) -> None:
 # ---- routers that several checks share, each learned once
 
 
-def _clients() -> list[Client]:
-    return [Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3)]
+def _clients() -> dict[str, Evaluations]:
+    return {f"client-{seed}": drawn_evaluations(seed=seed) for seed in range(3)}
 
 
-def _learn(family: Family, members: Iterable[Client], pool: ModelPool = POOL, seed: int = 0) -> Router:
+def _learn(family: Family, members: Mapping[str, Evaluations], pool: ModelPool = POOL, seed: int = 0) -> Router:
     return family.learn(LocalFederation(members), pool, family.settings(), seed)
 
 
@@ -362,7 +360,7 @@ def _rows(seed: int) -> Evaluations:
 
 
 def _founders() -> LocalFederation:
-    return LocalFederation(Client(f"client-{seed}", _rows(seed), OPEN) for seed in range(3))
+    return LocalFederation({f"client-{seed}": _rows(seed) for seed in range(3)})
 
 
 @lru_cache

@@ -1,14 +1,10 @@
-"""Small random evaluations and clients for contract suites."""
+"""Small random evaluations for contract suites."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
-from fedrouter.federation.privacy.policy import CLEAR
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["small", "medium", "large"])
@@ -46,8 +42,6 @@ def drawn_evaluations(
     return Evaluations(ModelPool(names), embeddings, query, model, accuracy, cost, task=task, time=time)
 
 
-def sample_clients(*names: str, queries: int = 90) -> list[Client]:
-    """New clients of these names with default privacy; the first has evaluations of this many ``queries``."""
-    rows = [sample_evaluations(queries + 15 * index, seed=index) for index in range(len(names))]
-    exact = replace(CLEAR, noise=None)  # what is learned from them can be compared
-    return [Client(name, own, exact, encoder="sample") for name, own in zip(names, rows, strict=True)]
+def sample_rows(*names: str, queries: int = 90) -> dict[str, Evaluations]:
+    """Evaluations of clients of these names; the first has this many ``queries``."""
+    return {name: sample_evaluations(queries + 15 * index, seed=index) for index, name in enumerate(names)}

@@ -17,9 +17,7 @@ from fedrouter.experiments.figures.new_clients import (
     labels_of,
 )
 from fedrouter.experiments.paper_protocols import ROUTERBENCH
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import CostsRequest
-from fedrouter.federation.privacy.policy import OPEN
 
 NAMES = {
     "new-clients-mlp",
@@ -55,7 +53,7 @@ def test_a_request_to_an_old_client_is_noticed(runs):
 
 def test_attendance_counts_whoever_is_asked():
     clients = replace(small_world(), protocol=replace(ROUTERBENCH, clients=3)).clients()
-    federation = Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in clients))
+    federation = Attendance(LocalFederation({client.name: client.train for client in clients}))
     request = CostsRequest(clients[0].train.pool.names)
     federation.ask("costs", request)
     replies = federation.ask("costs", request, to=["client-2"])

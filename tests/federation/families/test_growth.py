@@ -6,11 +6,9 @@ import numpy as np
 
 from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import KMeansSettings
 from fedrouter.federation.families.mlp import MLPSettings
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import HEADS
 
@@ -21,7 +19,7 @@ QUERIES = drawn_evaluations(seed=99).embeddings
 
 
 def federation(*names):
-    return LocalFederation(Client(name, PARTS[name], OPEN) for name in names)
+    return LocalFederation({name: PARTS[name] for name in names})
 
 
 def same(one, other):
@@ -54,9 +52,7 @@ def test_only_heads_of_the_new_models_travel_back():
 
     family = FAMILIES["mlp"]
     router = family.learn(federation(*FOUNDERS), OLD, MLPSettings(rounds=1))
-    family.add_models(
-        router, Listening(Client(name, PARTS[name], OPEN) for name in FOUNDERS), NEW, MLPSettings(rounds=1)
-    )
+    family.add_models(router, Listening({name: PARTS[name] for name in FOUNDERS}), NEW, MLPSettings(rounds=1))
     updates = [(payload, reply) for verb, payload, reply in sent if verb == "train"]
     assert updates
     for payload, reply in updates:
@@ -87,7 +83,7 @@ def test_a_model_that_comes_with_a_client_goes_with_it():
     kmeans = FAMILIES["kmeans"]
     pool = ModelPool([*OLD.names, *NEW.names])
     without = {name: part.over(OLD) for name, part in PARTS.items()}
-    router = kmeans.learn(LocalFederation(Client(n, without[n], OPEN) for n in FOUNDERS), pool, kmeans.settings())
+    router = kmeans.learn(LocalFederation({n: without[n] for n in FOUNDERS}), pool, kmeans.settings())
     assert router.estimate(QUERIES).unavailable[3]
     joined = kmeans.add_clients(router, federation(*NEWCOMERS), kmeans.settings())
     assert joined.estimate(QUERIES).unavailable[3] is None

@@ -11,7 +11,6 @@ from conftest import drawn_evaluations
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import (
     NUMBERS,
     Centroids,
@@ -23,10 +22,10 @@ from fedrouter.federation.families.kmeans import (
     global_centres,
     held_out_error,
     learn,
+    statistics,
 )
 from fedrouter.federation.families.kmeans import ask_statistics as ask_all_statistics
-from fedrouter.federation.privacy.policy import OPEN
-from fedrouter.federation.verbs.verb import Own
+from fedrouter.federation.verb import Own
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["model-0", "model-1", "model-2"])
@@ -37,7 +36,7 @@ def ask_statistics(members, centres, pool):
 
 
 def federation(*parts):
-    return LocalFederation(Client(f"client-{place}", part, OPEN) for place, part in enumerate(parts))
+    return LocalFederation({f"client-{place}": part for place, part in enumerate(parts)})
 
 
 @settings(max_examples=40, deadline=None)
@@ -85,7 +84,7 @@ def test_defaults_are_the_papers():
 
 def test_a_client_sends_its_cluster_sizes():
     rows = drawn_evaluations(queries=100)
-    reply = Client("one", rows, OPEN).answer("cluster", ClusterRequest(15, 3, 30, 0))
+    reply = centroids(Own("one", rows), ClusterRequest(15, 3, 30, 0))
     assert isinstance(reply, Centroids)
     assert len(reply.centres) == 15
     assert reply.sizes.sum() == 100
@@ -93,7 +92,7 @@ def test_a_client_sends_its_cluster_sizes():
 
 def test_nothing_is_sent_for_empty_cells():
     rows = drawn_evaluations(queries=6)
-    reply = Client("one", rows, OPEN).answer("statistics", StatisticsRequest(rows.embeddings, POOL.names))
+    reply = statistics(Own("one", rows), StatisticsRequest(rows.embeddings, POOL.names))
     assert reply.count.shape == (1, 6, 3)
     assert reply.count.sum() == reply.rows[0] == 6
     assert not reply.accuracy[reply.count == 0].limbs.any()

@@ -11,11 +11,9 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.mlp import MLPSettings, TrainRequest, Update, ask_costs, learn, sample, train
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.verb import Own
+from fedrouter.federation.verb import Own
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import initial_weights
 
@@ -24,7 +22,7 @@ SMALL = MLPSettings(hidden=(32, 32))
 
 
 def federation(*parts):
-    return LocalFederation(Client(f"client-{place}", part, OPEN) for place, part in enumerate(parts))
+    return LocalFederation({f"client-{place}": part for place, part in enumerate(parts)})
 
 
 def test_defaults_are_the_papers():
@@ -196,13 +194,13 @@ class Recorder(LocalFederation):
 
 
 def recorder(count=3, queries=200):
-    return Recorder(Client(f"client-{s}", drawn_evaluations(queries=queries, seed=s), OPEN) for s in range(count))
+    return Recorder({f"client-{s}": drawn_evaluations(queries=queries, seed=s) for s in range(count)})
 
 
 def test_learning_is_plain_federated_averaging():
     """Algorithm 1 written out here once more."""
     parts = {f"client-{s}": drawn_evaluations(queries=150, seed=s) for s in range(4)}
-    members = LocalFederation(Client(name, part, OPEN) for name, part in parts.items())
+    members = LocalFederation(parts)
     router = learn(members, POOL, replace(SMALL, rounds=3), seed=5)
     scale, _ = ask_costs(members, POOL)
     weights = initial_weights(8, (32, 32), 3, derive(5, "weights"))

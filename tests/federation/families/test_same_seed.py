@@ -8,9 +8,7 @@ import pytest
 
 from conftest import PROJECT, drawn_evaluations
 from fedrouter.engines.local import LocalFederation
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.pool import ModelPool
 
 LEARNED = json.loads((PROJECT / "tests" / "fixtures" / "seed-7.json").read_text())
@@ -21,7 +19,7 @@ LEARNED = json.loads((PROJECT / "tests" / "fixtures" / "seed-7.json").read_text(
 def test_the_same_seed_learns_the_same_arrays_as_before(name):
     """Sums are exact, so these do not depend on the machine; the others are compared on one machine at a time."""
     family = FAMILIES[name]
-    members = [Client(f"client-{seed}", drawn_evaluations(seed=seed), OPEN) for seed in range(3)]
+    members = {f"client-{seed}": drawn_evaluations(seed=seed) for seed in range(3)}
     pool = ModelPool(["model-0", "model-1", "model-2"])
     router = family.learn(LocalFederation(members), pool, family.paper or family.settings(), 7)
     found = {part: hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for part, a in router.arrays().items()}

@@ -28,11 +28,9 @@ from fedrouter.experiments.comparison import (
 )
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
 from fedrouter.experiments.sheet import Panel, Sheet
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.federation import Federation
 from fedrouter.federation.message import Reply, Request
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 from fedrouter.routers.base import Router
 
@@ -70,7 +68,7 @@ def run(world: World) -> Document:
     for name, settings in world.settings().items():
         family = FAMILIES[name]
         old, new = (
-            Attendance(LocalFederation(Client(client.name, client.train, OPEN) for client in groups[group]))
+            Attendance(LocalFederation({client.name: client.train for client in groups[group]}))
             for group in (OLD, NEW)
         )
         routers: dict[str, Router] = {BEFORE: family.learn(old, world.dataset.evaluations.pool, settings, world.seed)}

@@ -29,9 +29,7 @@ from fedrouter.experiments.comparison import (
 )
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
 from fedrouter.experiments.sheet import Panel, Sheet
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.frontier import sweep
 from fedrouter.pool import ModelPool
@@ -58,7 +56,7 @@ def run(world: World) -> Document:
     logs = {client.name: log_without(client.name, client.train, full, old, world.seed) for client in clients}
     asked = {client.name: calibration(client.name, client.train, full, new, world.seed) for client in clients}
     without, calibrating = (
-        LocalFederation(Client(name, rows, OPEN) for name, rows in part.items()) for part in (logs, asked)
+        LocalFederation(part) for part in (logs, asked)
     )
     curves, unchanged = [], {}
     for name, settings in world.settings().items():

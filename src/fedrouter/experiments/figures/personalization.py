@@ -41,9 +41,7 @@ from fedrouter.experiments.comparison import (
 )
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
 from fedrouter.experiments.sheet import Panel, Sheet, frontier_line
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.frontier import sweep
 from fedrouter.personalization import personalize
 
@@ -59,7 +57,7 @@ def run(world: World) -> Document:
     """One seed: every family, in four ways, for every client that has training rows and test queries."""
     clients = world.clients(alpha=world.protocol.personal_alpha)
     able = [client for client in clients if len(client.train) and client.test.queries]
-    everyone = LocalFederation(Client(client.name, client.train, OPEN) for client in clients)
+    everyone = LocalFederation({client.name: client.train for client in clients})
     curves, cells = [], dict[str, list[float]]()
     for name, settings in world.settings().items():
         kind = FAMILIES[name]

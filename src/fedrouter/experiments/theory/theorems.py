@@ -20,14 +20,12 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.experiments.experiment import Document, World
 from fedrouter.experiments.theory.population import Population, population, uniform
-from fedrouter.federation.client import Client
 from fedrouter.federation.families.kmeans import (
     KMeansSettings,
     ask_centres,
     ask_statistics,
     cell_sums,
 )
-from fedrouter.federation.privacy.policy import OPEN
 from fedrouter.federation.seeds import derive
 from fedrouter.routers.kmeans import KMeansRouter, nearest_centre
 from fedrouter.routers.mlp import forward, initial_weights
@@ -98,9 +96,7 @@ def _kmeans(place: Population, steepness: tuple[float, float], rows: int, lambda
     }
 
     def learn(names: Sequence[str], chosen: KMeansSettings) -> dict[str, Any]:
-        centring, counting = (
-            LocalFederation(Client(name, logs[name][part], OPEN) for name in names) for part in (0, 1)
-        )
+        centring, counting = (LocalFederation({name: logs[name][part] for name in names}) for part in (0, 1))
         (centres,) = ask_centres(centring, chosen, seed)
         router = KMeansRouter(place.pool, centres, cell_sums(ask_statistics(counting, [centres], place.pool)))
         cluster = nearest_centre(place.embeddings, centres)

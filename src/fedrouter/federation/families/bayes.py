@@ -1,7 +1,8 @@
-"""The family ``bayes``: evidence in, posterior out; from rows at hand, or from one noisy release of every member.
+"""The family ``bayes``: evidence in, posterior out; from rows at hand, or from one noisy release of every client.
 
 Where the rows of all owners are in this process and nothing protects them, their evidence is summed exactly, under
-cells of these rows. Members of a real federation are asked once, for their release.
+cells of these rows. Otherwise clients are asked once, for their release. In a real federation the releases are in the
+secure sum of an epoch (:mod:`fedrouter.federation.member`), and each member makes its router from the total.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedrouter.encoders.cells import Cells
-from fedrouter.encoders.feature_map import FeatureMap, map_of_width
+from fedrouter.encoders.feature_map import UNIT, FeatureMap, map_of_width
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Embeddings, Evaluations
+from fedrouter.evaluations import Embeddings, Evaluations, Integers
 from fedrouter.evidence import Evidence
 from fedrouter.federation.families.family import Family, Settings, never_joined, train_once
 from fedrouter.federation.federation import Callback, Federation, NothingToLearn, Progress, ignore
-from fedrouter.federation.verbs.release import ReleaseReply, ReleaseRequest
+from fedrouter.federation.message import Message, Request
+from fedrouter.federation.verb import Own, Verb
 from fedrouter.pool import ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.bayes import BayesRouter
@@ -36,6 +38,41 @@ class BayesSettings(Settings):
     def __post_init__(self) -> None:
         if not self.cells or not all(isinstance(cells, int) and cells >= 0 for cells in self.cells):
             raise BadInput(f"cells: expected whole numbers of at least 0, got {self.cells!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseRequest(Request["ReleaseReply"]):
+    """Learn a router from one vector of every client."""
+
+    models: Annotated[tuple[str, ...], "names of the M models, in order"]
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseReply(Message):
+    """The release of a client or of several, with noise."""
+
+    vector: Annotated[Integers, "(n,) int64 in units of 2^-16: see fedrouter.release"]
+    variance: Annotated[int, "variance of the noise in each number, in units of 2^-32"]
+    dimension: Annotated[int, "width d of the embeddings, from which the feature map follows"]
+
+    def check(self) -> None:
+        self.require_array("vector", np.int64, (None,))
+
+    def __add__(self, other: ReleaseReply) -> ReleaseReply:
+        self.require(self.dimension == other.dimension, "clients embed with different widths")
+        return ReleaseReply(self.vector + other.vector, self.variance + other.variance, self.dimension)
+
+    def release(self, pool: ModelPool) -> Release:
+        """What was sent, as a release of these models."""
+        empty = Release.none(pool, map_of_width(self.dimension))
+        return empty.with_vector(self.vector, float(np.sqrt(self.variance)) / UNIT)
+
+
+def release(own: Own, request: ReleaseRequest) -> ReleaseReply:
+    rows = own.rows.over(ModelPool(request.models))
+    exact = Release.of(rows, map_of_width(rows.dimension))
+    noisy = own.noise.on(exact, own.members) if own.noise else exact
+    return ReleaseReply(noisy.vector(), round((noisy.noise * UNIT) ** 2), rows.dimension)
 
 
 def learn(
@@ -134,6 +171,12 @@ def remove_clients(router: BayesRouter, federation: Federation) -> BayesRouter:
     return BayesRouter.of(evidence, router.total, router.weight, router.prior)
 
 
+def release_faults(request: ReleaseRequest, reply: ReleaseReply) -> str | None:
+    size = len(Release.none(ModelPool(request.models), map_of_width(reply.dimension)).vector())
+    return None if len(reply.vector) == size and reply.variance >= 0 else "a vector that does not fit its models"
+
+
+RELEASE = Verb("release", ReleaseRequest, ReleaseReply, release, True, release_faults)
 FAMILY = Family(
     name="bayes",
     title="Bayes",

@@ -24,7 +24,7 @@ from fedrouter.federation.federation import Callback, Federation, NothingToLearn
 from fedrouter.federation.message import Request, Sums
 from fedrouter.federation.plausibility import MOST_ROWS, SHAPE, TOO_MANY, dollar_fault, row_fault
 from fedrouter.federation.seeds import derive
-from fedrouter.federation.verbs.verb import Own, Verb, sum_of
+from fedrouter.federation.verb import Own, Verb
 from fedrouter.pool import ModelPool
 from fedrouter.routers.mlp import (
     HEADS,
@@ -458,7 +458,7 @@ COSTS = Verb(
     request=CostsRequest,
     reply=Costs,
     answer=costs,
-    secure_sum=sum_of(Costs, CostsRequest.shapes),
+    masked=False,
     faults=cost_faults,
 )
 TRAIN = Verb(
@@ -466,7 +466,7 @@ TRAIN = Verb(
     request=TrainRequest,
     reply=Update,
     answer=train,
-    secure_sum=sum_of(Update, TrainRequest.shapes),
+    masked=False,
     faults=update_faults,
 )
 FAMILY = Family(

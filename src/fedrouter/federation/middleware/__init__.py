@@ -1,1 +1,0 @@
-"""Federations around a federation: validation, quorum, checkpoint, totals."""
