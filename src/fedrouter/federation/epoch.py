@@ -268,12 +268,14 @@ class Coordinator:
     def chain_for(self, name: str, newest: Terms) -> list[dict[str, bytes]]:
         """The terms since the last that a member is known to have accepted, or since the first that name it."""
         since = next((terms for member, _, _, terms, _ in self._members() if member == name), 0)
-        history = [terms for terms, _ in self.history() if terms.terms.epoch <= newest.epoch]
-        first = next(each.terms.epoch for each in history if name in each.terms.members)
-        start = min(max(first, since + 1), newest.epoch)
-        return [
-            {"content": terms.content, "signature": terms.signature} for terms in history if terms.terms.epoch >= start
-        ]
+        between = "SELECT content, signature FROM epochs WHERE epoch > ? AND epoch < ? ORDER BY epoch"
+        chain = [SignedTerms(*row) for row in self._connection.execute(between, (since, newest.epoch))]
+        if not since:  # before a member's first epoch there is nothing that it could have accepted
+            first = (place for place, each in enumerate(chain) if name in each.terms.members)
+            chain = chain[next(first, len(chain)) :]
+        last = "SELECT content, signature FROM epochs WHERE epoch = ?"
+        chain += [SignedTerms(*row) for row in self._connection.execute(last, (newest.epoch,))]
+        return [{"content": each.content, "signature": each.signature} for each in chain]
 
     # Members, as they last reported.
 

@@ -171,6 +171,11 @@ class Journal:
         rows = self._connection.execute("SELECT content, signature FROM terms ORDER BY epoch")
         return [SignedTerms(*row) for row in rows]
 
+    def digest_of(self, epoch: int) -> bytes | None:
+        """The digest of the terms of this epoch that this member accepted."""
+        row = self._connection.execute("SELECT digest FROM terms WHERE epoch = ?", (epoch,)).fetchone()
+        return row[0] if row else None
+
     def last_terms(self) -> Terms | None:
         row = self._connection.execute("SELECT content FROM terms ORDER BY epoch DESC LIMIT 1").fetchone()
         return Terms.from_content(row[0]) if row else None

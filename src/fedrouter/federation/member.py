@@ -27,7 +27,7 @@ from fedrouter.federation.policy import Policy
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
 from fedrouter.federation.secagg.primitives import LARGEST, Sums
 from fedrouter.federation.terms import SignedTerms, Terms, chained
-from fedrouter.federation.total import Total, saved, sum_of
+from fedrouter.federation.total import Total, epochs_in, saved, sum_of
 from fedrouter.federation.verb import LEAST_IN_CENTROID, Own, Verb, verb_named
 from fedrouter.release import Release
 
@@ -317,17 +317,16 @@ class Member:
     def _take_totals(self, message: Frame) -> Frame:
         """Save totals that the coordinator and these terms stand for; each once."""
         folder, key = self.directory / "totals", self.policy.coordinator_key
-        there = {total.epoch for total in self.totals}
-        accepted = {each.terms.digest for each in self.journal.terms()}
+        there = epochs_in(folder)
         for content in message.blobs("totals").values():
             total = Total.unpack(content)
             total.verify(key)
-            if total.terms.digest not in accepted and total.epoch in {e.terms.epoch for e in self.journal.terms()}:
+            if self.journal.digest_of(total.epoch) not in (None, total.terms.digest):
                 raise Refused(f"the total of epoch {total.epoch} is under other terms than were accepted", "terms")
             if total.epoch not in there:
                 total.save(folder)
                 self.journal.forget_states(total.epoch)
-                there.add(total.epoch)
+                there.append(total.epoch)
                 self._on_total(total)
         return Frame("total", {"have": sorted(there)})
 

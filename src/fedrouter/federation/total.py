@@ -168,10 +168,14 @@ class Total:
             raise BadInput(f"{path}: expected a total, as a coordinator sends it, with its .npz beside it") from None
 
 
+def epochs_in(folder: Path) -> list[int]:
+    """The epochs of the totals in a folder."""
+    return sorted(int(path.stem.removeprefix("epoch-")) for path in folder.glob("epoch-*.json"))
+
+
 def saved(folder: Path) -> list[Total]:
     """The totals in a folder, oldest first."""
-    epochs = sorted(int(path.stem.removeprefix("epoch-")) for path in folder.glob("epoch-*.json"))
-    return [Total.load(folder, epoch) for epoch in epochs]
+    return [Total.load(folder, epoch) for epoch in epochs_in(folder)]
 
 
 def verified(folder: Path, coordinator: bytes) -> list[Total]:
