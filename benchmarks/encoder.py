@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from fedrouter.data.read import read
-from fedrouter.encoders import OFFLINE, STATIC
+from fedrouter.encoders import OFFLINE
 from fedrouter.encoders.static import static_encoder
 from fedrouter.engines.local import LocalFederation
 from fedrouter.evaluations import Embeddings, Evaluations

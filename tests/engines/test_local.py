@@ -1,5 +1,8 @@
 """The in-process engine keeps the contract of engines, and protects rows as a real federation does, or not at all."""
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 import pytest
 
@@ -7,10 +10,11 @@ from fedrouter.encoders.feature_map import UNIT
 from fedrouter.engines.local import LocalFederation, shared_models
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.bayes import learn
+from fedrouter.federation.federation import EVERYONE
 from fedrouter.federation.noise import Noise
 from fedrouter.federation.verb import LEAST_IN_CENTROID
 from fedrouter.release import Release
-from fedrouter.testing.engines import ENGINE_CHECKS, REQUESTS
+from fedrouter.testing.engines import ENGINE_CHECKS, REQUESTS, content
 from fedrouter.testing.samples import POOL, sample_evaluations
 
 ROWS = {name: sample_evaluations(100 + 20 * index, seed=index) for index, name in enumerate("abcd")}
@@ -49,6 +53,13 @@ def test_what_is_left_of_an_exact_total_is_what_the_others_sent():
     assert np.array_equal(rest.vector(), sum(Release.of(ROWS[name], whole.features).vector() for name in "bcd"))
     noisy = total("default")
     assert (noisy - Release.of(ROWS["a"], whole.features)).noise == noisy.noise > 0
+
+
+def test_of_what_adds_up_only_the_total_is_seen_where_anything_is_protected():
+    found = {kind: LocalFederation(ROWS, kind).ask("costs", REQUESTS["costs"]) for kind in ("open", "exact")}
+    assert list(found["open"]) == list(ROWS)
+    assert list(found["exact"]) == [EVERYONE]
+    assert content(found["exact"][EVERYONE]) == content(reduce(add, found["open"].values()))
 
 
 def test_no_centroid_stands_for_few_queries_where_anything_is_protected():

@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from fedrouter.cli.output import Bars, Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import UNIFORM, DeviceOption, PaperOption, SetOption, read_model_alpha
+from fedrouter.engines.local import DEFAULT, OPEN, PRIVACY
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.registry import FAMILIES
-from fedrouter.engines.local import DEFAULT, OPEN, PRIVACY
 
 if TYPE_CHECKING:
     from fedrouter.data.read import Dataset

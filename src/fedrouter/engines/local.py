@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.federation import Federation
+from fedrouter.federation.federation import EVERYONE, Federation
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.noise import Noise
 from fedrouter.federation.total import LEAST_DECLARING
@@ -64,7 +64,13 @@ class LocalFederation(Federation):
         # Packing both ways keeps this engine honest: what cannot be sent over a network cannot be used here.
         request = asked.request.unpack(payload.pack())
         names = self.clients() if to is None else sorted(to)
-        return {name: cast(Reply, self._answer(asked, request, self._clients[name])) for name in names}
+        replies = ((name, self._answer(asked, request, self._clients[name])) for name in names)
+        if self._privacy == OPEN or not hasattr(asked.reply, "__add__"):
+            return {name: cast(Reply, reply) for name, reply in replies}
+        total: Any = None  # one total and one reply are in memory, whatever the number of clients
+        for _, reply in replies:
+            total = reply if total is None else total + reply
+        return {} if total is None else {EVERYONE: cast(Reply, total)}
 
     def _answer(self, asked: Any, request: Any, own: Own) -> Any:
         try:

@@ -68,8 +68,7 @@ def run(world: World) -> Document:
     for name, settings in world.settings().items():
         family = FAMILIES[name]
         old, new = (
-            Attendance(LocalFederation({client.name: client.train for client in groups[group]}))
-            for group in (OLD, NEW)
+            Attendance(LocalFederation({client.name: client.train for client in groups[group]})) for group in (OLD, NEW)
         )
         routers: dict[str, Router] = {BEFORE: family.learn(old, world.dataset.evaluations.pool, settings, world.seed)}
         learning = old.asked.copy()

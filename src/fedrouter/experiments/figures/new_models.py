@@ -55,9 +55,7 @@ def run(world: World) -> Document:
     truth = test.grid()
     logs = {client.name: log_without(client.name, client.train, full, old, world.seed) for client in clients}
     asked = {client.name: calibration(client.name, client.train, full, new, world.seed) for client in clients}
-    without, calibrating = (
-        LocalFederation(part) for part in (logs, asked)
-    )
+    without, calibrating = (LocalFederation(part) for part in (logs, asked))
     curves, unchanged = [], {}
     for name, settings in world.settings().items():
         family = FAMILIES[name]
