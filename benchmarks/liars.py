@@ -57,7 +57,7 @@ def garbage(honest: Release, model: int, queries: int) -> Release:
 
 @dataclass(frozen=True)
 class Case:
-    """A lie; about a model that only the liar has evaluated, which counts only if ``trusted``; ``times`` its queries."""
+    """A lie about a model, which only the liar has if ``alone``; it declares ``times`` the queries that it has."""
 
     title: str
     lie: Lie | None
@@ -90,7 +90,6 @@ def routers(clients: Sequence[ClientData], case: Case | None, seed: int) -> tupl
     if case.lie:
         exact[0] = case.lie(exact[0], model, queries)
     declared = queries + sum(client.train.queries for client in clients[1:])
-    noise = Noise()
     total = reduce(add, (noise_of(each, seed * 100 + place) for place, each in enumerate(exact)))
     refused = impossible(total, declared, len(clients)) is not None
     found = []
@@ -100,7 +99,6 @@ def routers(clients: Sequence[ClientData], case: Case | None, seed: int) -> tupl
             rest = rest.without([total.pool.names[model]])
         weight = 0.0 if refused else weigh(own, rest, MOST_FROM_OTHERS)
         found.append(BayesRouter.of(own, rest, weight) if weight else BayesRouter.of(own))
-    assert noise.sigma
     return found, refused
 
 

@@ -190,10 +190,9 @@ group of a hundred; the coordinator spends {spent[1] * GROUPS:,.0f} s in all. Th
 ## A plan for more
 
 - **What is there.** Groups of at most 100, each with terms, survivors and a total of its own. A member that gets the
-  totals of all groups adds them up ({numbers * 6 / 1000:.0f} KB each); `sum_of` does it for epochs, and groups of one epoch are the same sum.
+  totals of all groups adds them up ({numbers * 6 / 1000:.0f} KB each), as `sum_of` does for epochs.
 - **What noise costs.** G groups have G times the variance of one, since each must protect its members alone: G may grow
-  with the rows. At ten groups it costs what the table says; with the rows of a thousand real members, not {train.queries / len(clients):.0f} queries
-  each, it costs less.
+  with the rows. The table is of {train.queries / len(clients):.0f} queries a member; of more it costs less.
 - **Groups of groups.** The noise of one group could serve all if totals stayed masked until all groups are summed: each
   group's survivors would keep a second mask, which a committee of some thirty members of all groups opens, one sum a
   level. That is a second secure sum among committee members, with code that exists; what is missing is that members

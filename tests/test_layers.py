@@ -140,15 +140,6 @@ ORDERS = {
     ),
     "testing": (("samples",), ("engines", "families"), ("verbs",)),
 }
-# The verbs of secure aggregation load its implementation when they are answered, so that no other verb needs the
-# cryptography; the implementation needs their messages. Imports inside functions, and no others.
-DEFERRED = {
-    *(
-        (f"fedrouter.federation.verbs.{verb}", "fedrouter.federation.secagg.client")
-        for verb in ("agree", "deliver", "keys", "masked", "shares", "unmask")
-    ),
-    ("fedrouter.federation.verbs.masked", "fedrouter.federation.verbs.registry"),
-}
 NO_ROOM = {"attacks", "docs", "examples", "fixtures", "real"}
 """Folders of tests/ that belong to no folder of the package."""
 MOST_FILES = 18
@@ -228,7 +219,7 @@ def out_of_order(prefix: str, order) -> list[str]:
             wrong.append(f"{module} is in no level")
             continue
         for name in imports(module):
-            if not name.startswith(prefix) or (module, name) in DEFERRED:
+            if not name.startswith(prefix):
                 continue
             other = place(name.removeprefix(prefix), order)
             if other is None or other[0] > own[0] or (other[0] == own[0] and other[1] != own[1]):
@@ -250,16 +241,10 @@ def test_every_package_has_an_order():
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    left = {module: {name for name in imports(module) if (module, name) not in DEFERRED} for module in modules()}
+    left = {module: imports(module) for module in modules()}
     while free := {module for module, needed in left.items() if not needed & left.keys()}:
         left = {module: needed for module, needed in left.items() if module not in free}
     assert not left
-
-
-def test_exceptions_are_deferred_imports_that_are_still_needed():
-    for module, name in DEFERRED:
-        assert name in imports(module)
-        assert name not in imports(module, deferred=False)
 
 
 def test_nothing_imports_a_private_name_of_another_module():
@@ -305,25 +290,10 @@ def test_only_one_room_imports_flower():
     assert not {module for module in importing if not module.startswith("fedrouter.engines.flower.")}
 
 
-def test_only_verbs_and_the_client_see_private_rows():
-    """A client wraps its evaluations in `PrivateRows`; nothing but it and the answer to a verb gets them."""
-    seeing = {module for module in modules() if mentions(module, {"PrivateRows", "private_rows"})}
-    assert seeing <= {
-        "fedrouter.federation.client",
-        "fedrouter.federation.client_view",
-        "fedrouter.federation.privacy.rows",
-    }
-    view = "fedrouter.federation.client_view"
-    reading = {module.rpartition(".")[0] for module in modules() if view in imports(module)}
-    assert reading <= {"fedrouter.federation", "fedrouter.federation.verbs", "fedrouter.federation.secagg"}
-
-
-def mentions(module: str, names: set[str]) -> bool:
-    return any(
-        (node.id if isinstance(node, ast.Name) else node.attr) in names
-        for node in ast.walk(parsed(modules()[module]))
-        if isinstance(node, ast.Name | ast.Attribute)
-    )
+def test_only_the_member_opens_its_journal():
+    """What leaves a member leaves in `Member.answer`, beside its journal; nothing else writes there."""
+    reading = {module for module in modules() if "fedrouter.federation.journal" in imports(module)}
+    assert reading == {"fedrouter.federation.member"}
 
 
 def test_no_folder_has_too_many_files():

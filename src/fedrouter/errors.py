@@ -35,22 +35,14 @@ REFUSALS = {
     "log": "its log cannot be read",
     "over": "the time of this epoch is over",
     "message": "the message is not one that this version reads",
-    "policy": "its privacy settings forbid it",
-    "secure_only": "it answers under secure sums only, unless its owner allows others with --no-secure-only",
-    "secure_sum": "it does not take part in this secure sum",
-    "question": "the question does not follow from the run",
-    "signature": "it was shown a key that is not the one it knows",
-    "training": "the settings or the weights of this training are not what it accepts",
-    "questions": "it has answered as many questions of this kind as it answers in a day",
-    "version": "it speaks another wire format than the coordinator",
 }
-"""Why a client refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there."""
+"""Why a member refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there."""
 
 
 class Refused(FedrouterError):
-    """A request that a client refuses; its text stays at the client, and ``reason``, a key of REFUSALS, is sent."""
+    """A message that a member refuses; its text stays at the member, and ``reason``, a key of REFUSALS, is sent."""
 
-    def __init__(self, text: str, reason: str = "policy") -> None:
+    def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
         if reason not in REFUSALS:
             raise ValueError(f"reason: expected one of {', '.join(REFUSALS)}, got {reason!r}")

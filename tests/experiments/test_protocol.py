@@ -27,12 +27,12 @@ SETTINGS = {"kmeans": KMeansSettings(4, 5)}
 
 
 @pytest.mark.parametrize("privacy", ["default", "exact"])
-def test_a_model_that_one_client_knows_is_left_out_and_named(privacy):
+def test_models_that_fewer_than_three_clients_know_are_left_out_and_named(privacy):
     found = compare(SPLIT, SETTINGS, privacy=privacy)
-    assert list(found.pool.names) == ["model-0", "model-1", "model-2"]
+    assert list(found.pool.names) == ["model-0", "model-1"]
     assert found.routers["kmeans"].pool.names == found.pool.names
-    assert found.warnings[0] == "left out, because fewer than two clients have enough evaluations of it: model-3"
-    assert all((one.train.model < 3).all() for one in found.clients)
+    assert found.warnings[0] == "left out, because fewer than three clients have evaluated it: model-2, model-3"
+    assert all((one.train.model < 2).all() for one in found.clients)
 
 
 def test_without_protection_every_model_is_learned():
@@ -49,5 +49,5 @@ def test_a_personal_router_is_compared_on_each_clients_own_test():
 
 def test_clients_without_a_model_in_common_are_refused():
     alone = [client("a", (0,)), client("b", (1,))]
-    with pytest.raises(BadInput, match="no model has enough evaluations of two clients"):
+    with pytest.raises(BadInput, match="no model was evaluated by three clients"):
         compare(alone, SETTINGS, privacy="default")

@@ -16,14 +16,18 @@ import numpy as np
 
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.federation import EVERYONE, Federation
+from fedrouter.federation.federation import EVERYONE, LEAST_DECLARING, Federation
 from fedrouter.federation.message import Reply, Request
 from fedrouter.federation.noise import Noise
-from fedrouter.federation.total import LEAST_DECLARING
 from fedrouter.federation.verb import LEAST_IN_CENTROID, Own, verb_named
 
 DEFAULT, EXACT, OPEN = "default", "exact", "open"
-PRIVACY: Final = (DEFAULT, EXACT, OPEN)
+PRIVACY: Final = {
+    DEFAULT: "noise on a release, and at least 5 queries behind a centroid, as in a real federation",
+    EXACT: "the same without noise",
+    OPEN: "no protection",
+}
+"""What protects the clients' rows, from the most to the least."""
 
 
 class LocalFederation(Federation):
@@ -89,7 +93,7 @@ def single_owner(name: str, rows: Evaluations) -> LocalFederation:
 
 def shared_models(rows: Mapping[str, Evaluations], privacy: str = DEFAULT) -> frozenset[str]:
     """The models that a real federation of these clients would trust: those that three of them have evaluated, or all
-    if they are fewer. Without protection there is no such rule.
+    where there are fewer. Without protection there is no such rule.
     """
     if privacy == OPEN:
         return frozenset(name for own in rows.values() for name in own.pool.names)

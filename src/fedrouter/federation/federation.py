@@ -13,6 +13,8 @@ from fedrouter.routers.base import Router
 
 EVERYONE = "everyone"
 """The name of a reply that stands for all clients: their total."""
+LEAST_DECLARING = 3
+"""A model that fewer members declare is explored, not trusted: one of them could make up everything about it."""
 
 
 class Federation(Protocol):

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrouter.encoders.feature_map import UNIT, map_of_width
 from fedrouter.errors import BadInput, BadMessage
+from fedrouter.federation.federation import LEAST_DECLARING
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.identity import Identity, signed
 from fedrouter.federation.noise import COUNT_EPSILON, ROUNDED
@@ -26,8 +27,6 @@ from fedrouter.release import SECOND_SHARE, Release
 from fedrouter.routers.base import Router
 from fedrouter.routers.registry import router_class
 
-LEAST_DECLARING: Final = 3
-"""A model that fewer members declare is explored, not trusted: one of them could make up everything about it."""
 MANY: Final = 6.0
 """Standard deviations of noise that none of some ten thousand numbers exceeds."""
 MOST_VARIANCE: Final = 2**62
