@@ -100,16 +100,14 @@ def main() -> None:
         "Quality of the router that totals alone give (`bayes`, no own rows beside them), with the noise that a real "
         "federation adds. `aiq` on the union of the members' test sets, the mean of four data sets (queries: "
         f"{', '.join(rows)}; seven in ten are for training) and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder "
-        "`static`. A query is in one epoch; the totals of several epochs add up, and so does their noise. The coin "
-        "toss between single models knows the means of the test set.",
+        "`static`. A query is in one epoch; totals add up, and so does their noise. All members trust each other's "
+        "keys: of n the noise of h counts, so a total has n/h times the variance that ε asks for. The coin toss "
+        "between single models knows the means of the test set.",
     ]
     for epochs in EPOCHS:
         lines += [
             "",
             f"## The same queries in {epochs} epoch{'s' if epochs > 1 else ''}",
-            "",
-            "All members trust each other's keys: of n members the noise of h counts, so the total has n/h times the "
-            "variance that ε asks for.",
             "",
             f"| members | n/h | {' | '.join(titles)} | coin toss |",
             "|---|" + "---|" * (len(EPSILONS) + 2),
@@ -136,13 +134,10 @@ def main() -> None:
         "",
         f"{claim(8.0)} Here even if all others collude.",
         "",
-        "## By ε",
-        "",
-        *(f"- {claim(epsilon)}" for epsilon in EPSILONS if epsilon),
-        "- No noise: a total of one epoch is the exact sum, and its difference from a sum that somebody knows shows "
-        "the rest exactly.",
-        "",
-        "K-Means and MLP have no noise; [security](../security.md) says what they show.",
+        "At other ε the AUC is at most "
+        + ", ".join(f"{Noise(epsilon).auc:.2f} ({epsilon:g})" for epsilon in EPSILONS if epsilon)
+        + "; without noise, whoever knows all other queries reads yours exactly. K-Means and MLP have no noise: "
+        "[security](../security.md).",
     ]
     target = PROJECT / "docs" / "results" / "privacy.md"
     target.write_text("\n".join(lines) + "\n")
