@@ -9,8 +9,10 @@ the settings of the rivals were fixed before; what is the gateway's own is its d
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,13 +25,14 @@ from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.estimates import utility
 from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.evidence import Evidence
+from fedrouter.federation.noise import gaussian_mu
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.learning.exploration import Explorer, spent
 from fedrouter.learning.online import TOKENS, Coefficients, OnlineRouter
 from fedrouter.learning.promise import Answer, Window, curve_of, measure
 from fedrouter.pool import ModelPool
 from fedrouter.prior import Guesses, guesses
-from fedrouter.release import Release
+from fedrouter.release import SENSITIVITY, Release
 from fedrouter.routers.bayes import BayesRouter
 
 PROJECT = Path(__file__).parents[1]
@@ -244,9 +247,7 @@ def federated(data: Evaluations, rest: Integers, seed: int) -> BayesRouter:
 
 def noisy(total: Release, random: np.random.Generator) -> Release:
     """The total with the noise of ε = 8, δ = 1e-6, twice the variance for dropouts and collusion."""
-    from fedrouter.federation.noise import deviation_for
-
-    sigma = deviation_for(8.0, 1e-6) * np.sqrt(2.0)
+    sigma = SENSITIVITY / gaussian_mu(8.0, 1e-6) * np.sqrt(2.0)
     vector = total.vector()
     noise = np.rint(random.normal(0.0, sigma * (1 << 16), len(vector))).astype(np.int64)
     return total.with_vector(vector + noise, float(sigma))
@@ -264,3 +265,148 @@ def traffic(name: str, seed: int) -> tuple[World, Integers]:
     order = np.random.default_rng(seed).permutation(data.queries)
     now, rest = order[:REQUESTS], order[REQUESTS:]
     return World(data.pool, data.embeddings[now], grid.accuracy[now], grid.cost[now]), rest
+
+
+def small_world(seed: int) -> tuple[World, Guesses]:
+    """Half easy requests, a quarter math, a quarter code, of which three models get these shares right."""
+    random = np.random.default_rng(1_000 + seed)
+    kind = random.choice(3, size=REQUESTS, p=[0.5, 0.25, 0.25])
+    centres = np.random.default_rng(7).normal(size=(3, 32))
+    queries = centres[kind] / np.linalg.norm(centres[kind], axis=1, keepdims=True)
+    queries = queries + 0.5 * random.normal(size=(REQUESTS, 32)) / np.sqrt(32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    accuracy = np.array([[0.90, 0.92, 0.95], [0.25, 0.55, 0.92], [0.35, 0.90, 0.93]])[kind]
+    dollars = np.array([0.0002, 0.001, 0.005])
+    cost = dollars * random.lognormal(0, 0.3, size=(REQUESTS, 1))
+    pool = ModelPool(["small", "middle", "big"])
+    found, prices = guesses(pool), tuple(TokenPrice(*(each * 1e6 / sum(TOKENS),) * 2) for each in dollars)
+    known = Guesses(found.accuracy, found.error, found.sources, prices)
+    return World(pool, queries.astype(np.float32), accuracy, cost, draw=True), known
+
+
+def kept_share(world: World, run: Run) -> tuple[float, float]:
+    """The shares of the best model's accuracy and cost over the measured requests, by what is true."""
+    rows = np.arange(len(run.chosen))[MEASURED]
+    best = int(world.accuracy[rows].mean(axis=0).argmax())
+    return tuple(
+        float(values[rows, run.chosen[rows]].mean() / values[rows, best].mean())
+        for values in (world.accuracy, world.cost)
+    )  # type: ignore[return-value]
+
+
+# The table ----------------------------------------------------------------------------------------------------------
+
+GATEWAY, ABILITIES, FEDERATED = "gateway, from nothing", "with abilities of names", "with a federation's total"
+Cell = tuple[str, float, int]
+
+
+def cell_of(where: Cell) -> dict[str, float]:
+    """Mean utilities of one set, λ and order; attainable is what a router of every answer to the other queries gets."""
+    name, scaled, seed = where
+    data, grid = load(name)
+    world, rest = traffic(name, seed)
+    tradeoff = scaled / float(grid.cost.mean(axis=0).max())
+    values, every = utility(world.accuracy, world.cost, tradeoff), np.arange(REQUESTS)
+
+    def of(chosen: Integers, part: slice = slice(None)) -> float:
+        return float(values[every, chosen][part].mean())
+
+    found = {"always the best": float(values.mean(axis=0).max())}
+    found[GATEWAY] = of(replay(world, seed, rough(grid, seed, False), tradeoff).chosen)
+    found[ABILITIES] = of(replay(world, seed, rough(grid, seed, True), tradeoff).chosen)
+    found |= {rival: of(play(world, tradeoff, seed)) for rival, play in RIVALS.items()}
+    if len(rest) >= MEMBERS * OWN:
+        known = replay(world, seed, rough(grid, seed, True), tradeoff, federated(data, rest, seed)).chosen
+        whole = BayesRouter.of(Evidence.of(data.of_queries(rest), map_of_width(data.dimension)))
+        attainable = whole.estimate(world.embeddings).choose(tradeoff)
+        found[FEDERATED] = of(known)
+        found["share from 500 on"] = of(known, slice(500, None)) / of(attainable, slice(500, None))
+    return found
+
+
+def promise_of(where: Cell) -> dict[str, float]:
+    """What was kept in one order of a set, or of the small world, with `QUALITY` as the target."""
+    name, _, seed = where
+    if name == "small world":
+        world, known = small_world(seed)
+    else:
+        world, known = traffic(name, seed)[0], rough(load(name)[1], seed, True)
+    run = replay(world, seed, known)
+    kept, cost = kept_share(world, run)
+    measured = run.kept or (np.nan,) * 3
+    return {"kept": kept, "cost": cost, "measured": measured[0], "low": measured[1], "high": measured[2]}
+
+
+def utilities(found: dict[Cell, dict[str, float]]) -> Iterator[str]:
+    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    cells = list(dict.fromkeys(where[:2] for where in found))
+    yield "| | " + " | ".join(f"{name}, {scaled}" for name, scaled in cells) + " | mean |"
+    yield "|---" * (len(cells) + 2) + "|"
+    for name in names:
+        row = [np.mean([v.get(name, np.nan) for w, v in found.items() if w[:2] == where]) for where in cells]
+        known = [each for each in row if np.isfinite(each)]
+        shown = [f"{each:.3f}" if np.isfinite(each) else "" for each in row]
+        yield f"| {name} | {' | '.join(shown)} | {np.mean(known):.3f} |"
+
+
+def promises(found: dict[Cell, dict[str, float]]) -> Iterator[str]:
+    yield "| | kept, by order | mean | cost | measured at the end, mean | truth within the interval |"
+    yield "|---|---|---|---|---|---|"
+    for name in dict.fromkeys(where[0] for where in found):
+        rows = [row for where, row in found.items() if where[0] == name]
+        each = ", ".join(f"{row['kept']:.3f}" for row in rows)
+        kept, cost, measured = (np.mean([row[what] for row in rows]) for what in ("kept", "cost", "measured"))
+        inside = sum(row["low"] <= row["kept"] <= row["high"] for row in rows)
+        yield f"| {name} | {each} | {kept:.3f} | {cost:.2f} | {measured:.3f} | {inside} of {len(rows)} |"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--processes", type=int, default=1)
+    options.add_argument("--orders", type=int, default=ORDERS)
+    given = options.parse_args()
+    cells = [(name, scaled, seed) for name in SETS for scaled in SCALED for seed in range(given.orders)]
+    asked = [(name, 0.0, seed) for name in ("small world", *SETS) for seed in range(given.orders)]
+    with ProcessPoolExecutor(given.processes) as pool:
+        kept = dict(zip(asked, pool.map(promise_of, asked), strict=True))
+        print("\n".join(promises(kept)), flush=True)
+        found = dict(zip(cells, pool.map(cell_of, cells), strict=True))
+    text = report(given.orders, "\n".join(utilities(found)), "\n".join(promises(kept)))
+    (PROJECT / "docs" / "results" / "online.md").write_text(text)
+    print(text)
+
+
+def report(orders: int, utility_table: str, promise_table: str) -> str:
+    return f"""# Learning online
+
+    .venv/bin/python benchmarks/replay.py --orders {orders}
+
+Real data sets replayed as {REQUESTS:,} requests of a gateway, {orders} random orders each; every answer is
+scored, and a version comes every {BATCH} requests. The functions are those that `fedrouter serve` calls,
+with their defaults ({SHARE:.0%} of the requests take a draw). λ, orders and settings were fixed before.
+
+## Mean utility
+
+Accuracy - λ · cost over all requests, by data set and by λ times the most expensive model's mean cost. The
+gateway begins with prices that are off by up to {ROUGH:.0%} and with nothing else; or also with what is
+publicly known of the models' names; or with the noisy total of {MEMBERS} members with {OWN} scored answers
+each, of other queries (ε 8). The rivals know no prices; their constants (UCB1 {UCB}, LinUCB {LIN}, ε
+{EPSILON}) were the best of three on other orders. "Always the best" knows the best single model in
+hindsight. "Share from 500 on" is the federation's row over what a router of every model's answer to all
+other queries gets on the same requests.
+
+{utility_table}
+
+## The promise
+
+`quality: {QUALITY}`, with what is publicly known of the models. Kept is the true share of the best single
+model's accuracy over requests {MEASURED.start + 1:,} to {MEASURED.stop:,}, exploration included; cost is
+the share of its cost. The small world has three models and three kinds of requests (half easy .90/.92/.95,
+a quarter math .25/.55/.92, a quarter code .35/.90/.93).
+
+{promise_table}
+"""
+
+
+if __name__ == "__main__":
+    main()
