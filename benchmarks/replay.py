@@ -27,7 +27,7 @@ from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.evidence import Evidence
 from fedrouter.federation.noise import gaussian_mu
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.learning.exploration import Explorer, spent
+from fedrouter.learning.exploration import Explorer, under_draws
 from fedrouter.learning.online import TOKENS, Coefficients, OnlineRouter
 from fedrouter.learning.promise import Answer, Window, curve_of, measure
 from fedrouter.pool import ModelPool
@@ -101,9 +101,9 @@ def replay(
     for start in range(0, len(phi), BATCH):
         router = online.fit(added)
         version = Coefficients.of(router, seed * 100_000 + start)
-        rate, rates = tradeoff or 0.0, np.full(len(version.draws), tradeoff)
+        rate, rates = tradeoff or 0.0, None
         if tradeoff is None:
-            kept, correction = measure(router, version, window, share)
+            kept, correction = measure(router, version, window, share, QUALITY)
             points = OperatingPoints(*curve_of(version, recent(phi, start), share, correction).points)
             rate, rates = points.of_quality(QUALITY), points.of_quality_drawn(QUALITY)
         rows = np.arange(start, min(start + BATCH, len(phi)))
@@ -111,7 +111,7 @@ def replay(
         chances = np.empty(len(rows))
         for place, row in enumerate(rows):
             values = utility(accuracy[place], cost[place], rate)
-            choice = explorer.choose(int(values.argmax()), drawn[place] - spent(cost[place], rates), every)
+            choice = explorer.choose(int(values.argmax()), under_draws(drawn[place], cost[place], rate, rates), every)
             chosen[row], chances[place] = choice.index, choice.propensity
         score, paid = world.accuracy[rows, chosen[rows]], world.cost[rows, chosen[rows]]
         if world.draw:

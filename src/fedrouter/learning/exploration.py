@@ -28,9 +28,16 @@ class Choice:
     explored: bool
 
 
-def spent(cost: Floats, tradeoff: float | Floats) -> Floats:
-    """What cost takes off the utility of each model under each draw, at one λ or at one of each draw ``(D,)``."""
-    return np.asarray(np.multiply.outer(tradeoff, cost))
+def under_draws(drawn: Floats, cost: Floats, tradeoff: float, rates: Floats | None = None) -> Floats:
+    """Utilities of models ``(n, M)`` in as many cases as there are to draw from.
+
+    With one λ these are the draws ``(D, M)``. Where a share of the best model's quality is to be kept, each draw has a
+    λ of its own, in ``rates`` ``(D,)``, and counts twice: also with λ = 0. That is how the best model's quality is
+    measured, which at any price would hardly ever be asked while it is believed to be no better than others.
+    """
+    if rates is None:
+        return np.asarray(drawn - tradeoff * cost)
+    return np.concatenate([drawn - np.multiply.outer(rates, cost), drawn])
 
 
 class Explorer:

@@ -161,7 +161,7 @@ class Learner:
         features = self.online.features
         phi = _typical(features, found) if queries is None else features.features(queries)
         window = self._window_of(target)
-        kept, correction = measure(router, found, window, self._share)
+        kept, correction = measure(router, found, window, self._share, target)
         return Version(found, curve_of(found, phi, self._share, correction), self._encoder, kept, target)
 
     def count(self) -> int:

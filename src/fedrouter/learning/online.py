@@ -108,7 +108,8 @@ class OnlineRouter:
         prior = None if self._guesses is None else self._prior(self._guesses, evidence)
         if self._last is None or not self._rows <= rows <= GROWN * self._rows + 1:
             weight = self._weighed(evidence, rows)
-            self._last, self._rows = _unlike(BayesRouter.of(evidence, self._total, weight, prior)), rows
+            start = None if self._last is None else self._last.penalties
+            self._last, self._rows = _unlike(BayesRouter.of(evidence, self._total, weight, prior, start)), rows
         else:
             self._last = replace(self._last, evidence=evidence, prior=prior)
         return self._last

@@ -31,7 +31,9 @@ FLOOR: Final = 0.01
 LARGEST_WEIGHT: Final = 10.0
 """Of an answer in the correction of λ: biased a little, so that one lucky draw does not move it."""
 BIAS: Final = 0.03
-"""How far off the posterior's share is expected to be: standard deviation of the correction beforehand."""
+"""How far off the posterior is expected to be: standard deviation of a mean of differences beforehand."""
+LATELY, MOST_MOVED = 500, 0.05
+"""The latest answers that are to keep the target together, and the most that they move what is aimed at."""
 CONFIDENCE: Final = 1.96
 SHAPES: Final[Floats] = np.concatenate([[0.0], np.logspace(-3, 4, 106)])
 """Values of λ to try, in accuracy per cost span; the first is 0, which ignores cost."""
@@ -126,10 +128,14 @@ class Window:
         return min(answer.at for answer in self._answers.values())
 
 
-def measure(router: BayesRouter, found: Coefficients, window: Window, share: float) -> tuple[Kept | None, float]:
-    """What was kept, and by how much that is more than the posterior expected, as far as that is certain.
+def measure(
+    router: BayesRouter, found: Coefficients, window: Window, share: float, target: float | None = None
+) -> tuple[Kept | None, float]:
+    """What was kept, and by how much the posterior's share is to be corrected.
 
-    ``share`` of the requests explore.
+    ``share`` of the requests explore. The correction has two parts: by how much the scores differ from what was
+    expected, as far as that is certain; and by how much the latest answers kept more or less than the ``target``, since
+    λ moves in steps where queries are of few kinds.
     """
     if len(window) < LEAST:
         return None, 0.0
@@ -143,30 +149,46 @@ def measure(router: BayesRouter, found: Coefficients, window: Window, share: flo
     theirs = accuracy[:, best] + weight * off
     level = max(float(theirs.mean()), 1e-3)
     kept = float(score.mean()) / level
-    chance = share * (found.drawn(phi).argmax(axis=2) == best).mean(axis=1)
+    chance = share / 2 * (found.drawn(phi).argmax(axis=2) == best).mean(axis=1)
     alone = ~mine & (chance < FLOOR)
     error = math.hypot(_error(score - kept * theirs), kept * _model_error(router, phi[alone], best, len(phi))) / level
     spent = float(cost.mean() / max((dollars[:, best] + weight * (cost - dollars[every, best])).mean(), 1e-12))
     low, high = kept - CONFIDENCE * error, kept + CONFIDENCE * error
     shown = Kept(kept, low, high, spent, found.pool.names[best], len(window), window.since, float(alone.mean()))
-    # The same difference with small weights: for λ a little bias is better than noise.
+    # Each part by itself: the served models' scores say much, the best model's corrections often little.
     level = max(float(accuracy[:, best].mean()), 1e-3)
-    lost = off - float(expected.mean()) / level * np.minimum(weight, LARGEST_WEIGHT) * off
-    trust = BIAS**2 / (BIAS**2 + (_error(lost) / level) ** 2)
-    return shown, trust * float(lost.mean()) / level
+    part = float(expected.mean()) / level
+    bias = (_certain(off) - part * _certain(np.minimum(weight, LARGEST_WEIGHT) * off)) / level
+    if target is None:
+        return shown, bias
+    lately = slice(-LATELY, None)
+    top = float(found.drawn(phi[lately]).mean(axis=0).max(axis=1).mean())
+    now = float(expected[lately].mean()) / max(top, 1e-3) + bias
+    return shown, bias + float(np.clip(now - target, -MOST_MOVED, MOST_MOVED))
+
+
+def _certain(values: Floats) -> float:
+    """The mean of differences as far as it is certain: they are expected to be small."""
+    return float(values.mean()) * BIAS**2 / (BIAS**2 + _error(values) ** 2)
 
 
 def curve_of(found: Coefficients, phi: Floats, share: float, correction: float = 0.0) -> Curve:
-    """What to expect along λ on queries with these features ``(n, r+1)``; ``share`` of the requests explore."""
+    """What to expect along λ on queries with these features ``(n, r+1)``; ``share`` of the requests explore.
+
+    The share is expected over draws: while nobody knows which model is the best, the best one is better than the
+    one that is believed to be, and less is kept than the means say.
+    """
     phi = phi[-QUERIES:]
     accuracy, cost = found.estimate(phi)
     mean = cost.mean(axis=0)
     span = float(max(mean.max() - mean.min(), 1e-9))
     few = slice(0, None, max(1, len(phi) // FEW))
     drawn = np.swapaxes(found.drawn(phi[few]), 0, 1)  # (D, n, M)
+    best = drawn.mean(axis=1).max(axis=1)  # (D,): of the best model, which may be another under each draw
     kept, under, explored = [], [], []
     for tradeoff in SHAPES / span:
-        kept.append(_kept(accuracy, accuracy - tradeoff * cost))
+        chosen = (accuracy[few] - tradeoff * cost[few]).argmax(axis=1)
+        kept.append(float((drawn[:, np.arange(len(chosen)), chosen].mean(axis=1) / best).mean()))
         values = drawn - tradeoff * cost[few]
         under.append(_kept(drawn, values))
         explored.append(_kept(np.broadcast_to(accuracy[few], drawn.shape), values))
@@ -176,6 +198,7 @@ def curve_of(found: Coefficients, phi: Floats, share: float, correction: float =
         worth = np.array(explored).T
         places = [_last(row, value) for value in along for row in each]
         lost = worth[np.tile(np.arange(len(each)), len(along)), places].reshape(len(along), -1).mean(axis=1)
+        lost = (lost + worth[:, 0].mean()) / 2  # half of them ignore cost
         along = (1 - share) * along + share * lost
     return Curve(SHAPES / span, along + correction, each, span)
 

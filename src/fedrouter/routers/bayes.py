@@ -71,7 +71,7 @@ class Prior:
 class BayesRouter(Router):
     """Evidence, and beside it perhaps a federation's total, which counts ``weight`` times, and a prior of models.
 
-    ``penalties`` are those of accuracy and of cost; None until they are chosen.
+    ``penalties`` are those of accuracy and of cost; None until they are chosen, beginning with those of ``start``.
     """
 
     family: ClassVar[str] = "bayes"
@@ -81,13 +81,19 @@ class BayesRouter(Router):
     weight: float = 1.0
     prior: Prior | None = None
     penalties: tuple[Penalties, Penalties] | None = None
+    start: tuple[Penalties, Penalties] | None = None
 
     @classmethod
     def of(
-        cls, evidence: Evidence, total: Release | None = None, weight: float = 1.0, prior: Prior | None = None
+        cls,
+        evidence: Evidence,
+        total: Release | None = None,
+        weight: float = 1.0,
+        prior: Prior | None = None,
+        start: tuple[Penalties, Penalties] | None = None,
     ) -> BayesRouter:
         """The router of these sums, its penalties chosen by the marginal likelihood."""
-        found = cls(evidence.pool, evidence, total, weight, prior)
+        found = cls(evidence.pool, evidence, total, weight, prior, start=start)
         return replace(found, penalties=(found.accuracy.penalties, found.cost.penalties))
 
     def with_evidence(self, evidence: Evidence) -> BayesRouter:
@@ -116,11 +122,14 @@ class BayesRouter(Router):
         rows = moments.levels[:, outcome, 0] if outcome else moments.count
         squares = moments.levels[:, outcome, 2] if outcome else moments.squares[:, ACCURACY]
         penalties = None if self.penalties is None else self.penalties[outcome]
+        start = None if self.start is None else self.start[outcome]
         if self.total is None and self.prior is None:
-            return posterior(gram, products, features.blocks, squares, rows, penalties=penalties)
+            return posterior(gram, products, features.blocks, squares, rows, penalties=penalties, start=start)
         variance, known = RESIDUAL_VARIANCE[outcome], float(rows.sum())
         if known:
-            own = float(posterior(gram, products, features.blocks, squares, rows, penalties=penalties).variance[0])
+            own = float(
+                posterior(gram, products, features.blocks, squares, rows, penalties=penalties or start).variance[0]
+            )
             variance = (known * own + ROWS_OF_CONSTANT * variance) / (known + ROWS_OF_CONSTANT)
         if self.total is not None:
             theirs, sums = self.total.moments(outcome, variance)
@@ -131,7 +140,7 @@ class BayesRouter(Router):
             level, sums = self.prior.moments(outcome, variance)
             gram[:, 0, 0] += level
             products[:, 0] += sums
-        return posterior(gram, products, features.blocks, variance=variance, penalties=penalties)
+        return posterior(gram, products, features.blocks, variance=variance, penalties=penalties, start=start)
 
     @cached_property
     def _moments(self) -> Moments:

@@ -107,6 +107,7 @@ def posterior(
     count: Floats | None = None,
     variance: float | None = None,
     penalties: Penalties | None = None,
+    start: Penalties | None = None,
 ) -> Posterior:
     """The posterior of one outcome.
 
@@ -117,6 +118,7 @@ def posterior(
     squares, count : (M,) sums of y² and rows behind them, from which σ² is estimated
     variance : σ², where it is not estimated
     penalties : those to use; None to maximize the marginal likelihood
+    start : where the search for them begins
     """
     rows, spread = (0.0 if sums is None else float(sums.sum()) for sums in (count, squares))
 
@@ -127,7 +129,7 @@ def posterior(
             return -0.5 * (rows * np.log(left) + fit.size), fit
         return 0.5 * (fit.explained / variance - fit.size), fit
 
-    best = penalties or Penalties.start(len(sizes))
+    best = penalties or start or Penalties.start(len(sizes))
     value, fit = of(best)
     if penalties is None:
         tried = {best}

@@ -25,7 +25,7 @@ from fedrouter.gateway.routing.options import RequestOptions
 from fedrouter.gateway.routing.prompt import Prompt
 from fedrouter.gateway.routing.served import Served, guess_of
 from fedrouter.gateway.routing.sticky import StickySessions
-from fedrouter.learning.exploration import Explorer, spent
+from fedrouter.learning.exploration import Explorer, under_draws
 from fedrouter.store.records import new_id
 
 UNSURE = 0.35
@@ -214,7 +214,7 @@ class Decider:
             elif self._explorer.share and (drawn := estimates.drawn) is not None:
                 quality = self._quality(context.options)
                 rates = None if quality is None or serving is None else serving.points.of_quality_drawn(quality)
-                values = drawn - spent(estimates.cost, tradeoff if rates is None else rates)
+                values = under_draws(drawn, estimates.cost, tradeoff, rates)
                 choice = self._explorer.choose(best, values if slow is None else values - slow, ranking.known)
                 chosen, propensity, explored = choice.index, choice.propensity, choice.explored
                 reason = "explored" if explored else reason

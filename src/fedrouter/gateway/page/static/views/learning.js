@@ -17,7 +17,7 @@ export function Learning({ who, theme }) {
     <div class="tiles">
       <${Tile} label="In service" value=${`version ${found.version}`} note=${found.frozen ? "a bundle, frozen until it is rolled back" : found.learns ? "follows what is learned" : "learning is off"} />
       <${Tile} label="Learned from" value=${count(rows)} note=${found.latest === null ? "nothing yet" : `scored answers; version ${found.latest}, ${moment(found.at)}`} />
-      <${Tile} label="Quality kept" value=${kept ? percent(kept.value, 1) : "–"} tone=${found.broken ? "bad" : ""} note=${kept ? `${percent(kept.low)} to ${percent(kept.high)} of ${kept.best}'s, for ${percent(kept.cost)} of its cost; target ${percent(found.target)}` : "it takes 50 scored answers"} />
+      <${Tile} label="Quality kept" value=${kept ? percent(kept.value, 1) : "–"} tone=${found.broken ? "bad" : ""} note=${kept ? `${percent(kept.low)} to ${percent(kept.high)} of ${kept.best}'s, for ${percent(kept.cost)} of its cost${found.target === null ? "" : `; target ${percent(found.target)}`}` : "it takes 50 scored answers"} />
       <${Tile} label="Explored" value=${percent(found.exploration.share, 1)} note=${`of ${count(found.exploration.requests)} requests, ${percent(found.exploration.cost_share, 1)} of the cost`} hint="Requests whose model was drawn, so that every model keeps being measured." />
     </div>
     <${Card} title="Calibration" about="Predicted against observed, over the latest scored requests. Points on the diagonal are right on average.">
