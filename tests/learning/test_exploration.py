@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedrouter.learning.exploration import Explorer
+from fedrouter.learning.exploration import Explorer, under_draws
 
 EVERY = np.ones(3, bool)
 DRAWN = np.array([[0.9, 0.1, 0.0]] * 5 + [[0.1, 0.9, 0.0]] * 2 + [[0.1, 0.0, 0.9]])
@@ -34,3 +34,13 @@ def test_a_share_of_none_always_takes_the_best_estimate():
 def test_a_share_outside_its_range_is_refused(share):
     with pytest.raises(Exception, match="share"):
         Explorer(share)
+
+
+def test_to_keep_a_quality_each_draw_has_its_own_tradeoff_and_the_best_and_every_model_are_asked_too():
+    drawn, cost = np.array([[0.5, 0.6, 0.9], [0.9, 0.6, 0.95]]), np.array([0.01, 0.02, 0.2])
+    assert np.allclose(under_draws(drawn, cost, 2.0), drawn - 2.0 * cost)
+    chosen = under_draws(drawn, cost, 2.0, np.array([0.5, 4.0])).argmax(axis=1).tolist()
+    assert chosen == [2, 0, 2, 2, 0, 1, 2]
+    assert {
+        Explorer(1.0, seed).choose(0, under_draws(drawn, cost, 2.0, np.ones(2)), EVERY).index for seed in range(40)
+    } == {0, 1, 2}

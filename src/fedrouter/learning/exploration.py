@@ -17,6 +17,8 @@ from fedrouter.errors import BadInput
 from fedrouter.evaluations import Floats
 
 Flags = npt.NDArray[np.bool_]
+CERTAIN = 1e12
+"""A utility above all others."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,18 @@ class Choice:
 
 
 def under_draws(drawn: Floats, cost: Floats, tradeoff: float, rates: Floats | None = None) -> Floats:
-    """Utilities of models ``(n, M)`` in as many cases as there are to draw from.
+    """Utilities of models ``(n, M)`` in the cases of which one is taken.
 
     With one λ these are the draws ``(D, M)``. Where a share of the best model's quality is to be kept, each draw has a
-    λ of its own, in ``rates`` ``(D,)``, and counts twice: also with λ = 0. That is how the best model's quality is
-    measured, which at any price would hardly ever be asked while it is believed to be no better than others.
+    λ of its own, in ``rates`` ``(D,)``, and there are two more kinds of cases, about as many of each: draws with λ = 0,
+    since the best model's quality must be measured, and each model in turn, since an expensive or a cheap model that is
+    believed to be a little worse would hardly ever be asked.
     """
     if rates is None:
         return np.asarray(drawn - tradeoff * cost)
-    return np.concatenate([drawn - np.multiply.outer(rates, cost), drawn])
+    draws, models = drawn.shape
+    in_turn = np.tile(CERTAIN * np.eye(models), (max(1, round(draws / models)), 1))
+    return np.concatenate([drawn - np.multiply.outer(rates, cost), drawn, in_turn])
 
 
 class Explorer:

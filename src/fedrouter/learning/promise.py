@@ -143,13 +143,13 @@ def measure(
     every = np.arange(len(phi))
     accuracy, dollars = found.estimate(phi)
     best = int(accuracy.mean(axis=0).argmax())
-    expected = _left_out(router, phi, model, score)
+    expected = left_out(router, phi, model, score)
     off, mine = score - expected, model == best
     weight = np.where(mine, 1 / np.maximum(propensity, FLOOR), 0.0)
     theirs = accuracy[:, best] + weight * off
     level = max(float(theirs.mean()), 1e-3)
     kept = float(score.mean()) / level
-    chance = share / 2 * (found.drawn(phi).argmax(axis=2) == best).mean(axis=1)
+    chance = share / 3 * ((found.drawn(phi).argmax(axis=2) == best).mean(axis=1) + 1 / len(found.pool))
     alone = ~mine & (chance < FLOOR)
     error = math.hypot(_error(score - kept * theirs), kept * _model_error(router, phi[alone], best, len(phi))) / level
     spent = float(cost.mean() / max((dollars[:, best] + weight * (cost - dollars[every, best])).mean(), 1e-12))
@@ -162,8 +162,7 @@ def measure(
     if target is None:
         return shown, bias
     lately = slice(-LATELY, None)
-    top = float(found.drawn(phi[lately]).mean(axis=0).max(axis=1).mean())
-    now = float(expected[lately].mean()) / max(top, 1e-3) + bias
+    now = float(expected[lately].mean()) / max(float(accuracy[lately, best].mean()), 1e-3) + bias
     return shown, bias + float(np.clip(now - target, -MOST_MOVED, MOST_MOVED))
 
 
@@ -173,22 +172,16 @@ def _certain(values: Floats) -> float:
 
 
 def curve_of(found: Coefficients, phi: Floats, share: float, correction: float = 0.0) -> Curve:
-    """What to expect along λ on queries with these features ``(n, r+1)``; ``share`` of the requests explore.
-
-    The share is expected over draws: while nobody knows which model is the best, the best one is better than the
-    one that is believed to be, and less is kept than the means say.
-    """
+    """What to expect along λ on queries with these features ``(n, r+1)``; ``share`` of the requests explore."""
     phi = phi[-QUERIES:]
     accuracy, cost = found.estimate(phi)
     mean = cost.mean(axis=0)
     span = float(max(mean.max() - mean.min(), 1e-9))
     few = slice(0, None, max(1, len(phi) // FEW))
     drawn = np.swapaxes(found.drawn(phi[few]), 0, 1)  # (D, n, M)
-    best = drawn.mean(axis=1).max(axis=1)  # (D,): of the best model, which may be another under each draw
     kept, under, explored = [], [], []
     for tradeoff in SHAPES / span:
-        chosen = (accuracy[few] - tradeoff * cost[few]).argmax(axis=1)
-        kept.append(float((drawn[:, np.arange(len(chosen)), chosen].mean(axis=1) / best).mean()))
+        kept.append(_kept(accuracy, accuracy - tradeoff * cost))
         values = drawn - tradeoff * cost[few]
         under.append(_kept(drawn, values))
         explored.append(_kept(np.broadcast_to(accuracy[few], drawn.shape), values))
@@ -198,7 +191,8 @@ def curve_of(found: Coefficients, phi: Floats, share: float, correction: float =
         worth = np.array(explored).T
         places = [_last(row, value) for value in along for row in each]
         lost = worth[np.tile(np.arange(len(each)), len(along)), places].reshape(len(along), -1).mean(axis=1)
-        lost = (lost + worth[:, 0].mean()) / 2  # half of them ignore cost
+        means = accuracy.mean(axis=0)
+        lost = (lost + worth[:, 0].mean() + means.mean() / max(means.max(), 1e-9)) / 3
         along = (1 - share) * along + share * lost
     return Curve(SHAPES / span, along + correction, each, span)
 
@@ -215,7 +209,7 @@ def _last(kept: Floats, share: float) -> int:
     return int(enough[-1]) if len(enough) else 0
 
 
-def _left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -> Floats:
+def left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -> Floats:
     """What the router would have expected of each answer ``(n,)`` without its score."""
     posterior = router.accuracy
     covariance, expected = posterior.covariance(), np.empty(len(phi))

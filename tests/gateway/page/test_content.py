@@ -8,7 +8,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fedrouter.bundle import load
 from fedrouter.gateway.observe import drift_watch
 from gateway.page.conftest import Site, page_config
 from gateway.page.windows import serious
@@ -32,7 +31,6 @@ def site(start, bundle, upstream, tmp_path_factory):
         running.store.score(answer.headers["x-fedrouter-decision-id"], 1.0, f"feedback:{HOSTILE}")
     for _ in range(3):
         running.chat(SQL)
-    running.store.set_current(load(bundle).manifest["digest"], str(bundle))  # something to replay with
     found = Site(running, *running.store.create_key(HOSTILE))
     yield found
     found.close()

@@ -4,6 +4,8 @@ import asyncio
 import http.server
 import json
 import threading
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -15,6 +17,7 @@ from fedrouter.gateway.upkeep.learning import Learning
 from fedrouter.learning.learner import Version
 from fedrouter.learning.promise import Kept
 from fedrouter.store import evidence
+from fedrouter.store.records import new_id
 from gateway.running import SQL, config_for, eventually
 
 
@@ -112,11 +115,14 @@ def test_a_bundle_of_the_config_is_what_learning_begins_with(start, config, bund
 
 
 def test_explored_requests_have_the_propensity_with_which_they_were_drawn(start, config):
-    gateway = start(config.replace(routing=config.routing.replace(explore=ExploreConfig(share=1.0))))
+    explore = ExploreConfig(share=1.0)
+    gateway = start(config.replace(routing=config.routing.replace(explore=explore, tradeoff=None)))
     records = [gateway.record(gateway.chat(f"prompt {number}")) for number in range(40)]
     assert len({record.chosen for record in records}) > 1
     assert {record.reason for record in records} <= {"prior", "explored"}
-    assert all(round(record.propensity * 64, 9).is_integer() and record.propensity > 0 for record in records)
+    # 64 draws at their own λ, 64 at none, and as many times each model as makes about 64 more.
+    cases = 128 + max(1, round(64 / len(config.models))) * len(config.models)
+    assert all(round(record.propensity * cases, 6).is_integer() and record.propensity > 0 for record in records)
 
 
 class Told(http.server.BaseHTTPRequestHandler):
@@ -155,3 +161,74 @@ def test_feedback_takes_the_id_of_the_answer_itself(start, config):
     assert sent.json()["outcome"] == "stored"
     for wrong in ({"id": "nobody-knows", "score": 1}, {"id": "x" * 300, "score": 1}, {"score": 1}):
         assert gateway.http.post("/v1/feedback", json=wrong).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("api", ["chat", "responses", "messages", "completions"])
+def test_the_answer_of_every_api_can_be_scored_by_its_own_id(start, config, api, streamed):
+    speaking = tuple(each.replace(params=each.params.replace(api=frozenset({api}))) for each in config.models)
+    gateway = start(config.replace(models=speaking))
+    messages = [{"role": "user", "content": SQL}]
+    path, body = {
+        "chat": ("/v1/chat/completions", {"messages": messages}),
+        "responses": ("/v1/responses", {"input": SQL}),
+        "messages": ("/v1/messages", {"messages": messages, "max_tokens": 50}),
+        "completions": ("/v1/completions", {"prompt": SQL}),
+    }[api]
+    answer = gateway.http.post(path, json={"model": "auto", **body, "stream": streamed})
+    assert answer.status_code == 200, answer.text
+    identity = gateway.record(answer).answer
+    assert f'"{identity}"' in answer.text
+    assert gateway.http.post("/v1/feedback", json={"id": identity, "score": 0.25}).status_code == 200
+    assert gateway.record(answer).score == 0.25
+
+
+def test_ids_of_a_request_reach_the_upstream(start, config, upstream):
+    gateway = start(config)
+    sent = {"idempotency-key": "once", "x-request-id": "theirs", "x-client-request-id": "mine"}
+    gateway.chat("A request with ids.", headers=sent)
+    (seen,) = [at for at, body in enumerate(upstream.bodies) if b"A request with ids." in body]
+    assert {name: upstream.headers[seen][name] for name in sent} == sent
+
+
+def test_a_reasoning_effort_is_a_model_of_its_own(start, config, upstream):
+    efforts = tuple(
+        config.models[0].replace(
+            name=f"thinker-{effort}",
+            params=config.models[0].params.replace(extra_body={"reasoning_effort": effort}),
+        )
+        for effort in ("low", "high")
+    )
+    gateway = start(
+        config.replace(models=efforts, routing=config.routing.replace(default_model=None, baseline_model=None))
+    )
+    for effort in ("low", "high"):
+        text = f"Think with {effort} effort."
+        assert gateway.record(gateway.chat(text, model=f"thinker-{effort}", reasoning_effort="medium")).served
+        (seen,) = [body for body in upstream.bodies if text.encode() in body]
+        assert json.loads(seen)["reasoning_effort"] == effort
+
+
+def test_waiting_counts_if_it_is_said_to(start, config):
+    gateway = start(config)
+    now = time.time()
+    rows = [gateway.record(gateway.chat(SQL, model=name)) for name in ("atlas-max", "juniper-open")]
+    slow = {"atlas-max": 40_000.0, "juniper-open": 100.0}
+    gateway.store.append(
+        [
+            replace(row, id=new_id(now - number), time=now - number, latency_ms=slow[row.served], overhead_ms=0.0,
+                    score=0.9, scored_by="user", scored_at=now)
+            for number in range(60)
+            for row in rows
+        ]
+    )  # fmt: skip
+    assert eventually(lambda: learned_rows(gateway) >= 100, 60)
+
+    def utility(model, **options):
+        body = {"messages": [{"role": "user", "content": SQL}], "fedrouter": {"tradeoff": 0, **options}}
+        ranking = gateway.http.post("/v1/route", json=body).json()["ranking"]
+        return next(each["utility"] for each in ranking if each["model"] == model)
+
+    eventually(lambda: utility("atlas-max") - utility("atlas-max", latency=0.01) > 0.1, 60)
+    assert utility("atlas-max") - utility("atlas-max", latency=0.01) == pytest.approx(0.4, rel=0.5)
+    assert utility("juniper-open") - utility("juniper-open", latency=0.01) < 0.05

@@ -19,7 +19,7 @@ class ExploreConfig(Section):
     """How much traffic may be used to measure models other than the best one."""
 
     share: Share = Field(
-        default=0.1, description="Share of requests that are routed by a draw of what is believed; 0: none."
+        default=0.1, description="Share of requests that explore: a draw of what is believed decides; 0: none."
     )
 
 
