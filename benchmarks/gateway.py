@@ -26,11 +26,12 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import traffic as traffic_of
 from fedrouter.data.simulator import CAST, simulated_world
 from fedrouter.gateway.demo import BASELINE, DEFAULT, demo_bundle
 from gateway_page import MANY, STREAMS, Page, Server, taking_part
@@ -41,6 +42,8 @@ CONCURRENCY = (1, 8, 32, 128)
 STREAMED = (1, 32)
 WORKERS, LOADED = 2, 32
 """The part of the run with several workers each: how many, at how many connections."""
+PACED_STREAMS = ((200, 1.0), (400, 0.5))
+"""How many streams with a pace at the same time, and for which share of `--paced` seconds."""
 PROMPTS = 256
 PORTKEY = Path("node_modules/@portkey-ai/gateway")
 CLUSTER = """
@@ -110,6 +113,12 @@ def traffic(role: str) -> list[str]:
     return [sys.executable, str(PROJECT / "benchmarks" / "traffic.py"), role]
 
 
+@contextmanager
+def upstream_in(folder: Path) -> Iterator[Running]:
+    with started("upstream", traffic("upstream"), folder) as process:
+        yield Running(process, f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}")
+
+
 def fetch(url: str, key: str = "", body: dict | None = None, more: Mapping[str, str] | None = None) -> str | None:
     """The body of a response, or None if there is none (yet)."""
     data = json.dumps(body).encode() if body else None
@@ -141,18 +150,21 @@ def free_port() -> int:
 
 
 @contextmanager
-def fedrouter(folder: Path, upstream: str, workers: int = 1) -> Iterator[Running]:
-    """The gateway as a user starts it: keys on, every request logged, the default router over the demo's models."""
+def fedrouter(folder: Path, upstream: str, workers: int = 1, more: Sequence[str] = ()) -> Iterator[Running]:
+    """The gateway as a user starts it: keys on, every request logged, the default router over the demo's models.
+
+    ``more``: models that are asked by name.
+    """
     folder.mkdir()
     demo_bundle(folder / "bundle")
     prices = [(each.model.name, each.model.input_price, each.model.output_price) for each in CAST]
     models = [
         {"model_name": name, "input_price": prompt, "output_price": answer, "params": {"api_base": f"{upstream}/v1"}}
-        for name, prompt, answer in prices
+        for name, prompt, answer in [*prices, *((name, 0.0, 0.0) for name in more)]
     ]
     routing = {"bundle": "bundle", "default_model": DEFAULT, "baseline_model": BASELINE}
     port, path = free_port(), folder / "gateway.yaml"
-    config = {"model_list": models, "routing": routing, "server": {"port": port}}
+    config = {"model_list": models, "routing": routing, "server": {"port": port, "in_progress_per_key": 1000}}
     path.write_text(json.dumps(config | {"store": f"sqlite:///{folder / 'log.db'}"}, indent=1))
     usual = [str(Path(sys.executable).parent / "fedrouter"), "serve", "--json", "--config", str(path)]
     usual += ["--workers", str(workers)] if workers > 1 else []
@@ -218,6 +230,40 @@ def measure(target: Target, texts: list[str], workload: str, concurrency: int, s
     if set(found.statuses) != {"200"}:
         raise SystemExit(f"{model} at {server.url}: expected only 200, got {found.statuses}")
     return replace(found, cpu=(server.cpu_seconds - before) * 1000 / found.statuses["200"])
+
+
+def paced(folder: Path, upstream: Running, texts: list[str], seconds: float) -> list[str]:
+    """Rows of a table: streams of 40 tokens at 20 tokens a second, asked directly and through the gateway.
+
+    Every answer must be whole, and have its row in the log.
+    """
+    rows = []
+    with fedrouter(folder / "paced", upstream.url, more=[traffic_of.PACED]) as gateway:
+        log = sqlite3.connect(folder / "paced" / "log.db")
+        for streams, share in PACED_STREAMS:
+            for name, target in (("asked directly", upstream), ("through the gateway", gateway)):
+                before = log.execute("SELECT count(*) FROM decisions WHERE status = 'ok'").fetchone()[0]
+                load = {
+                    "url": target.url,
+                    "headers": {"authorization": f"Bearer {target.key}"},
+                    "model": traffic_of.PACED,
+                }
+                load |= {"texts": texts, "streamed": True, "characters": None, "seed": 0, "concurrency": streams}
+                load |= {"seconds": seconds * share, "spread": traffic_of.TOKENS / traffic_of.PER_SECOND}
+                done = subprocess.run(
+                    traffic("load"), input=json.dumps(load), stdout=subprocess.PIPE, text=True, check=True
+                )
+                found = Measured(**json.loads(done.stdout))
+                assert set(found.statuses) == {"200"}, found.statuses
+                after = log.execute("SELECT count(*) FROM decisions WHERE status = 'ok'").fetchone()[0]
+                assert name == "asked directly" or after - before >= found.statuses["200"], (before, after, found)
+                rows.append(
+                    f"| {streams}, {name} | {found.statuses['200']:,} | {found.first_p50:.0f} | {found.first_p99:.0f} "
+                    f"| {found.p99:.0f} |"
+                )
+                print(rows[-1], file=sys.stderr)
+        log.close()
+    return rows
 
 
 def with_workers(
@@ -290,21 +336,25 @@ def main() -> None:
     given.add_argument("--portkey", type=Path, default=PROJECT / "out" / "portkey", help="npm's --prefix")
     given.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     given.add_argument("--rounds", type=int, default=3)
+    given.add_argument("--paced", type=float, help="only streams with a pace, for so many seconds")
     given.add_argument("--out", type=Path, default=PROJECT / "docs" / "results" / "gateway.md")
     chosen = given.parse_args()
+    texts = list(dict.fromkeys(simulated_world().evaluations.text or ()))[:PROMPTS]
+    if chosen.paced:
+        with tempfile.TemporaryDirectory(prefix="fedrouter-bench-") as name, upstream_in(Path(name)) as upstream:
+            print("\n".join(paced(Path(name), upstream, texts, chosen.paced)))
+        return
     wanted = (chosen.litellm_venv / "bin" / "litellm", chosen.portkey / PORTKEY / "package.json")
     missing = [path for path in wanted if not path.exists()]
     if missing:
         raise SystemExit(f"{missing[0]}: not there; {__doc__.split('own:')[1]}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the servers are stopped too
-    texts = list(dict.fromkeys(simulated_world().evaluations.text or ()))[:PROMPTS]
     others, load = Others(), os.getloadavg()[0]
     cells: dict[tuple[str, str, int], list[Measured]] = defaultdict(list)
     asked: dict[str, Counter[str]] = defaultdict(Counter)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedrouter-bench-")))
-        process = stack.enter_context(started("upstream", traffic("upstream"), folder))
-        upstream = Running(process, f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}")
+        upstream = stack.enter_context(upstream_in(folder))
         several = with_workers(
             *(folder / "workers", upstream, texts, chosen.rounds, chosen.seconds),
             *(chosen.litellm_venv, chosen.portkey),

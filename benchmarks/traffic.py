@@ -37,18 +37,28 @@ def whole_answer() -> bytes:
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(content) + content
 
 
-def streamed_answer() -> bytes:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+PACED = "paced"
+"""The model whose streams have their pace:"""
+TOKENS, PER_SECOND = 40, 20
+
+
+def events(words: int) -> list[bytes]:
+    """The events of a stream, each as one chunk."""
     common = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "instant"}
-    deltas = [({"role": "assistant", "content": ""}, None), *[({"content": "word "}, None)] * WORDS, ({}, "stop")]
-    events = [
+    deltas = [({"role": "assistant", "content": ""}, None), *[({"content": "word "}, None)] * words, ({}, "stop")]
+    said = [
         json.dumps(common | {"choices": [{"index": 0, "delta": delta, "finish_reason": end}]}) for delta, end in deltas
     ]
-    lines = [f"data: {event}\n\n".encode() for event in [*events, "[DONE]"]]
-    return head + b"".join(b"%x\r\n%b\r\n" % (len(line), line) for line in lines) + b"0\r\n\r\n"
+    lines = [f"data: {event}\n\n".encode() for event in [*said, "[DONE]"]]
+    return [b"%x\r\n%b\r\n" % (len(line), line) for line in lines]
 
 
-WHOLE, STREAM = whole_answer(), streamed_answer()
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+WHOLE, STREAM = whole_answer(), HEAD + b"".join(events(WORDS)) + END
+_FIRST, *_WORDS, _STOP, _DONE = events(TOKENS)
+PIECES = [HEAD + _FIRST + _WORDS[0], *_WORDS[1:-1], _WORDS[-1] + _STOP + _DONE + END]
+"""A paced stream: one piece a token."""
 
 
 class Instant(asyncio.Protocol):
@@ -65,8 +75,17 @@ class Instant(asyncio.Protocol):
             if len(self._held) < over:
                 return
             streamed = re.search(rb'"stream": ?true', self._held[end:over])
-            self._transport.write(STREAM if streamed else WHOLE)
+            if streamed and re.search(rb'"model": ?"paced"', self._held[end:over]):
+                self._pace(asyncio.get_running_loop().time(), 0)
+            else:
+                self._transport.write(STREAM if streamed else WHOLE)
             self._held = self._held[over:]
+
+    def _pace(self, begun: float, piece: int) -> None:
+        self._transport.write(PIECES[piece])
+        if piece + 1 < len(PIECES):
+            due = begun + (piece + 1) / PER_SECOND
+            asyncio.get_running_loop().call_at(due, self._pace, begun, piece + 1)
 
 
 async def serve_instantly() -> None:
@@ -86,6 +105,7 @@ class Measured:
     p50: float
     p99: float
     first_p50: float
+    first_p99: float
     busy: float
     statuses: dict[str, int]
     cpu: float = 0.0
@@ -159,6 +179,7 @@ async def load(job: dict) -> Measured:
     loop, parts = asyncio.get_running_loop(), urlsplit(job["url"])
     for _ in range(job["concurrency"]):
         await loop.create_connection(lambda: LoadConnection(asked, times, statuses), parts.hostname, parts.port)
+        await asyncio.sleep(job.get("spread", 0.0) / job["concurrency"])  # so that paced streams do not begin together
     await asyncio.sleep(WARM_UP)
     start, busy = time.perf_counter(), time.process_time()
     before = len(times)
@@ -172,10 +193,12 @@ async def load(job: dict) -> Measured:
     if len(counted) < 2:
         raise SystemExit(f"too few answers from {job['url']}: {dict(statuses)}")
     taken = sorted((over - begun) * 1000 for begun, _, over in counted)
-    first = statistics.median((first - begun) * 1000 for begun, first, _ in counted)
-    p99 = taken[min(len(taken) - 1, round(0.99 * len(taken)))]
+    first = sorted((first - begun) * 1000 for begun, first, _ in counted)
+    p99, first_p99 = (each[min(len(each) - 1, round(0.99 * len(each)))] for each in (taken, first))
     rate = len(counted) / (end - start)
-    return Measured(rate, statistics.median(taken), p99, first, busy / (end - start), dict(statuses))
+    return Measured(
+        rate, statistics.median(taken), p99, statistics.median(first), first_p99, busy / (end - start), dict(statuses)
+    )
 
 
 if __name__ == "__main__":

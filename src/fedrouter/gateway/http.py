@@ -79,7 +79,8 @@ class HttpRequest:
     async def body(self, limit: int) -> bytes:
         """The whole body; :class:`HttpError` 413 if it is over the limit, 408 if it does not come."""
         announced = self.headers.get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > limit:
+        whole_size = int(announced) if announced.isdigit() else -1
+        if whole_size > limit:
             raise _too_large(limit)
         parts: list[bytes] = []
         size, end = 0, time.monotonic() + self._timeout
@@ -90,6 +91,8 @@ class HttpRequest:
             except TimeoutError:
                 raise HttpError(408, "The body did not arrive in time.", "request_timeout") from None
             size += len(parts[-1])
+            if size == whole_size:
+                self.complete = True  # the server has one more message, which is empty: not worth another wait
             if size > limit:
                 raise _too_large(limit)
         whole = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -220,7 +220,7 @@ class Exchange:
                     break
                 if ready:
                     await send({"type": "http.response.body", "body": ready, "more_body": True})
-                if not context.covers(tracker.least_usage(context.prompt), found.model):
+                if context.budget and not context.covers(tracker.least_usage(context.prompt), found.model):
                     status, over = "refused", True
                     break
                 async with asyncio.timeout(min(timing.answer, began + STREAM_SECONDS - time.perf_counter())):
