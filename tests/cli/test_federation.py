@@ -13,7 +13,6 @@ from fedrouter.cli.federation.run import EXCHANGES as SHOWN
 from fedrouter.deployment.directories import create_member, open_member
 from fedrouter.deployment.invitation import Invitation
 from fedrouter.federation.member import EXCHANGES
-from fedrouter.federation.policy import Policy
 
 
 @pytest.fixture
@@ -27,9 +26,7 @@ def member(coordinator, tmp_path):
     """A member that has joined, and does not run."""
     invited = Invitation.unpack((coordinator / "invitation").read_text().strip())
     settings = {"log": str(tmp_path / "log.csv"), "encoder": "static"}
-    directory = create_member(tmp_path / "bank", invited, "bank", ["a", "b"], settings)
-    Policy(invited.coordinator.hex(), models=("a", "b")).write(directory.path / "policy.yaml")
-    return directory.path
+    return create_member(tmp_path / "bank", invited, "bank", ["a", "b"], settings).path
 
 
 def answered(*words):

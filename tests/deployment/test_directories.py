@@ -32,7 +32,7 @@ def member(coordinator, tmp_path):
 
 
 def test_only_certificates_and_the_request_can_be_read_by_others(coordinator, member):
-    public = {"ca.pem", "server.pem", "request", "invitation"}
+    public = {"ca.pem", "server.pem", "request", "invitation", "policy.yaml"}
     for directory in (coordinator.path, member.path):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         for path in directory.rglob("*"):

@@ -20,6 +20,7 @@ from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.flower.programs import ROSTER
 from fedrouter.errors import BadInput
 from fedrouter.federation.identity import Identity, fingerprint
+from fedrouter.federation.policy import Policy
 from fedrouter.files import PUBLIC, locked, make_private_folder, replace_file, write_new
 
 FEDERATION, MEMBER, VERDICT = "federation.json", "member.json", "verdict.json"
@@ -184,9 +185,13 @@ def create_member(
     write_new(path / "supernode" / "node.key", node.private)
     write_new(path / "supernode" / "token", secrets.token_bytes(32))
     request = JoinRequest(name, identity.public, node.public.decode().strip(), models).pack(identity)
+    coordinator = invitation.coordinator.hex()
+    Policy(coordinator, models=tuple(models)).write(path / "policy.yaml")
+    write_new(
+        path / MEMBER, _json({**settings, "name": name, "coordinator": coordinator, "address": invitation.address})
+    )
+    # Last: a directory that has its request is complete.
     write_new(path / "request", f"{request}\n".encode(), PUBLIC)
-    config = {**settings, "name": name, "coordinator": invitation.coordinator.hex(), "address": invitation.address}
-    write_new(path / MEMBER, _json(config))
     return MemberDirectory(path)
 
 

@@ -82,7 +82,6 @@ def join(
     from fedrouter.deployment.directories import create_member
     from fedrouter.deployment.invitation import Invitation, JoinRequest, read_word
     from fedrouter.deployment.own_log import read_own
-    from fedrouter.federation.policy import Policy
 
     voice = Voice(as_json)
     invited = Invitation.unpack(read_word(invitation))
@@ -96,7 +95,6 @@ def join(
         raise BadInput(f"{log}: no model has {LEAST_QUERIES} queries; --models names those to declare")
     settings = {"log": where, "encoder": invited.encoder}
     directory = create_member(path, invited, name or path.absolute().name, declared, settings)
-    Policy(coordinator=invited.coordinator.hex(), models=tuple(declared)).write(directory.path / "policy.yaml")
     text = directory.request.read_text().strip()
     request = JoinRequest.unpack(text)
     voice.say(
