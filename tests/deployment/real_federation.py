@@ -44,7 +44,9 @@ def write_logs(folder, names=NAMES, parts=1, part=0):
 class RealFederation:
     """State directories in a folder, and the processes that work in them."""
 
-    def __init__(self, folder, names=NAMES, directory=None):
+    def __init__(self, folder, names=NAMES, directory=None, members=None):
+        """``members``: a command and environment variables for the processes of members, in place of our own."""
+        self.member_command, self.member_environment = members or (COMMAND, {})
         self.folder, self.names, self.processes = Path(folder), names, {}
         self.made = directory is not None
         self.directory = directory or self.folder / "coordinator"
@@ -68,11 +70,11 @@ class RealFederation:
         """Start a command that stays; its output is in KEY.output."""
         with (self.folder / f"{key}.output").open("a") as output:
             self.processes[key] = subprocess.Popen(
-                [*COMMAND, "federation", *map(str, words), "--json"],
+                [*(self.member_command if key in self.names else COMMAND), "federation", *map(str, words), "--json"],
                 stdout=output,
                 stderr=output,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                env=os.environ | {"OMP_NUM_THREADS": "1"} | (self.member_environment if key in self.names else {}),
             )
 
     def form(self, *options):
@@ -149,7 +151,7 @@ def command_of(pid):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except FileNotFoundError:
         return ""
-    return " ".join(Path(word.decode(errors="replace")).name for word in words[:2])
+    return " ".join(Path(word.decode(errors="replace")).name for word in words[:3])
 
 
 def kill_all(pids):
