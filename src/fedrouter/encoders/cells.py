@@ -61,6 +61,8 @@ class Cells:
     @classmethod
     def of(cls, queries: Embeddings, sizes: Sequence[int]) -> Cells | None:
         """The cells of some queries ``(n, d)``; fewer in a partition if they have fewer distinct ones."""
+        if not any(sizes) or not len(queries):
+            return None
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits
 
@@ -68,8 +70,6 @@ class Cells:
             queries = queries[np.random.default_rng(0).permutation(len(queries))[:MOST_CLUSTERED]]
         distinct = len({query.tobytes() for query in queries})
         sizes = tuple(min(size, distinct) for size in sizes if size)
-        if not sum(sizes):
-            return None
         # One thread: with more, partial sums are added in whatever order the threads end, and runs differ.
         with threadpool_limits(limits=1):
             found = [KMeans(size, n_init=1, random_state=0).fit(queries) for size in sizes]
