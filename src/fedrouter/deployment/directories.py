@@ -103,12 +103,6 @@ class MemberDirectory(_Directory):
         return str(self.config["name"])
 
     @property
-    def log_encoder(self) -> str | None:
-        """Encoder to read the log with; None for the one that a log of texts is read with anyway."""
-        encoder = str(self.config["encoder"])
-        return None if encoder == "static" else encoder
-
-    @property
     def node_folder(self) -> Path:
         """What the SuperNode's user may read: its key, the socket and the token."""
         return self.path / "supernode"

@@ -60,7 +60,7 @@ class Made:
 def main() -> None:
     """``python -m fedrouter.deployment.home DIR``: make the router of a member's newest total; prints a sentence."""
     directory = open_member(Path(sys.argv[1]))
-    own = OwnLog(str(directory.config["log"]), directory.log_encoder)
+    own = OwnLog(str(directory.config["log"]), str(directory.config["encoder"]))
     with opened(directory, own) as member:
         try:
             made = make_router(directory.path, member, *own.read())

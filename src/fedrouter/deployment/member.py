@@ -79,7 +79,7 @@ def opened(directory: MemberDirectory, own: OwnLog | None = None) -> Iterator[Me
     from fedrouter.federation.member import Log
     from fedrouter.federation.member import Member as Opened
 
-    log = own or OwnLog(str(directory.config["log"]), directory.log_encoder)
+    log = own or OwnLog(str(directory.config["log"]), str(directory.config["encoder"]))
 
     def read_log() -> Log:
         rows, encoder = log.read()

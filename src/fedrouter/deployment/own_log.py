@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedrouter.store.records import Record
 
 
-def read_own(log: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentity]:
+def read_own(log: str, encoder: str) -> tuple[Evaluations, EncoderIdentity]:
     """The evaluations in a file or at a store's URL, and the encoder of their embeddings."""
     if "://" in log:
         return _from_store(log, encoder)
@@ -27,7 +27,7 @@ def read_own(log: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentit
 class OwnLog:
     """A log that is read when asked for, and again only if its file has changed; a store changes all the time."""
 
-    def __init__(self, log: str, encoder: str | None) -> None:
+    def __init__(self, log: str, encoder: str) -> None:
         self._log, self._encoder = log, encoder
         self._kept: tuple[tuple[int, ...], tuple[Evaluations, EncoderIdentity]] | None = None
 
@@ -46,31 +46,25 @@ def _stamp(path: str) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _from_store(url: str, encoder: str | None) -> tuple[Evaluations, EncoderIdentity]:
+def _from_store(url: str, encoder: str) -> tuple[Evaluations, EncoderIdentity]:
     """Evaluations from the scored requests in a gateway's store."""
     from fedrouter.encoders import EncoderIdentity, column_stem
     from fedrouter.learning.traffic import evaluations_of
     from fedrouter.pool import ModelPool
     from fedrouter.store.store import Store
 
+    stem = column_stem(encoder)
     with Store.open(url, create=False) as log:
-        where = log.where  # without the password that a URL may have
 
         def usable() -> Iterator[Record]:
-            return (record for record in log.rows(scored_only=True) if record.embedding and record.served)
+            rows = (record for record in log.rows(scored_only=True) if record.embedding and record.served)
+            return (record for record in rows if column_stem(record.encoder) == stem)
 
-        # Two passes with a cursor: the encoder of the latest request says which of them count.
-        width: dict[str, int] = {}
-        served: dict[str, set[str]] = {}
-        latest = None
-        for record in usable():
-            latest, stem = record.encoder, column_stem(record.encoder)
-            width[stem] = len(record.embedding or b"") // 4
-            served.setdefault(stem, set()).add(str(record.served))
-        wanted = encoder or latest
-        if wanted is None or column_stem(wanted) not in served:
-            raise BadInput(f"{where}: no scored request with an embedding{f' by {encoder}' if encoder else ''}")
-        identity = EncoderIdentity(wanted, width[column_stem(wanted)], True)
-        chosen = (record for record in usable() if column_stem(record.encoder) == column_stem(wanted))
-        evaluations, _ = evaluations_of(chosen, ModelPool(sorted(served[column_stem(wanted)])), identity)
-    return evaluations, EncoderIdentity.of(wanted, evaluations.embeddings)
+        # Two passes with a cursor: the first says which models there are.
+        served = {str(record.served): len(record.embedding or b"") // 4 for record in usable()}
+        if not served:
+            # `where` is the URL without the password that it may have.
+            raise BadInput(f"{log.where}: no scored request with an embedding by {encoder}")
+        identity = EncoderIdentity(encoder, max(served.values()), True)
+        evaluations, _ = evaluations_of(usable(), ModelPool(sorted(served)), identity)
+    return evaluations, EncoderIdentity.of(encoder, evaluations.embeddings)

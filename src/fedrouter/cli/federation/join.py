@@ -87,7 +87,7 @@ def join(
     invited = Invitation.unpack(read_word(invitation))
     where = log if "://" in log else str(Path(log).absolute())
     voice.say(f"Reading {plain(log)}")
-    evaluations, encoder = read_own(where, None if invited.encoder == "static" else invited.encoder)
+    evaluations, encoder = read_own(where, invited.encoder)
     if encoder.name != invited.encoder:
         raise BadInput(f"{log}: has embeddings of {encoder.name}; the federation learns from {invited.encoder}")
     declared = tuple(each.strip() for each in models.split(",")) if models else models_of(evaluations)
