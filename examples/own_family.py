@@ -2,7 +2,7 @@
 
 A family is a record with everything that the rest of fedrouter asks about it. This one reuses the statistics verb of
 K-Means, so no new kind of message leaves a client. In a package of your own, an entry point in the group
-`fedrouter.families` makes it available to every command (docs/own-family.md).
+`fedrouter.families` makes it available to every command (CONTRIBUTING.md).
 
     python examples/own_family.py
 """

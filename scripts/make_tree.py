@@ -18,7 +18,7 @@ WIDTH = 110
 
 
 def tree() -> str:
-    """Every folder with its purpose and its modules, as a code block."""
+    """Every folder with its purpose, as a code block."""
     lines = []
     folders = [PACKAGE, *sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)]
     for folder in folders:
@@ -26,8 +26,6 @@ def tree() -> str:
         name = "src/fedrouter/" if folder == PACKAGE else f"{folder.relative_to(PACKAGE).as_posix()}/"
         indent = "  " * bool(depth)
         lines += wrapped(f"{indent}{name}  ", purpose(folder / "__init__.py"), f"{indent}      ")
-        modules = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
-        lines += wrapped(f"{indent}    ", " · ".join(modules), f"{indent}    ")
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
 

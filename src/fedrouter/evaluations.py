@@ -61,6 +61,7 @@ class Evaluations:
 
     A query is stored once, even if several models answered it: ``embeddings`` has one row per query, and evaluation
     ``j`` says that query ``query[j]`` was sent to model ``model[j]``, with ``accuracy[j]`` and ``cost[j]``.
+    NaN in one of the last three columns says that it is not known.
 
     Parameters
     ----------
@@ -74,8 +75,6 @@ class Evaluations:
     time : optional, (n,) when each was made, in seconds since the epoch
     seconds : optional, (n,) how long the answer took, at least 0
     propensity : optional, (n,) with which probability this model was asked, above 0
-
-    In the last three, NaN says that it is not known.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The commands of README.md ("Across machines") and docs/federation.md run as they are printed."""
+"""The commands of README.md ("We want to learn together") and docs/federation.md run as they are printed."""
 
 import os
 import re
@@ -65,7 +65,8 @@ def paste(text, folder):
 
 def test_the_readme_runs_as_printed(tmp_path):
     write_logs(tmp_path)
-    printed = paste(commands("README.md"), tmp_path)
+    stop = "for each in bank clinic school coordinator; do fedrouter federation stop $each; done"
+    printed = paste(commands("README.md") + stop, tmp_path)
     for words in ("3 of 3", "a total of 3 members", "What left bank", "coordinator: stopped"):
         assert words in printed
 

@@ -66,7 +66,7 @@ def serve(folder: Path) -> Path:
     clients = {client.name: client.train for client in partition(world)}
     demo_bundle(folder / "v1", clients)
     config = demo_config(folder, upstreams.url, ServerConfig(port=0, auth=False))
-    explore = config.routing.explore.replace(share=0.5, extra_cost=0.5)
+    explore = config.routing.explore.replace(share=0.5)
 
     def encoder_of(_):
         return lambda texts: np.stack([known.get(text, world.embeddings[0]) for text in texts])

@@ -17,7 +17,7 @@ def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that the tool wrote.")],
     out: Annotated[Path, typer.Option("--out", help="Evaluation log to write (parquet).")],
     score: Annotated[
-        str | None, typer.Option("--score", help="Which score: a metric, a scorer, a name or a path; see docs/data.md.")
+        str | None, typer.Option("--score", help="Which score: a metric, a scorer, a name or a path; see docs/log.md.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="The model's name, instead of the files'.")] = None,
     prices: Annotated[

@@ -26,7 +26,7 @@ MATCHED = (0.95, 1.0)
 
 @dataclass(frozen=True)
 class Measures:
-    """Measures of a curve; docs/metrics.md defines them."""
+    """Measures of a curve; docs/reference/glossary.md defines them."""
 
     auc: float
     aiq: float
