@@ -37,8 +37,8 @@ LEAVE_OUT = ("random", "cheapest")
 INTRODUCTION = """\
 The paper's protocol (10 clients, α = 0.6 over tasks, 0.45 over models, one answer a query), {seeds} seeds, the default
 encoder `static`, on the union of the clients' test sets: `aiq`, then the share of the best single model's price that
-buys 95% of its accuracy; means over seeds ([metrics](../reference/glossary.md#measures)). “–”: not reached on every seed, or for local
-routers by every client. The MLP with {rounds} rounds; everything else at its defaults.
+buys 95% of its accuracy; means over seeds ([metrics](../reference/glossary.md#measures)). “–”: not reached on every
+seed, or for local routers by every client. The MLP with {rounds} rounds; everything else at its defaults.
 
 Seeds {first} to {last} are reported. The form of `bayes` (64 directions, the scales of the feature map and of a
 release, the form of cells) was chosen on seeds 0 to 9.
