@@ -19,7 +19,6 @@ FIRST_SEED, SEEDS = 10, 5
 """Seeds 0 to 9 were used to choose the form of `bayes`, so they are not reported."""
 REFERENCES, OWN = "references", "own test: "
 ROUTER = "bayes, default"
-BEFORE = "`auto` of before, default"
 README_ROWS = {
     ROUTER: "**`bayes`, learned together under the default privacy**",
     "bayes, open": "`bayes`, learned together without protection",
@@ -55,12 +54,6 @@ release, the form of cells) was chosen on seeds 0 to 9.
 """
 PAIRED = """\
 `aiq` of the first less that of the other, on the same split of the same seed; mean and 95% interval over seeds.
-"""
-BEFORE_TEXT = """\
-`auto` was the default until November 2026: nine exchanges, a blend of K-Means and linear routers. Measured with the
-code of that time on the same splits, under its default privacy, before it was deleted:
-
-    {command}
 """
 OWN_TEXT = """\
 Mean over clients of `aiq` on each one's own test set, under the default privacy. `personal`: the federation's total,
@@ -126,19 +119,12 @@ def paired(found: Found, pairs: Sequence[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def page(document: dict[str, Any], before: dict[str, Any]) -> str:
+def page(document: dict[str, Any]) -> str:
     found: Found = document["found"]
     rows = [row for row in next(iter(found.values()))[0] if row not in LEAVE_OUT]
     seeds, last = len(next(iter(found.values()))), FIRST_SEED + SEEDS - 1
     ours = ["bayes, centralized", "bayes, open", "bayes, exact", ROUTER]
     own = [row for row in rows if row.startswith(OWN)]
-    with_before: Found = {
-        data: [
-            run | {BEFORE: {"aiq": area, "cost_to_match": {}}}
-            for run, area in zip(runs, before["aiq"][data], strict=True)
-        ]
-        for data, runs in found.items()
-    }
     rivals = (
         "mix",
         "bayes, local",
@@ -162,11 +148,6 @@ def page(document: dict[str, Any], before: dict[str, Any]) -> str:
         PAIRED,
         *paired(found, [(row, "mix") for row in ours]),
         *paired(found, [(ROUTER, row) for row in rivals[1:]])[2:],
-        "",
-        "## Against what was there before",
-        "",
-        BEFORE_TEXT.format(command=before["command"]),
-        *paired(with_before, [(row, BEFORE) for row in ours]),
         "",
         "## On each client's own test set",
         "",
@@ -199,8 +180,8 @@ def write_block(path: Path, name: str, lines: Sequence[str]) -> None:
 
 def write_pages() -> str:
     """Write the pages from what was measured last."""
-    document, before = (json.loads((MEASURED / f"{name}.json").read_text()) for name in ("quality", "quality-before"))
-    text = page(document, before)
+    document = json.loads((MEASURED / "quality.json").read_text())
+    text = page(document)
     (PROJECT / "docs" / "results" / "quality.md").write_text(text)
     write_block(PROJECT / "README.md", "quality", readme_table(document))
     return text
