@@ -47,8 +47,8 @@ ORDERS = {
     "cli": (
         ("output", "protocol_options"),
         ("data", "import_log", "reproduce", "router", "simulate"),
-        ("demo",),
         ("gateway",),
+        ("demo",),
         ("federation",),
         ("main",),
     ),

@@ -135,6 +135,8 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
     assert federated > document["baselines"]["query_blind"]["aiq"]
     assert document["left"]["numbers"] > 4_000
     assert f"{document['left']['numbers']:,} numbers" in done.stderr
+    # And scores change what the gateway does.
+    assert document["service"]["accuracy"]["after"] < document["service"]["accuracy"]["before"] - 0.01
     routed = answer("route", document["bundle"], "Write a Python function that sorts a list.", "--tradeoff", 10)
     assert routed["model"] == routed["ranking"][0]["model"]
 

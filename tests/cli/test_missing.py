@@ -15,6 +15,7 @@ WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from fedrouter.cli.m
     ("module", "extra", "command"),
     [
         ("matplotlib", "plots", ("demo",)),
+        ("granian", "serve", ("demo",)),
         ("matplotlib", "plots", ("evaluate", "bundle", "log.csv", "--out", "out.png")),
         ("sqlalchemy", "serve", ("usage",)),
         ("sqlalchemy", "serve", ("key", "list")),

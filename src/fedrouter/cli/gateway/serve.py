@@ -47,16 +47,7 @@ def serve(
     voice = Voice(as_json)
     if demo == (config is not None):
         raise BadInput("serve: expected --config FILE, which `fedrouter init` writes, or --demo")
-    try:
-        import granian  # noqa: F401
-        import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import pydantic  # noqa: F401
-        import sqlalchemy  # noqa: F401
-        import starlette  # noqa: F401
-        import threadpoolctl  # noqa: F401
-    except ImportError:
-        raise MissingExtra("The gateway", "serve") from None
+    require_gateway()
     if config is not None:
         _serve_config(voice, config, host, port, workers)
     elif workers is not None:
@@ -127,6 +118,20 @@ def announce(voice: Voice, url: str, key: str | None, store: str | None = None, 
     if store is not None:
         commands.append(f"fedrouter usage --store {quoted(store)}")
     voice.next(*commands)
+
+
+def require_gateway() -> None:
+    """Fail with one line if a package of the gateway is missing."""
+    try:
+        import granian  # noqa: F401
+        import orjson  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import pydantic  # noqa: F401
+        import sqlalchemy  # noqa: F401
+        import starlette  # noqa: F401
+        import threadpoolctl  # noqa: F401
+    except ImportError:
+        raise MissingExtra("The gateway", "serve") from None
 
 
 @bundle.command()
