@@ -1,6 +1,6 @@
 """What an epoch costs: members with journals and keys of their own, all in this process, of which a tenth drops out.
 
-Writes docs/results/secure.md. Run with `.venv/bin/python benchmarks/secure.py`. Members keep their state in memory
+Writes out/secure.md; docs/results/federation.md has its numbers. Run with `.venv/bin/python benchmarks/secure.py`. Members keep their state in memory
 where there is /dev/shm, so that what is measured is work and not a disk. Of those that drop out, a third does so before
 masking, a third while masked vectors are sent, a third after. Real processes are in docs/results/federation.md.
 """
@@ -203,7 +203,8 @@ group of a hundred; the coordinator spends {spent[1] * GROUPS:,.0f} s in all. Th
 - **The coordinator** handles members one after the other; its work at a hundred is seconds. Flower's polling and a
   process a message are what an epoch waits for, so groups should run side by side.
 """
-    (PROJECT / "docs" / "results" / "secure.md").write_text(page)
+    (PROJECT / "out").mkdir(exist_ok=True)
+    (PROJECT / "out" / "secure.md").write_text(page)
 
 
 if __name__ == "__main__":
