@@ -1,8 +1,8 @@
 """What an epoch costs: members with journals and keys of their own, all in this process, of which a tenth drops out.
 
 Writes out/secure.md, from which docs/results/federation.md is made. Run with `.venv/bin/python benchmarks/secure.py`.
-Members keep their state in memory where there is /dev/shm, so that what is measured is work and not a disk. Of those that drop out, a third does so before
-masking, a third while masked vectors are sent, a third after. Real processes are in docs/results/federation.md.
+Members keep their state in memory where there is /dev/shm, so that what is measured is work and not a
+disk. Of those that drop out, a third does so before masking, a third while masked vectors are sent, a third after.
 """
 
 from __future__ import annotations
