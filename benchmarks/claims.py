@@ -46,7 +46,7 @@ def page(found: Found, note: str) -> str:
         note,
         "",
         "✓ holds, ✗ refuted, ? undecided, – not testable on that data set, by the paper's `auc`; in brackets, where it "
-        "differs, the verdict by `aiq`. [How each is judged](../experiments.md#how-claims-are-judged). Claims that are "
+        "differs, the verdict by `aiq`. [How each is judged](../paper.md#how-claims-are-judged). Claims that are "
         "true by construction, about a simulated population, or not the paper's stand below the line and are not "
         "counted.",
         "",
