@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 COMMANDS = {
     "simulate": ("simulate", "--data", "table.csv", "--out", "out"),
     "reproduce": ("reproduce", "global", "--data", "table.csv", "--out", "out"),
-    "federation client": ("federation", "client", "state", "--log", "log.csv"),
 }
 
 

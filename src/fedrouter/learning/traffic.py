@@ -83,7 +83,7 @@ def traffic_of(
 
 
 def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, after: float | None = None) -> Traffic:
-    """Read the same from a file that ``fedrouter log export`` wrote; ``after`` is compared with the request's time."""
+    """Read the same from a file that ``fedrouter log --out`` wrote; ``after`` is compared with the request's time."""
     source = Source(path)
     column = next((name for name in (column_stem(encoder.name) + EMBEDDING, "embedding") if name in source.names), "")
     if not {"propensity", "chosen", "tradeoff"} <= set(source.names) or not column:

@@ -97,7 +97,7 @@ def learn(
         if router not in (None, DEFAULT) or paper or changes or encoder or dask or left_out:
             raise BadInput(
                 "a gateway's store is learned from by bayes with its own embeddings; leave the other options out, or "
-                "learn from a file: fedrouter log export"
+                "learn from a file: fedrouter log --out FILE"
             )
         _from_store(voice, saved, sources, out)
         return
