@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrouter.errors import BadInput
-from fedrouter.estimates import Estimates
+from fedrouter.estimates import Chooser, Estimates
 from fedrouter.pool import ModelPool
 
 POOL = ModelPool(["dear", "cheap"])
@@ -22,6 +22,17 @@ def test_the_rule_is_accuracy_minus_tradeoff_times_cost():
 
 def test_of_equals_the_cheaper_is_chosen():
     assert two_models().choose(0).tolist() == [0, 1]
+
+
+def test_the_papers_ties_are_broken_at_random_and_the_same_for_the_same_seed():
+    same = Estimates(POOL, np.full((2000, 2), 0.9), np.full((2000, 2), 0.1))
+    one, again, other = (Chooser(same, ties=np.random.default_rng(seed)).choose(1) for seed in (0, 0, 1))
+    assert 900 < one.sum() < 1100
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    unequal = Chooser(two_models(), ties=np.random.default_rng(0))
+    assert unequal.choose(0.4).tolist() == [0, 1]
+    assert unequal.ranking(0.4).tolist() == [[0, 1], [1, 0]]
 
 
 def test_a_model_nobody_has_evaluated_is_never_chosen():

@@ -99,9 +99,17 @@ def choose(accuracy: Floats, cost: Floats, tradeoff: float, among: npt.NDArray[n
 
 
 class Chooser:
-    """The routing rule prepared for one set of estimates, so that many values of λ can be tried quickly."""
+    """The routing rule prepared for one set of estimates, so that many values of λ can be tried quickly.
 
-    def __init__(self, estimates: Estimates, among: npt.NDArray[np.bool_] | None = None) -> None:
+    A tie goes to the model that is cheaper on average; with ``ties``, to one drawn for each query, as in the paper.
+    """
+
+    def __init__(
+        self,
+        estimates: Estimates,
+        among: npt.NDArray[np.bool_] | None = None,
+        ties: np.random.Generator | None = None,
+    ) -> None:
         if not estimates.usable.any():
             raise BadInput("no model can be chosen: no model of the pool has been evaluated")
         open_to = np.broadcast_to(estimates.usable, estimates.accuracy.shape)
@@ -115,20 +123,22 @@ class Chooser:
         seen = open_to.any(axis=0)
         mean[seen] = np.nanmean(price[:, seen], axis=0)
         # Cheapest model first, because argmax returns the first of equal values.
-        self._order = np.argsort(mean, kind="stable")
-        self._accuracy = np.where(open_to, estimates.accuracy, -np.inf)[:, self._order]
-        self._cost = np.where(open_to, estimates.cost, 0.0)[:, self._order]
+        self._order = np.broadcast_to(np.argsort(mean, kind="stable"), open_to.shape)
+        if ties is not None:
+            self._order = ties.permuted(self._order, axis=1)
+        self._accuracy = np.take_along_axis(np.where(open_to, estimates.accuracy, -np.inf), self._order, axis=1)
+        self._cost = np.take_along_axis(np.where(open_to, estimates.cost, 0.0), self._order, axis=1)
         self._utility = np.empty_like(self._accuracy)
 
     def choose(self, tradeoff: float) -> Integers:
         """The index of the chosen model for each query, ``(n,)``."""
         found = utility(self._accuracy, self._cost, checked_tradeoff(tradeoff), out=self._utility)
-        return np.asarray(self._order[found.argmax(axis=1)])
+        return np.take_along_axis(self._order, found.argmax(axis=1, keepdims=True), axis=1)[:, 0]
 
     def ranking(self, tradeoff: float) -> Integers:
         """Indices of the models for each query, best first, ``(n, M)``."""
         found = utility(self._accuracy, self._cost, checked_tradeoff(tradeoff), out=self._utility)
-        return np.asarray(self._order[np.argsort(-found, axis=1, kind="stable")])
+        return np.take_along_axis(self._order, np.argsort(-found, axis=1, kind="stable"), axis=1)
 
 
 def checked_tradeoff(tradeoff: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrouter.errors import BadInput
 from fedrouter.federation.families.family import Settings
-from fedrouter.federation.families.registry import FAMILIES
+from fedrouter.federation.families.registry import FAMILIES, paper_settings
 
 EVERY = "all"
 Changes = Mapping[str, Mapping[str, Any]]
@@ -56,10 +56,7 @@ def as_printed(names: Iterable[str], changes: Changes) -> Changes:
     """The changes that ``--paper`` stands for, and others on top: settings as printed where they differ."""
     found = {name: dict(each) for name, each in changes.items()}
     for name in names:
-        family = FAMILIES[name]
-        if family.paper is None:
-            raise BadInput(f"--paper: {name} is not in the paper, which has kmeans and mlp")
-        default, printed = family.settings().to_json(), family.paper.to_json()
+        default, printed = FAMILIES[name].settings().to_json(), paper_settings(name).to_json()
         differing = {setting: value for setting, value in printed.items() if value != default[setting]}
         if differing:
             found[name] = differing | found.get(name, {})

@@ -151,7 +151,7 @@ def compare(
     def on_own(own: Mapping[str, Router]) -> dict[str, Frontier]:
         """The curve of each client's router on the client's own test."""
         return {
-            name: sweep(own[name].estimate(embeddings), grid)
+            name: sweep(own[name].estimate(embeddings), grid, ties=seed)
             for name, (embeddings, grid) in own_truth.items()
             if name in own
         }
@@ -159,7 +159,8 @@ def compare(
     def measure(whole: Mapping[str, Router], own: Mapping[str, Router]) -> Curves:
         """Curves of some routers on the global test, and of each client's router on the client's own test."""
         return Curves(
-            {name: sweep(router.estimate(test.embeddings), truth) for name, router in whole.items()}, on_own(own)
+            {name: sweep(router.estimate(test.embeddings), truth, ties=seed) for name, router in whole.items()},
+            on_own(own),
         )
 
     for name, chosen in settings.items():

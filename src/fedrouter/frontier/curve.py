@@ -111,14 +111,16 @@ class Frontier:
         )
 
 
-def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFFS) -> Frontier:
+def sweep(estimates: Estimates, truth: Grid, tradeoffs: npt.ArrayLike = TRADEOFFS, ties: int | None = None) -> Frontier:
     """Route every query at every λ and look up the chosen model's observed accuracy and cost.
+
+    With ``ties``, a seed, a model is drawn where several are equally good, as the paper has it.
 
     If some answers are unknown, a query is routed among the models whose answer is known. A query with fewer than two
     known answers offers no choice and is left out.
     """
     tradeoffs = np.asarray(tradeoffs, np.float64)
-    return trace(*choices(estimates, truth, tradeoffs), tradeoffs)
+    return trace(*choices(estimates, truth, tradeoffs, ties), tradeoffs)
 
 
 def trace(truth: Grid, chosen: Integers, tradeoffs: Floats) -> Frontier:
@@ -134,7 +136,7 @@ def trace(truth: Grid, chosen: Integers, tradeoffs: Floats) -> Frontier:
     )
 
 
-def choices(estimates: Estimates, truth: Grid, tradeoffs: Floats) -> tuple[Grid, Integers]:
+def choices(estimates: Estimates, truth: Grid, tradeoffs: Floats, ties: int | None = None) -> tuple[Grid, Integers]:
     """The queries that offer a choice, and the index of the chosen model for each λ and query, ``(L, n)``.
 
     Indices are those of the test set's pool: a saved router may have its models in another order.
@@ -151,7 +153,8 @@ def choices(estimates: Estimates, truth: Grid, tradeoffs: Floats) -> tuple[Grid,
         )
     truth = Grid(truth.pool, truth.accuracy[rows], truth.cost[rows])
     estimates = Estimates(estimates.pool, estimates.accuracy[rows], estimates.cost[rows], estimates.unavailable)
-    chooser = Chooser(estimates, among=None if truth.known.all() else truth.known)
+    draw = None if ties is None else np.random.default_rng(ties)
+    chooser = Chooser(estimates, None if truth.known.all() else truth.known, draw)
     return truth, np.array([chooser.choose(float(tradeoff)) for tradeoff in tradeoffs])
 
 

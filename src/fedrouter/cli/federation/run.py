@@ -12,7 +12,7 @@ from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice, bars
 from fedrouter.cli.protocol_options import SetOption
-from fedrouter.errors import REFUSALS, BadInput, FedrouterError
+from fedrouter.errors import REFUSALS, FedrouterError
 
 DEFAULT = "bayes"
 EXCHANGES = {
@@ -133,12 +133,9 @@ def _settings(router: str, paper: bool, changes: list[str]) -> dict[str, Any]:
     if router == DEFAULT and not paper and not changes:
         return {}
     from fedrouter.experiments.choice import read_changes, refuse_unused
-    from fedrouter.federation.families.registry import family
+    from fedrouter.federation.families.registry import family, paper_settings
 
-    kind = family(router)
-    if paper and kind.paper is None:
-        raise BadInput(f"--paper: {router} is not in the paper, which has kmeans and mlp")
-    start = kind.paper if paper and kind.paper is not None else kind.settings()
+    start = paper_settings(router) if paper else family(router).settings()
     given = read_changes(changes)
     found = start.changed(**given.get(router, {}))
     refuse_unused(given, {router: found})

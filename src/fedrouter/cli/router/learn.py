@@ -116,7 +116,7 @@ def learn(
 
 def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[str]) -> Settings:
     from fedrouter.experiments.choice import read_changes, refuse_unused
-    from fedrouter.federation.families.registry import family
+    from fedrouter.federation.families.registry import family, paper_settings
 
     if router == "auto":
         raise BadInput("--router auto: replaced by bayes, the default")
@@ -124,9 +124,7 @@ def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[
     kind = family(name)
     if saved is not None:
         return kind.settings.from_json(saved.settings_for(name))
-    if paper and kind.paper is None:
-        raise BadInput(f"--paper: {name} is not in the paper, which has kmeans and mlp")
-    start = kind.paper if paper and kind.paper is not None else kind.settings()
+    start = paper_settings(name) if paper else kind.settings()
     given = read_changes(changes)
     found: Settings = start.changed(**given.get(name, {}))
     refuse_unused(given, {name: found})

@@ -62,7 +62,7 @@ def run(world: World) -> Document:
             kind = family(chosen)
             pooled = kind.pooled(settings, train, world.seed, single_owner)
             router = kind.learn(single_owner("centralized", train), train.pool, pooled, world.seed)
-            frontier = sweep(router.estimate(test.embeddings), truth)
+            frontier = sweep(router.estimate(test.embeddings), truth, ties=world.seed)
             curves.append(curve(frontier, way="centralized", family=chosen, encoder=name))
     dimensions = {name: dataset.encoder.dimension for name, dataset in datasets.items()}
     return {"seed": world.seed, "curves": curves, "dimensions": dimensions, "absent": absent}

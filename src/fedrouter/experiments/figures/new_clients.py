@@ -81,7 +81,12 @@ def run(world: World) -> Document:
         }
         for way, router in routers.items():
             curves += [
-                curve(sweep(router.estimate(tests[test].embeddings), truths[test]), way=way, family=name, test=test)
+                curve(
+                    sweep(router.estimate(tests[test].embeddings), truths[test], ties=world.seed),
+                    way=way,
+                    family=name,
+                    test=test,
+                )
                 for test in tests
             ]
     return {

@@ -64,7 +64,7 @@ def run(world: World) -> Document:
         unchanged[name] = kept(router.arrays(), grown.arrays())
         ways = {BEFORE: _only_old(router.estimate(test.embeddings), full.pool), AFTER: grown.estimate(test.embeddings)}
         for way, estimates in ways.items():
-            frontier = sweep(estimates, truth)
+            frontier = sweep(estimates, truth, ties=world.seed)
             share = float(frontier.shares[:, len(old) :].sum(axis=1).mean())
             curves.append(curve(frontier, way=way, family=name, share_of_new_models=share))
     return {

@@ -81,7 +81,12 @@ def run(world: World) -> Document:
                     local=local,
                 )
             curves += [
-                curve(sweep(router.estimate(client.test.embeddings), truth), way=way, family=name, test=client.name)
+                curve(
+                    sweep(router.estimate(client.test.embeddings), truth, ties=world.seed),
+                    way=way,
+                    family=name,
+                    test=client.name,
+                )
                 for way, router in ways.items()
             ]
     return {

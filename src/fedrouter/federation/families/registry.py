@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrouter.federation.families.family import Family
+from fedrouter.errors import BadInput
+from fedrouter.federation.families.family import Family, Settings
 from fedrouter.registry import Registry
 from fedrouter.routers.registry import GROUP
 
@@ -40,6 +41,16 @@ FAMILIES: Registry[Family] = Registry(
 def family(name: str) -> Family:
     """The family of this name; an unknown name is an error that lists the known ones."""
     return FAMILIES.find(name)
+
+
+def paper_settings(name: str) -> Settings:
+    """The paper's settings of a family as printed: what ``--paper`` stands for, in one process and over the wire.
+
+    Beside them, ``--paper`` means that nothing protects the rows and that ties are broken at random.
+    """
+    if (printed := family(name).paper) is None:
+        raise BadInput(f"--paper: {name} is not in the paper, which has kmeans and mlp")
+    return printed
 
 
 def title(name: str) -> str:
