@@ -115,7 +115,7 @@ def test_learning_is_on_and_off_with_one_word(tmp_path):
 
 def test_the_documented_config_is_a_good_one(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "x")
-    text = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "gateway.md").read_text()
     example = text.split("```yaml\n")[1].split("```")[0]
     assert read_config(written(tmp_path, example)).routing == RoutingConfig(**DOCUMENTED)
 
@@ -228,7 +228,7 @@ def fields_of(schema, prefix=""):
 
 
 def test_every_field_option_and_reason_is_documented_with_its_default():
-    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "gateway.md").read_text()
     rows = {match[1]: match[0] for match in re.finditer(r"^\| `([\w.\[\]]+)` \|.*$", page, re.MULTILINE)}
     fields = dict(fields_of(config_schema()))
     assert fields.keys() | RequestOptions.model_fields.keys() | REASONS.keys() <= rows.keys()

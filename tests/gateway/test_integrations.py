@@ -1,4 +1,4 @@
-"""The snippets of docs/integrations.md that need nothing but this project are run as they stand there."""
+"""The snippets of docs/reference/integrations.md that need nothing but this project are run as they stand there."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from conftest import PROJECT
 from fedrouter.gateway.config_file import read_config
 from gateway.running import config_for
 
-DOCUMENT = (PROJECT / "docs" / "integrations.md").read_text()
+DOCUMENT = (PROJECT / "docs" / "reference" / "integrations.md").read_text()
 ADDRESS = "http://localhost:8080"
 
 

@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?::[\w./-]+)*")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 HEADER = """\
 # The gateway's config. `fedrouter show FILE` validates it, `fedrouter serve --config FILE` runs it.
-# docs/gateway.md lists every field.
+# docs/reference/gateway.md lists every field.
 {prices}
 routing:
   quality: {quality:g}              # of the best model's expected accuracy, as cheaply as possible
