@@ -232,7 +232,9 @@ def test_units_start_commands_that_exist_as_a_user_of_their_own(path):
 
 def test_the_dashboard_asks_for_metrics_that_exist_by_labels_that_they_have():
     dashboard = json.loads((PROJECT / "deploy/grafana/gateway.json").read_text())
-    table = re.findall(r"^\| (`fedrouter_.*?) \| (.*?) \|", (PROJECT / "docs/reference/gateway.md").read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| (`fedrouter_.*?) \| (.*?) \|", (PROJECT / "docs/reference/gateway.md").read_text(), re.MULTILINE
+    )
     documented = {
         name: set(re.findall(r"`(\w+)`", labels)) | {"le"}
         for names, labels in table

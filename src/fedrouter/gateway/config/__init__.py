@@ -1,6 +1,7 @@
 """The gateway's configuration, the one source of its fields, defaults, limits and documentation.
 
-:mod:`fedrouter.gateway.config_file` reads it from YAML and reports errors by line; docs/reference/gateway.md has a table of it.
+:mod:`fedrouter.gateway.config_file` reads it from YAML and reports errors by line;
+docs/reference/gateway.md has a table of it.
 """
 
 from fedrouter.gateway.config.config import Config
