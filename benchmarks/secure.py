@@ -32,7 +32,8 @@ from fedrouter.data.read import read
 from fedrouter.encoders.identity import STATIC
 from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence
-from fedrouter.federation.epoch import Coordinator, Job, run_epoch
+from fedrouter.federation.coordinator import Coordinator
+from fedrouter.federation.epoch import Job, run_epoch
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.identity import Identity, fingerprint
 from fedrouter.federation.member import Log, Member
@@ -106,7 +107,7 @@ def epoch(rows: Mapping[str, Evaluations], dropped: int, epsilon: float) -> Run:
             members[name] = Member(folder, name, lambda own=own: Log(own, STATIC))  # type: ignore[misc]
         draw = np.random.default_rng(0).permutation(sorted(rows))[:dropped]
         lost = {step: set(part.tolist()) for step, part in zip(DROPPING, np.array_split(draw, 3), strict=True)}
-        link, coordinator = Counting(members, lost), Coordinator.open(home)
+        link, coordinator = Counting(members, lost), Coordinator(home)
         began = time.process_time()
         total = run_epoch(coordinator, link, Job(epsilon=epsilon, least_rows=0, consent=True))
         spent = time.process_time() - began

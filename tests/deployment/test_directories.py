@@ -13,7 +13,7 @@ from fedrouter.deployment.directories import create_coordinator, create_member, 
 from fedrouter.deployment.invitation import Invitation, JoinRequest, read_word
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.errors import BadInput
-from fedrouter.federation.epoch import Coordinator
+from fedrouter.federation.coordinator import Coordinator
 from fedrouter.federation.identity import Identity
 
 STATIC = EncoderIdentity("static", 275, True)

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.evaluations import Evaluations
-from fedrouter.federation.epoch import Coordinator, InProcess, Job, run_epoch
+from fedrouter.federation.coordinator import Coordinator
+from fedrouter.federation.epoch import Job, run_epoch
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.identity import Identity, fingerprint
 from fedrouter.federation.member import Log, Member
@@ -36,6 +37,19 @@ def rows_of(seed, queries=40, pool=POOL):
         10 ** draw.uniform(-5, -2, len(query)),
         text=tuple(f"query {seed} {one}" for one in range(queries)),
     )
+
+
+class InProcess:
+    """A link to members in this process, by how they answer; ``lose`` says which replies are lost."""
+
+    def __init__(self, members, lose=lambda exchange, member: False):
+        self.members, self.lose = members, lose
+
+    def exchange(self, messages, seconds, on_reply):
+        for name, content in messages.items():
+            reply = self.members[name](content)
+            if not self.lose(Frame.unpack(content).kind, name):
+                on_reply(name, reply)
 
 
 class Federation:

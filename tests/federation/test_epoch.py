@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,6 +191,103 @@ def test_an_epoch_whose_time_is_over_is_lost_and_its_queries_with_it(make):
     total = federation.run(epsilon=0.0)
     assert total.epoch == 2
     assert not total.vector.any()
+
+
+def test_a_run_that_ended_before_the_members_had_the_total_tells_them_and_opens_no_other_epoch(make):
+    federation = make(3)
+    total, link = None, federation.link()
+
+    def cut(messages, seconds, on_reply):
+        if Frame.unpack(next(iter(messages.values()))).kind == "total":
+            raise KeyboardInterrupt
+        link.exchange(messages, seconds, on_reply)
+
+    federation.link = lambda lose: SimpleNamespace(exchange=cut)
+    with pytest.raises(KeyboardInterrupt):
+        federation.run()
+    federation.restart_coordinator()
+    federation.link = lambda lose: link
+    total = federation.run()
+    assert total.epoch == 1
+    assert [state for _, state in federation.coordinator.history()] == ["done"]
+    for member in federation.members.values():
+        assert [each.pack() for each in member.totals] == [total.pack()]
+
+
+def test_an_epoch_that_could_not_begin_gives_way_to_another_one(make):
+    """A family that somebody refuses, or a member that is left out, does not block the federation for seven days."""
+    federation = make(4, families=("bayes", "kmeans"))
+    federation.change_policy("m0", families=("bayes",))
+    federation.change_policy("m1", families=("bayes",))
+    with pytest.raises(TooFewLeft):
+        federation.run(family="kmeans", epsilon=0.0)
+    total = federation.run()
+    assert (total.epoch, total.terms.family, len(total.survivors)) == (2, "bayes", 4)
+    with pytest.raises(TooFewLeft):
+        federation.run(lambda at, name: name in ("m2", "m3"))
+    federation.write_roster(federation.names[:3])
+    assert federation.run().epoch == 4
+    assert [state for _, state in federation.coordinator.history()] == ["given up", "done", "given up", "done"]
+
+
+def test_an_epoch_in_which_numbers_were_sent_goes_on_whatever_is_asked_for(make):
+    federation = make(3, epsilon=0.0)
+    with pytest.raises(TooFewLeft):
+        federation.run(lambda at, name: at == "masked", epsilon=0.0)
+    total = federation.run(epsilon=8.0)
+    assert (total.epoch, total.terms.epsilon) == (1, 0.0)
+    assert (total.vector == federation.exact()).all()
+
+
+def test_wrong_shares_lose_an_epoch_and_the_next_one_works(make):
+    federation = make(3)
+    member = federation.members["m2"]
+    honest_answer = member.answer
+
+    def liar(content):
+        reply = Frame.unpack(honest_answer(content))
+        if reply.kind != "unmask":
+            return reply.pack()
+        wrong = {name: share[:-1] + bytes([share[-1] ^ 1]) for name, share in reply.blobs("shares").items()}
+        return Frame("unmask", {**reply.fields, "shares": wrong}).pack()
+
+    member.answer = liar
+    with pytest.raises(BadMessage, match="epoch 1 is lost"):
+        federation.run()
+    member.answer = honest_answer
+    federation.rows = {name: rows_of(index + 50) for index, name in enumerate(federation.names)}
+    assert federation.run().epoch == 2
+    assert [state for _, state in federation.coordinator.history()] == ["lost", "done"]
+
+
+def claimed(federation):
+    return [event.words for event in federation.events if event.outcome == "claim"]
+
+
+def test_an_epoch_says_what_it_promises_with_the_noise_that_is_in_it(make):
+    """Rule 16, with the colluders that this epoch's noise is enough for, and rule 6, what trust would gain."""
+    federation = make(10)
+    federation.run(lambda at, name: name == "m9")
+    promise, cost = claimed(federation)
+    assert promise == (
+        "For each query at each member, once and for ever: ε = 8 (δ = 1e-06), if no more than 4 of the 9 members in it "
+        "collude with the coordinator. Somebody who knows all other queries can tell whether yours was there with AUC "
+        "at most 0.86."
+    )
+    assert "trusted" not in cost  # everybody does
+    federation = make(3, trust=False)
+    federation.run()
+    promise, cost = claimed(federation)
+    assert "no more than 2 of the 3 members" in promise
+    assert "if all members trusted each other it were" in cost
+
+
+def test_a_claim_is_never_more_than_the_noise_that_any_honest_members_keep():
+    noise = Noise()
+    variance = noise.sigma**2
+    assert "no more than 1 of the 4" in noise.claim([variance, variance / 2, variance / 3, variance / 3])
+    assert "no more than 0 of the 2" in noise.claim([variance, variance / 2])
+    assert "too little" in noise.claim([variance / 3] * 2)
 
 
 def test_terms_of_a_member_that_missed_epochs_come_with_those_between(make):

@@ -8,51 +8,34 @@ those that the next exchange's messages on disk are for: it is made once.
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from fedrouter.errors import BadInput, BadMessage, FedrouterError
+from fedrouter.encoders.feature_map import UNIT
+from fedrouter.errors import BadMessage, FedrouterError
+from fedrouter.federation.coordinator import DONE, GIVEN_UP, LOST, Coordinator
 from fedrouter.federation.families.registry import family
 from fedrouter.federation.federation import EVERYONE, Federation, NothingToLearn
 from fedrouter.federation.frame import Frame
-from fedrouter.federation.identity import Identity
 from fedrouter.federation.member import asking
 from fedrouter.federation.message import Reply, Request, from_fields, to_fields
-from fedrouter.federation.noise import Noise, honest
+from fedrouter.federation.noise import Noise
 from fedrouter.federation.secagg.aggregator import Aggregator
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, SEALED, SHARE, Announcement, threshold
 from fedrouter.federation.secagg.primitives import WORD, Sums
-from fedrouter.federation.terms import DAY, HEAD, MOST_MODELS, Party, SignedTerms, Terms
+from fedrouter.federation.terms import HEAD, MOST_MODELS, Terms
 from fedrouter.federation.total import MOST_VARIANCE, Total, release_size
 from fedrouter.federation.verb import Verb, verb_named
-from fedrouter.files import append_to
 
 LEAST_ROWS: Final = 1_000
 """An epoch of fewer new queries in all is refused: noise would be all that it shows."""
 FEW_ROWS: Final = 3_000
 """Below this, whoever runs the epoch must say that the noise is worth it."""
-TABLES: Final = """
-CREATE TABLE IF NOT EXISTS epochs (
-    epoch INTEGER PRIMARY KEY, content BLOB NOT NULL, signature BLOB NOT NULL, state TEXT NOT NULL, total BLOB
-);
-CREATE TABLE IF NOT EXISTS messages (
-    epoch INTEGER NOT NULL, exchange TEXT NOT NULL, member TEXT NOT NULL, request BLOB NOT NULL, reply BLOB,
-    PRIMARY KEY (epoch, exchange, member)
-);
-CREATE TABLE IF NOT EXISTS members (
-    name TEXT PRIMARY KEY, head BLOB NOT NULL, models TEXT NOT NULL, terms INTEGER NOT NULL, total INTEGER NOT NULL
-);
-"""
 FOLLOWING: Final = {"keys": ["shares", asking(1)], "shares": ["masked"], "masked": ["agree"], "agree": ["unmask"]}
-OPEN, DONE, LOST, GIVEN_UP = "open", "done", "lost", "given up"
 
 
 class Link(Protocol):
@@ -61,42 +44,6 @@ class Link(Protocol):
     def exchange(self, messages: Mapping[str, bytes], seconds: float, on_reply: Callable[[str, bytes], None]) -> None:
         """Send each named member its message; hand over replies as they come; return when all have or time is over."""
         ...
-
-
-@dataclass(frozen=True)
-class Enrolled:
-    """A member on the coordinator's list: its identity key, and the models that it declared when it joined."""
-
-    key: bytes
-    models: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Roster:
-    """The federation as its operator keeps it."""
-
-    federation: str
-    encoder: str
-    dimension: int
-    members: Mapping[str, Enrolled]
-
-    @classmethod
-    def read(cls, directory: Path) -> Roster:
-        """From ``federation.json`` (name, encoder, dimension) and ``roster.json`` (members by name)."""
-        path = directory / "federation.json"
-        try:
-            facts = json.loads(path.read_text())
-            name, encoder, dimension = facts["name"], facts["encoder"], int(facts["dimension"])
-            path = directory / "roster.json"
-            members = {
-                name: Enrolled(bytes.fromhex(each["identity"]), tuple(each["models"]))
-                for name, each in json.loads(path.read_text()).items()
-            }
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(f"{path}: expected what `fedrouter federation init` and `approve` write") from None
-        return cls(name, encoder, dimension, members)
 
 
 @dataclass(frozen=True)
@@ -120,11 +67,16 @@ class Job:
     least_rows: int = LEAST_ROWS
     days: float = 7.0
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What of this is in the terms."""
+        return {name: getattr(self, name) for name in ("family", "epsilon", "delta", "settings", "days")}
+
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened: ``outcome`` is opened, asked, answered, silent, refused, invalid, total, impossible
-    or lost.
+    """Something that happened: ``outcome`` is opened, asked, answered, silent, refused, invalid, total, impossible,
+    claim, lost or given up.
 
     ``done`` of ``expected`` members have answered the exchange; ``words`` say more.
     """
@@ -136,20 +88,6 @@ class Event:
     done: int = 0
     expected: int = 0
     words: str = ""
-
-
-@dataclass(frozen=True)
-class InProcess:
-    """A link to members in this process, by how they answer; ``lose`` says which replies are lost."""
-
-    members: Mapping[str, Callable[[bytes], bytes]]
-    lose: Callable[[str, str], bool] = lambda exchange, member: False
-
-    def exchange(self, messages: Mapping[str, bytes], seconds: float, on_reply: Callable[[str, bytes], None]) -> None:
-        for name, content in messages.items():
-            reply = self.members[name](content)
-            if not self.lose(Frame.unpack(content).kind, name):
-                on_reply(name, reply)
 
 
 class TooFewLeft(FedrouterError):
@@ -172,150 +110,6 @@ class NeedsConsent(FedrouterError):
     """The members have few new queries, and nobody said that the noise is accepted; the epoch stays open."""
 
 
-class Coordinator:
-    """The state directory of a coordinator: keys, what `init` and `approve` wrote, and ``epochs.db``."""
-
-    def __init__(self, directory: Path, now: Callable[[], float] = time.time) -> None:
-        self.directory, self.now = directory, now
-        self.identity = Identity.read(directory / "signing.key")
-        path = directory / "epochs.db"
-        if not path.exists():
-            append_to(path).close()
-        self._connection = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        try:
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._connection.executescript(TABLES)
-        except sqlite3.DatabaseError as error:
-            self._connection.close()
-            raise BadInput(f"{path}: expected a coordinator's epochs that can be written ({error})") from None
-
-    @classmethod
-    def open(cls, directory: Path) -> Coordinator:
-        return cls(directory)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    @property
-    def roster(self) -> Roster:
-        return Roster.read(self.directory)
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.DatabaseError):
-                raise BadInput(f"{self.directory / 'epochs.db'}: cannot be written ({error})") from None
-            raise
-
-    # Terms.
-
-    def history(self) -> list[tuple[SignedTerms, str]]:
-        """All terms so far, oldest first, and what became of each epoch."""
-        rows = self._connection.execute("SELECT content, signature, state FROM epochs ORDER BY epoch")
-        return [(SignedTerms(content, signature), state) for content, signature, state in rows]
-
-    def open_terms(self) -> SignedTerms | None:
-        """The terms of the epoch that can be resumed, if there is one."""
-        return next((terms for terms, state in self.history() if state == OPEN), None)
-
-    def totals(self) -> list[Total]:
-        rows = self._connection.execute("SELECT total FROM epochs WHERE total IS NOT NULL ORDER BY epoch")
-        return [Total.unpack(row[0]) for row in rows]
-
-    def new_terms(self, job: Job) -> SignedTerms:
-        """Terms of the next epoch, on disk."""
-        roster, before = self.roster, self.history()
-        known = {name: (head, models) for name, head, models, _, _ in self._members()}
-        declared = {
-            name: known[name][1] if name in known and known[name][1] else each.models
-            for name, each in roster.members.items()
-        }
-        models = Counter(model for own in declared.values() for model in own)
-        signed = Terms(
-            federation=roster.federation,
-            epoch=before[-1][0].terms.epoch + 1 if before else 1,
-            previous=before[-1][0].terms.digest if before else b"",
-            members={
-                name: Party(each.key, known[name][0] if name in known else b"")
-                for name, each in sorted(roster.members.items())
-            },
-            models={model: models[model] for model in sorted(models)},
-            encoder=roster.encoder,
-            dimension=roster.dimension,
-            epsilon=job.epsilon,
-            delta=job.delta,
-            family=job.family,
-            settings=job.settings,
-            opened=int(self.now()),
-            seconds=int(job.days * DAY),
-        ).sign(self.identity)
-        with self._writing() as database:
-            insert = "INSERT INTO epochs (epoch, content, signature, state) VALUES (?, ?, ?, ?)"
-            database.execute(insert, (signed.terms.epoch, signed.content, signed.signature, OPEN))
-        return signed
-
-    def close_epoch(self, epoch: int, state: str, total: Total | None = None) -> None:
-        with self._writing() as database:
-            content = None if total is None else total.pack()
-            database.execute("UPDATE epochs SET state = ?, total = ? WHERE epoch = ?", (state, content, epoch))
-
-    def chain_for(self, name: str, newest: Terms) -> list[dict[str, bytes]]:
-        """The terms since the last that a member is known to have accepted, or since the first that name it."""
-        since = next((terms for member, _, _, terms, _ in self._members() if member == name), 0)
-        between = "SELECT content, signature FROM epochs WHERE epoch > ? AND epoch < ? ORDER BY epoch"
-        chain = [SignedTerms(*row) for row in self._connection.execute(between, (since, newest.epoch))]
-        if not since:  # before a member's first epoch there is nothing that it could have accepted
-            first = (place for place, each in enumerate(chain) if name in each.terms.members)
-            chain = chain[next(first, len(chain)) :]
-        last = "SELECT content, signature FROM epochs WHERE epoch = ?"
-        chain += [SignedTerms(*row) for row in self._connection.execute(last, (newest.epoch,))]
-        return [{"content": each.content, "signature": each.signature} for each in chain]
-
-    # Members, as they last reported.
-
-    def _members(self) -> list[tuple[str, bytes, tuple[str, ...], int, int]]:
-        rows = self._connection.execute("SELECT name, head, models, terms, total FROM members")
-        return [(name, head, tuple(json.loads(models)), terms, total) for name, head, models, terms, total in rows]
-
-    def report(self, name: str, **columns: Any) -> None:
-        """Keep what a member reported: head, models, or the newest terms or total that it has."""
-        with self._writing() as database:
-            database.execute("INSERT OR IGNORE INTO members VALUES (?, ?, '[]', 0, 0)", (name, b""))
-            for column, value in columns.items():
-                database.execute(f"UPDATE members SET {column} = ? WHERE name = ?", (value, name))
-
-    def without_total(self, epoch: int) -> dict[str, int]:
-        """Members that have not confirmed the total of this epoch, with the newest that they have."""
-        known = {name: total for name, _, _, _, total in self._members()}
-        return {name: known.get(name, 0) for name in self.roster.members if known.get(name, 0) < epoch}
-
-    # Messages.
-
-    def requests(self, epoch: int, exchange: str) -> dict[str, bytes]:
-        select = "SELECT member, request FROM messages WHERE epoch = ? AND exchange = ?"
-        return dict(self._connection.execute(select, (epoch, exchange)).fetchall())
-
-    def replies(self, epoch: int, exchange: str) -> dict[str, bytes]:
-        select = "SELECT member, reply FROM messages WHERE epoch = ? AND exchange = ? AND reply IS NOT NULL"
-        return dict(self._connection.execute(select, (epoch, exchange)).fetchall())
-
-    def keep_requests(self, epoch: int, exchange: str, requests: Mapping[str, bytes]) -> None:
-        with self._writing() as database:
-            insert = "INSERT INTO messages (epoch, exchange, member, request) VALUES (?, ?, ?, ?)"
-            database.executemany(insert, ((epoch, exchange, name, each) for name, each in requests.items()))
-
-    def keep_reply(self, epoch: int, exchange: str, member: str, reply: bytes) -> None:
-        with self._writing() as database:
-            update = "UPDATE messages SET reply = ? WHERE epoch = ? AND exchange = ? AND member = ?"
-            database.execute(update, (reply, epoch, exchange, member))
-
-
 OnEvent = Callable[[Event], None]
 
 
@@ -328,33 +122,47 @@ class _Run:
     def __init__(self, coordinator: Coordinator, link: Link, job: Job, on_event: OnEvent) -> None:
         self._coordinator, self._link, self._job, self._on_event = coordinator, link, job, on_event
         signed = coordinator.open_terms()
-        if signed is not None and self._over(signed.terms):
-            coordinator.close_epoch(signed.terms.epoch, LOST)
-            on_event(Event(signed.terms.epoch, "", "lost", words="its time was over before enough members came back"))
+        if signed is not None and (state := self._ended(signed.terms)):
+            coordinator.close_epoch(signed.terms.epoch, state)
+            why = {LOST: "its time was over before enough members came back"}.get(state, "another one was asked for")
+            on_event(Event(signed.terms.epoch, "", state, words=why))
             signed = None
-        self._signed = signed or coordinator.new_terms(job)
+        self._signed = signed or coordinator.new_terms(**job.asked)
         self._terms = self._signed.terms
         self._event("", "opened", expected=len(self._terms.members))
         self._least = threshold(len(self._terms.members))
 
-    def _over(self, terms: Terms) -> bool:
-        return self._coordinator.now() > terms.opened + terms.seconds
+    def _ended(self, terms: Terms) -> str:
+        """What became of an open epoch that does not go on: lost, or given up; empty if it goes on."""
+        if self._coordinator.total(terms.epoch) is not None:
+            return ""
+        if self._coordinator.now() > terms.opened + terms.seconds:
+            return LOST
+        # Before the first number was asked for nothing is spent, and other terms can take the place of these.
+        if any(self._coordinator.requests(terms.epoch, first) for first in ("masked", asking(1))):
+            return ""
+        return "" if self._coordinator.same_terms(terms, **self._job.asked) else GIVEN_UP
 
     def total(self) -> Total:
-        announced, terms = self._announced(), self._terms
-        if terms.family == "bayes":
-            size = release_size(terms)
-            vector, survivors, variance = self.secure_sum(announced, size)
-            rows = sum(announced[name].rows for name in survivors)
-            total = Total(self._signed, survivors, rows, variance, vector)
-        else:
-            total = self._learned(announced)
-        total = total.sign(self._coordinator.identity)
-        self._coordinator.close_epoch(terms.epoch, DONE, total)
+        total = self._coordinator.total(self._terms.epoch)
+        if total is None:
+            total = self._made().sign(self._coordinator.identity)
+            self._coordinator.keep_total(total)
         fault = total.fault()
         self._event("total", "impossible" if fault else "total", words=fault or "")
+        for sentence in claims(self._coordinator, total):
+            self._event("total", "claim", words=sentence)
         deliver(self._coordinator, self._link, self._job.seconds, self._on_event)
+        # Not before: a run that ends in between goes on with telling the members.
+        self._coordinator.close_epoch(self._terms.epoch, DONE)
         return total
+
+    def _made(self) -> Total:
+        announced, terms = self._announced(), self._terms
+        if terms.family != "bayes":
+            return self._learned(announced)
+        vector, survivors, variance = self.secure_sum(announced, release_size(terms))
+        return Total(self._signed, survivors, sum(announced[name].rows for name in survivors), variance, vector)
 
     def _learned(self, announced: Mapping[str, Announcement]) -> Total:
         """A router of the paper's families: their own code asks, each question is an exchange."""
@@ -380,7 +188,13 @@ class _Run:
         opened = self._opened(masked, self._agreed(masked))
         terms = self._terms
         aggregator = Aggregator(terms.digest, terms.keys, announced, partners, question)
-        return aggregator.total(masked, opened), tuple(sorted(masked)), variance
+        try:
+            return aggregator.total(masked, opened), tuple(sorted(masked)), variance
+        except BadMessage as error:
+            if opened.keys() != masked.keys():
+                raise
+            self._coordinator.close_epoch(terms.epoch, LOST)  # everybody has answered: nothing else can come
+            raise BadMessage(f"epoch {terms.epoch} is lost, and the queries in it with it: {error}") from None
 
     def ask(self, number: int, verb: Verb[Any, Any], request: Any, to: Sequence[str]) -> dict[str, Any]:
         """Replies in the clear to one question of a family."""
@@ -430,7 +244,10 @@ class _Run:
                 "them. Run it again when their logs have grown"
             )
         if rows < FEW_ROWS and not job.consent:
-            raise NeedsConsent(f"the members have about {rows:,} new queries. {cost_of_noise(self._terms, announced)}")
+            noise = Noise(self._terms.epsilon, self._terms.delta)
+            found = noise.sigma * sum(1 / each.divisor for each in announced.values()) ** 0.5
+            words = _in_words(noise, found, len(announced))
+            raise NeedsConsent(f"the members have about {rows:,} new queries. {words}")
 
     def _shared(self, announced: Mapping[str, Announcement]) -> tuple[list[str], dict[str, dict[str, bytes]]]:
         asked = {name: each.pack() for name, each in announced.items()}
@@ -591,11 +408,24 @@ def deliver(coordinator: Coordinator, link: Link, seconds: float, on_event: OnEv
         link.exchange(messages, seconds, on_reply)
 
 
-def cost_of_noise(terms: Terms, announced: Mapping[str, Announcement]) -> str:
-    """What the members' noise does to an epoch, in a sentence, and what more trust would gain."""
-    noise, size = Noise(terms.epsilon, terms.delta), len(announced)
-    found = noise.sigma * sum(1 / each.divisor for each in announced.values()) ** 0.5
-    best = noise.sigma * (size / honest(len(terms.members))) ** 0.5
+def claims(coordinator: Coordinator, total: Total) -> list[str]:
+    """What an epoch promises each member, with the noise that is in it, and what more trust would gain."""
+    terms, size = total.terms, len(total.survivors)
+    noise = Noise(terms.epsilon, terms.delta)
+    if terms.family != "bayes":
+        return [
+            f"No noise: what {terms.family} shows is in docs/security.md. A query takes part in it once in its life."
+        ]
+    if not noise.epsilon:
+        return [f"No noise: the total is the exact sum of {size} members' numbers."]
+    replies = coordinator.replies(terms.epoch, "masked")
+    variances = [Frame.unpack(replies[name]).number("variance", 0, MOST_VARIANCE) for name in total.survivors]
+    return [noise.claim([each / UNIT**2 for each in variances]), _in_words(noise, total.noise, size)]
+
+
+def _in_words(noise: Noise, found: float, size: int) -> str:
+    """What noise of this deviation does to a total, and what more trust would gain."""
     words = f"Each of the total's numbers has noise of {found:.0f}, which is as much as {found**2:,.0f} queries vary"
+    best = noise.total(size)
     more = f"; if all members trusted each other it were {best:.0f} ({best**2:,.0f} queries)" if found > best else ""
     return f"{words}{more}."

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,19 @@ class Noise:
     def auc(self) -> float:
         """The most that somebody who knows all other queries gets when telling whether one was there."""
         return _below(gaussian_mu(self.epsilon, self.delta) / math.sqrt(2)) if self.epsilon else 1.0
+
+    def claim(self, variances: Sequence[float]) -> str:
+        """What a total promises, in a sentence; ``variances`` are of the noise that each member in it says it added."""
+        # However these members are chosen, the noise of the others is enough: the worst case is those that added most.
+        left = np.cumsum(sorted(variances))
+        enough = np.flatnonzero(left >= self.sigma**2 * (1 - 1e-6))
+        if not len(enough):
+            return "The noise in this total is less than its terms ask for: a member added too little."
+        return (
+            f"For each query at each member, once and for ever: ε = {self.epsilon:g} (δ = {self.delta:g}), if no more "
+            f"than {len(left) - 1 - enough[0]} of the {len(left)} members in it collude with the coordinator. Somebody "
+            f"who knows all other queries can tell whether yours was there with AUC at most {self.auc:.2f}."
+        )
 
     def share(self, members: int) -> float:
         """Standard deviation of one member's noise, where all of this many trust each other."""

@@ -75,6 +75,7 @@ class _Shown:
         self._voice, self._move = voice, move
         self.answered: dict[str, list[str]] = {}
         self.refused: list[dict[str, str]] = []
+        self.claims: list[str] = []
 
     def show(self, line: Mapping[str, Any]) -> None:
         kind = line["event"]
@@ -89,8 +90,8 @@ class _Shown:
 
     def _exchange(self, line: Mapping[str, Any]) -> None:
         exchange, outcome, member = line["exchange"], line["outcome"], line["member"]
-        if outcome in ("opened", "lost"):
-            what = "begins" if outcome == "opened" else f"is over without a total: {line['words']}"
+        if outcome in ("opened", "lost", "given up"):
+            what = "begins" if outcome == "opened" else f"is {outcome}: {line['words']}"
             self._voice.say(f"epoch {line['epoch']} {what}")
         elif outcome == "asked":
             self._move(list(EXCHANGES).index(exchange) if exchange in EXCHANGES else 0)
@@ -108,6 +109,8 @@ class _Shown:
             }[outcome]
             self.refused.append({"member": member, "exchange": exchange, "reason": why})
             self._voice.warn(f"{plain(member)} is left out of {plain(exchange)}: {plain(why)}")
+        elif outcome == "claim":
+            self.claims.append(line["words"])
         elif outcome == "impossible":
             self._voice.warn(f"a total that no logs can have: {plain(line['words'])}; members will not use it")
 
@@ -118,14 +121,14 @@ def _finish(voice: Voice, last: Mapping[str, Any], shown: _Shown) -> None:
         f"\n[bold]Epoch {last['epoch']}[/]: {last['numbers']:,} numbers, a total of {len(inside)} members with about "
         f"{last['rows']:,} queries: {_names(inside)}"
     )
-    for sentence in last["claims"]:
+    for sentence in shown.claims:
         voice.say(plain(sentence))
     voice.say("\n[bold]Each member[/] may now, on its own machine:")
     voice.say("  route with its personal router, made from the total and its own log: DIR/bundle")
     voice.say("  see what it was worth, `fedrouter federation status DIR`, and all that left it, `audit DIR`")
     voice.say("  recompute the router from the totals, `fedrouter federation verify DIR`")
     voice.say("  trust other members' noise and add less of its own, `fedrouter federation approve DIR NAME`")
-    voice.result({**last, "answered": shown.answered, "left_out": shown.refused})
+    voice.result({**last, "claims": shown.claims, "answered": shown.answered, "left_out": shown.refused})
 
 
 def _settings(router: str, paper: bool, changes: list[str]) -> dict[str, Any]:

@@ -29,12 +29,12 @@ def _coordinator(voice: Voice, directory: CoordinatorDirectory) -> None:
     from fedrouter.deployment.coordinator import connected
     from fedrouter.deployment.credentials import valid_until
     from fedrouter.deployment.lock import running
-    from fedrouter.federation.epoch import Coordinator
+    from fedrouter.federation.coordinator import Coordinator
 
     pid = running(directory.pid_file)
     roster = directory.roster()
     online = connected(directory) if pid else {}
-    own = Coordinator.open(directory.path)
+    own = Coordinator(directory.path)
     try:
         epochs: list[dict[str, Any]] = [
             {"epoch": signed.terms.epoch, "family": signed.terms.family, "opened": signed.terms.opened, "state": state}

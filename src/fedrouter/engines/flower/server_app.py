@@ -39,13 +39,14 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Callable[..., None]) -> None:
-    from fedrouter.federation.epoch import Coordinator, Job, run_epoch
+    from fedrouter.federation.coordinator import Coordinator
+    from fedrouter.federation.epoch import Job, run_epoch
 
     wait, job = float(settings.pop("wait")), Job(**settings)
     link = GridLink(grid, lambda: _nodes(directory))
     report("started")
     try:
-        coordinator = Coordinator.open(directory)
+        coordinator = Coordinator(directory)
         _wait(link, set(coordinator.roster.members), wait, report)
         total = run_epoch(coordinator, link, job, lambda event: report("exchange", **vars(event)))
         report(
@@ -55,7 +56,6 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
             rows=total.rows,
             numbers=len(total.vector),
             noise=total.noise,
-            claims=[],
         )
     except FedrouterError as error:
         report("failed", reason=str(error), error=type(error).__name__)
