@@ -94,7 +94,7 @@ ORDERS = {
         ("federation", "secagg", "verb"),
         ("families", "terms"),
         ("journal", "policy", "total"),
-        ("member",),
+        ("coordinator", "member"),
         ("epoch",),
     ),
     "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged",)),
