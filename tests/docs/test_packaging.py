@@ -17,6 +17,7 @@ import click
 import pytest
 import typer
 import yaml
+from jsonschema_rs import validator_for
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -170,17 +171,31 @@ def test_a_supernode_reaches_a_member_by_the_folder_that_it_fills():
     assert compose["image"] == container["image"] == f"flwr/supernode:{version('flwr')}"
 
 
+def faults(schema, document):
+    return [
+        f"{'/'.join(map(str, each.instance_path))}: {each.message}"
+        for each in validator_for(schema).iter_errors(document)
+    ]
+
+
+def test_the_compose_file_is_valid_under_the_compose_specification():
+    schema = json.loads((PROJECT / "tests/fixtures/compose-spec.json").read_text())
+    compose = yaml.safe_load((PROJECT / "compose.yaml").read_text())
+    assert not faults(schema, compose)
+    compose["services"]["supernode"]["imag"] = "flwr/supernode"
+    assert faults(schema, compose)
+
+
 @pytest.mark.parametrize("path", sorted((PROJECT / "deploy/kubernetes").iterdir()), ids=lambda path: path.name)
-def test_manifests_have_the_fields_that_the_api_requires(path):
+def test_manifests_are_valid_under_the_schema_of_kubernetes(path):
+    schema = json.loads((PROJECT / "tests/fixtures/kubernetes-1.34.json").read_text())
     objects = list(yaml.safe_load_all(path.read_text()))
     for each in objects:
+        group = "apps.v1" if each["apiVersion"] == "apps/v1" else "core.v1"
+        found = {**schema, "$ref": f"#/definitions/io.k8s.api.{group}.{each['kind']}"}
         assert {"apiVersion", "kind", "metadata"} <= each.keys()
-        assert (each["apiVersion"], each["kind"]) in {
-            ("v1", "Secret"),
-            ("v1", "Service"),
-            ("v1", "PersistentVolumeClaim"),
-            ("apps/v1", "Deployment"),
-        }
+        assert not faults(found, each)
+        assert faults(found, {**each, "specification": {}})
     deployment = next(each for each in objects if each["kind"] == "Deployment")["spec"]
     pod = deployment["template"]["spec"]
     assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
@@ -228,6 +243,16 @@ def test_units_start_commands_that_exist_as_a_user_of_their_own(path):
     assert service["ProtectSystem"] == "strict"
     for other in unit["Unit"].get("Requisite", "").split():
         assert (path.parent / other).exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_units(tmp_path):
+    for path in (PROJECT / "deploy/systemd").iterdir():
+        text = re.sub(r"/opt/fedrouter/bin/[a-z-]+", "/bin/true", path.read_text())  # what is not installed here
+        (tmp_path / path.name).write_text(text)
+    units = sorted(map(str, tmp_path.iterdir()))
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_dashboard_asks_for_metrics_that_exist_by_labels_that_they_have():
