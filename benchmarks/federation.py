@@ -1,7 +1,7 @@
 """What an epoch costs between a coordinator and members over TLS, measured with the commands a user types.
 
-Members connect through a proxy in this process, which counts the bytes on the wire. The numbers that it prints
-are in docs/results/federation.md.
+Members connect through a proxy in this process, which counts the bytes on the wire, TLS included. What it prints
+is in docs/results/federation.md.
 
     python benchmarks/federation.py
     python benchmarks/federation.py --members 10 --delay-ms 50     # a round trip of 100 ms
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 from delay_proxy import DelayProxy
@@ -29,27 +30,22 @@ DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data")
 class Deployment:
     """State directories and processes of a coordinator and its members, driven by the command line."""
 
-    def __init__(self, root: Path, data: Path, members: int, delay: float) -> None:
+    def __init__(self, root: Path, logs: list[Path], delay: float) -> None:
         self.root, self.processes, self.coordinator = root, [], root / "coordinator"
-        command("data", "split", "--data", str(data), "--clients", str(members), "--out", str(root / "logs"))
-        logs = (path.stem for path in (root / "logs").glob("client-*.parquet"))
-        self.names = sorted(name for name in logs if not name.endswith("-test"))
+        self.names = [path.stem for path in logs]
         port = free_port()
         self.proxy = DelayProxy(port, delay)
         self.proxy.start()
         ports = ("--port", str(self.proxy.port), "--superlink-port", str(port))
         command("federation", "init", str(self.coordinator), "--host", "localhost", *ports)
         self._start("coordinator", str(self.coordinator))
-        for name in self.names:
-            log = str(root / "logs" / f"{name}.parquet")
-            self._start("join", str(self.coordinator / "invitation"), "--log", log, "--dir", str(root / name))
+        for path in logs:
+            where = ("--log", str(path), "--dir", str(root / path.stem))
+            self._start("join", str(self.coordinator / "invitation"), *where)
         requests = [str(root / name / "request") for name in self.names]
         command("federation", "approve", str(self.coordinator), *requests)
-        while not all(each["connected"] for each in self.status()["members"]):
+        while not all(each["connected"] for each in command_json("federation", "status", self.coordinator)["members"]):
             time.sleep(1)
-
-    def status(self) -> dict:
-        return json.loads(command("federation", "status", str(self.coordinator), "--json"))
 
     def _start(self, *arguments: str) -> None:
         """Start a command that stays, and wait for the line that says it is ready."""
@@ -58,7 +54,6 @@ class Deployment:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         self.processes.append(process)
         assert process.stdout is not None
@@ -70,28 +65,43 @@ class Deployment:
     def run(self) -> dict:
         """Perform an epoch and measure it."""
         before, computed = (self.proxy.to_clients, self.proxy.from_clients), self._computed()
-        began = time.monotonic()
-        result = json.loads(command("federation", "run", str(self.coordinator), "--yes", "--json"))
+        began, clock = time.monotonic(), time.time()
+        result = command_json("federation", "run", self.coordinator, "--yes")
         seconds, cpu = time.monotonic() - began, self._computed() - computed
         down, up = self.proxy.to_clients - before[0], self.proxy.from_clients - before[1]
+        exchanges = self._exchanges(clock)
         while not all((self.root / name / "verdict.json").exists() for name in self.names):
             time.sleep(1)
+        first = self.root / self.names[0]
         return {
             "members": len(result["survivors"]),
-            "models": len(command_json("federation", "verify", self.root / self.names[0])["models"]),
+            "models": len(command_json("federation", "verify", first)["models"]),
             "queries": result["rows"],
             "numbers": result["numbers"],
-            "noise": result["noise"],
-            "seconds": seconds,
-            "routers": time.monotonic() - began - seconds,
-            "cpu": cpu,
-            "down": down / len(self.names),
-            "up": up / len(self.names),
-            "own": sum(
-                each["bytes"] for each in command_json("federation", "audit", self.root / self.names[0])["sent"]
-            ),
-            "worth": {name: json.loads((self.root / name / "verdict.json").read_text()) for name in self.names},
+            "seconds": round(seconds, 1),
+            "exchanges": exchanges,
+            "cpu": round(cpu, 1),
+            "routers": {
+                "seconds": round(time.monotonic() - began - seconds, 1),
+                "cpu": round(self._computed() - computed - cpu, 1),
+            },
+            "bytes": {
+                "down": round(down / len(self.names)),
+                "up": round(up / len(self.names)),
+                "answers": sum(each["bytes"] for each in command_json("federation", "audit", first)["sent"]),
+            },
         }
+
+    def _exchanges(self, began: float) -> dict[str, float]:
+        """Seconds from the start of the command to the app's first line, and of each exchange."""
+        found, since, of = {}, began, "start"
+        for line in (self.coordinator / "events.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "started" or event.get("outcome") in ("asked", "total") or event["event"] == "done":
+                at = datetime.fromisoformat(event["time"]).timestamp()
+                found[of] = round(found.get(of, 0.0) + at - since, 1)
+                since, of = at, event.get("exchange", "wait")
+        return found
 
     def idle(self, seconds: float) -> float:
         """Bytes a member and minute while nothing is asked, both ways."""
@@ -114,11 +124,22 @@ class Deployment:
 
 
 def command(*arguments: str) -> str:
-    return subprocess.run([fedrouter(), *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run([fedrouter(), *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)}: {done.stderr}")
+    return done.stdout
 
 
 def command_json(*arguments: object) -> dict:
     return json.loads(command(*map(str, arguments), "--json"))
+
+
+def logs_of(data: Path, members: int, folder: Path) -> list[Path]:
+    """A log for each member: the paper's split of a table, or the logs that are in a folder."""
+    if not data.is_dir():
+        command("data", "split", "--data", str(data), "--clients", str(members), "--out", str(folder))
+        data = folder
+    return sorted(path for path in data.iterdir() if path.name.startswith("client-") and "-test" not in path.name)
 
 
 def fedrouter() -> str:
@@ -150,14 +171,24 @@ def cpu_seconds(pid: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA / "routerbench_subset.parquet")
+    parser.add_argument(
+        "--data", type=Path, default=DATA / "routerbench_subset.parquet", help="a table, or a folder of client-*.csv"
+    )
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--delay-ms", type=float, default=0.0, help="added to every byte, in each direction")
     given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
-        deployment = Deployment(Path(folder), given.data, given.members, given.delay_ms / 1000)
+        logs = logs_of(given.data, given.members, Path(folder, "logs"))
+        deployment = Deployment(Path(folder), logs, given.delay_ms / 1000)
         try:
-            row = {**deployment.run(), "idle": deployment.idle(60), "load": os.getloadavg()[0]}
+            row = {
+                "cores": os.cpu_count(),
+                "load before": os.getloadavg()[0],
+                **deployment.run(),
+                "load after": os.getloadavg()[0],
+                "idle bytes a minute": deployment.idle(60),
+            }
         finally:
             deployment.stop()
     print(json.dumps(row, indent=2))

@@ -44,7 +44,7 @@ QUALITY: Final = 0.95
 FOLDS: Final = 5
 LEAST_QUERIES: Final = 50
 AGREEMENT: Final = 1e-6
-"""By how much predictions may differ between machines, whose linear algebra differs in the last bit."""
+"""By how much accuracies, and costs as a share, may differ between machines: linear algebra differs in the last bit."""
 BUNDLE = "bundle"
 
 
@@ -207,7 +207,7 @@ def verify_bundle(directory: Path, member: Member) -> float:
 
 
 def furthest(routers: Sequence[BayesRouter]) -> float:
-    """The largest difference between two routers' predictions for some embeddings."""
+    """The largest difference between two routers' predictions for some embeddings; of costs, as a share."""
     one, other = routers
     draw = np.random.default_rng(0).normal(size=(64, one.dimension))
     draw /= np.linalg.norm(draw, axis=1, keepdims=True)
@@ -215,7 +215,7 @@ def furthest(routers: Sequence[BayesRouter]) -> float:
     return float(
         max(
             np.nanmax(np.abs(first.accuracy - second.accuracy), initial=0.0),
-            np.nanmax(np.abs(first.cost - second.cost), initial=0.0),
+            np.nanmax(np.abs(first.cost / second.cost - 1), initial=0.0),
         )
     )
 

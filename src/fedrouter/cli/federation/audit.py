@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,8 @@ def audit(
     voice, directory = Voice(as_json), open_member(path)
     with opened(directory) as member:
         answers, releases, policy = member.journal.answers(), member.journal.releases(), member.policy
+        refused = Counter(reason for _, _, reason, _ in member.journal.refusals())
+        totals = [total.epoch for total in member.totals]
     voice.table(
         ["sent (UTC)", "epoch", "exchange", "bytes", "what left"],
         [
@@ -51,6 +54,11 @@ def audit(
     if not releases:
         voice.say("\nNo number about a query has left yet.")
     voice.say(f"\nDeclared models, which every member sees: {plain(', '.join(policy.models)) or 'none'}")
+    if totals:
+        voice.say(f"Told the coordinator that it has the totals of these epochs: {', '.join(map(str, totals))}")
+    if refused:
+        words = ", ".join(f"{reason} ({times})" for reason, times in refused.items())
+        voice.say(f"Refused messages, with a word each (why: `fedrouter federation status`): {words}")
     for file in files:
         voice.say(f"Written: {plain(file)}")
     voice.say(NOT_COVERED)
@@ -70,6 +78,8 @@ def audit(
                 }
                 for each in releases
             ],
+            "totals": totals,
+            "refused": refused,
             "files": files,
         }
     )
