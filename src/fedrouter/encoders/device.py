@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from fedrouter.errors import BadInput, MissingExtra
 
 DEVICES = ("cpu", "cuda", "auto")
@@ -40,3 +44,23 @@ def _finds_gpu() -> bool:
 def training_device() -> str:
     """The device in use."""
     return _device
+
+
+@contextmanager
+def seeded_torch(seed: int) -> Iterator[Any]:
+    """Torch, seeded and on one thread, with its global state restored afterwards.
+
+    One thread, because these networks are small: with more, synchronization takes longer than the work.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("Training the MLP router", "train") from None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield torch
+    finally:
+        torch.set_num_threads(threads)

@@ -42,13 +42,13 @@ def test_fedavg_with_one_client_is_ordinary_training(epochs):
         POOL.names,
         initial_weights(8, (32, 32), 3, derive(7, "weights")),
         scale,
+        derive(7, "train", 0),
         epochs,
         128,
         1e-3,
         3e-4,
         1.0,
         0.1,
-        derive(7, "train", 0),
     )
     for name, weight in train(Own("client-0", rows), request).mean(request).items():
         assert np.array_equal(weight, router.weights[name])
@@ -56,7 +56,7 @@ def test_fedavg_with_one_client_is_ordinary_training(epochs):
 
 def test_averaging_weighs_by_rows():
     scale, _ = ask_costs(federation(drawn_evaluations()), POOL)
-    request = TrainRequest(("model-0",), {"cost.weight": np.ones((1, 2), np.float32)}, scale, 1, 8, 1e-3, 0, 1, 0, 0)
+    request = TrainRequest(("model-0",), {"cost.weight": np.ones((1, 2), np.float32)}, scale, 0, 1, 8, 1e-3, 0, 1, 0)
 
     def update(value, rows):
         return Update(np.full(2, int(value * rows * 2**32)), np.array([rows]), np.zeros(1, np.int64))
@@ -68,7 +68,7 @@ def test_a_training_that_has_diverged_is_not_sent():
     rows = drawn_evaluations()
     scale, _ = ask_costs(federation(rows), POOL)
     huge = {name: array + np.float32(1e6) for name, array in initial_weights(8, (4,), 3, 0).items()}
-    request = TrainRequest(POOL.names, huge, scale, 1, 128, 1e-3, 3e-4, 1.0, 0.1, 0)
+    request = TrainRequest(POOL.names, huge, scale, 0, 1, 128, 1e-3, 3e-4, 1.0, 0.1)
     with pytest.raises(BadInput, match="has the training diverged"):
         train(Own("client-0", rows), request)
 
@@ -206,7 +206,7 @@ def test_learning_is_plain_federated_averaging():
     weights = initial_weights(8, (32, 32), 3, derive(5, "weights"))
     for turn in range(3):
         seed = derive(5, "train", turn)
-        request = TrainRequest(POOL.names, weights, scale, 1, 128, 1e-3, 3e-4, 1.0, 0.1, seed)
+        request = TrainRequest(POOL.names, weights, scale, seed, 1, 128, 1e-3, 3e-4, 1.0, 0.1)
         active = sample(sorted(parts), 0.6, derive(5, "active", turn))
         updates = [train(Own(name, parts[name]), request) for name in active]
         rows = [int(update.rows[0]) for update in updates]

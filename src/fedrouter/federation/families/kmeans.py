@@ -8,10 +8,9 @@ all of these, divided into folds, and the number with the least held-out error i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate, pairwise
 from operator import add
 from typing import Annotated, Any, Self
 
@@ -150,27 +149,23 @@ def statistics(own: Own, request: StatisticsRequest) -> CellStatistics:
     rows = own.rows.over(ModelPool(request.models))
     if request.centres.shape[1] != rows.dimension:
         raise BadInput(f"client {own.name}: its embeddings have width {rows.dimension}, not {request.centres.shape[1]}")
-    parts = slices(request.clusters or (len(request.centres),))
-    cell = np.concatenate(
-        [(part.start + nearest_centre(rows.embeddings, request.centres[part]))[rows.query] for part in parts]
-    )
-    times = len(parts)
-    cell = cell * len(request.models) + np.tile(rows.model, times)
-    cells = len(request.centres) * len(request.models)
-    in_fold = np.tile(fold_of(rows.embeddings, request.folds)[rows.query], times) * cells + cell
+    sizes = request.clusters or (len(request.centres),)
+    starts = np.cumsum([0, *sizes])
+    cluster = [
+        start + nearest_centre(rows.embeddings, request.centres[start:][:size])
+        for start, size in zip(starts, sizes, strict=False)
+    ]
+    each, models = len(sizes), len(request.models)
+    cell = np.concatenate([found[rows.query] for found in cluster]) * models + np.tile(rows.model, each)
+    cells = len(request.centres) * models
+    in_fold = np.tile(fold_of(rows.embeddings, request.folds)[rows.query], each) * cells + cell
     shape = request.shapes()["count"]
     return CellStatistics(
         np.array([len(rows)], np.int64),
         np.bincount(in_fold, minlength=request.folds * cells).reshape(shape),
-        ExactSums.of(np.tile(rows.accuracy, times), in_fold, request.folds * cells).reshape(shape),
-        ExactSums.of(np.tile(rows.cost, times), cell, cells).reshape(shape[1:]),
+        ExactSums.of(np.tile(rows.accuracy, each), in_fold, request.folds * cells).reshape(shape),
+        ExactSums.of(np.tile(rows.cost, each), cell, cells).reshape(shape[1:]),
     )
-
-
-def slices(sizes: Iterable[int]) -> list[slice]:
-    """Where parts of these sizes are, one after another."""
-    ends = list(accumulate(sizes))
-    return [slice(start, end) for start, end in pairwise([0, *ends])]
 
 
 def fold_of(queries: Embeddings, folds: int) -> Integers:
@@ -192,7 +187,8 @@ def learn(
     found = ask_centres(federation, settings, seed)  # lines 2-6
     callback(Progress("cluster", 1, 2, tuple(federation.clients())))
     total = ask_statistics(federation, found, pool, FOLDS if len(found) > 1 else 1)  # lines 7-13
-    parts = slices(map(len, found))
+    starts = np.cumsum([0, *map(len, found)])
+    parts = [slice(start, start + len(centres)) for start, centres in zip(starts, found, strict=False)]
     errors = [held_out_error(total.count[:, part], total.accuracy[:, part].totals()) for part in parts]
     best = int(np.argmin(errors))
     router = KMeansRouter(pool, found[best], cell_sums(total, parts[best]))  # line 14: means follow from the sums
@@ -272,6 +268,13 @@ def cell_sums(total: CellStatistics, part: slice = slice(None)) -> CellSums:
 # --- Growth: sections "When New Models are Added to the Pool" and "When New Clients Join the System" ----------------
 
 
+def around(router: KMeansRouter, federation: Federation, models: ModelPool, callback: Callback = ignore) -> CellSums:
+    """The sums of these clients around a router's centres, which stay."""
+    found = cell_sums(ask_statistics(federation, [router.centres], models))
+    callback(Progress("statistics", 1, 1, tuple(federation.clients())))
+    return found
+
+
 def add_models(
     router: KMeansRouter,
     federation: Federation,
@@ -280,28 +283,23 @@ def add_models(
     seed: int = 0,
     callback: Callback = ignore,
 ) -> KMeansRouter:
-    """Add models: the clients' sums around the existing centres become new columns."""
-    added = cell_sums(ask_statistics(federation, [router.centres], models))
+    """Add models: the clients' sums become new columns."""
+    added = around(router, federation, models, callback)
     if not added.count.any():
         raise NothingToLearn("sums of the new models", federation.clients())
-    grown = replace(router, pool=router.pool.with_models(models), sums=router.sums.beside(added))
-    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
-    return grown
+    return replace(router, pool=router.pool.with_models(models), sums=router.sums.beside(added))
 
 
 def add_clients(
     router: KMeansRouter, federation: Federation, settings: Any = None, seed: int = 0, callback: Callback = ignore
 ) -> KMeansRouter:
-    """Add clients: their sums are added; no other client is asked, and the centres stay."""
-    more = cell_sums(ask_statistics(federation, [router.centres], router.pool))
-    grown = replace(router, sums=router.sums + more)
-    callback(Progress("statistics", 1, 1, tuple(federation.clients()), router=grown))
-    return grown
+    """Add clients: their sums are added, and no other client is asked."""
+    return replace(router, sums=router.sums + around(router, federation, router.pool, callback))
 
 
 def remove_clients(router: KMeansRouter, federation: Federation) -> KMeansRouter:
-    """Remove clients: their sums are subtracted, exactly. The centres, which they helped to find, stay."""
-    left = router.sums - cell_sums(ask_statistics(federation, [router.centres], router.pool))
+    """Remove clients: their sums are subtracted, exactly."""
+    left = router.sums - around(router, federation, router.pool)
     if not left.possible:
         raise never_joined(router.family)
     return replace(router, sums=left)
@@ -327,22 +325,8 @@ def statistics_faults(request: StatisticsRequest, reply: CellStatistics) -> str 
     return row_fault(reply.count) or dollar_fault(reply.count.sum(axis=0), cost)
 
 
-CLUSTER = Verb(
-    name="cluster",
-    request=ClusterRequest,
-    reply=Centroids,
-    answer=centroids,
-    masked=False,
-    faults=centroid_faults,
-)
-STATISTICS = Verb(
-    name="statistics",
-    request=StatisticsRequest,
-    reply=CellStatistics,
-    answer=statistics,
-    masked=True,
-    faults=statistics_faults,
-)
+CLUSTER = Verb("cluster", ClusterRequest, Centroids, centroids, masked=False, faults=centroid_faults)
+STATISTICS = Verb("statistics", StatisticsRequest, CellStatistics, statistics, masked=True, faults=statistics_faults)
 FAMILY = Family(
     name="kmeans",
     title="K-Means",

@@ -6,8 +6,7 @@ only a client that answers :func:`train` needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 
-from fedrouter.encoders.device import training_device
-from fedrouter.errors import BadInput, BadMessage, MissingExtra
+from fedrouter.encoders.device import seeded_torch, training_device
+from fedrouter.errors import BadInput, BadMessage
 from fedrouter.evaluations import Evaluations, Integers
 from fedrouter.exact import ExactSums
 from fedrouter.federation.families.family import TRAINED_WEIGHTS, Family, Settings, SingleOwner
@@ -32,6 +31,7 @@ from fedrouter.routers.mlp import (
     CostScale,
     MLPRouter,
     Weights,
+    head_shapes,
     initial_weights,
     outputs,
 )
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 LEAST_ACTIVE = 3
 """Clients that train in a round, unless there are fewer: of two, secure sums would reveal each to the other."""
-LEAST_ROWS = 5
-"""No step is taken on fewer rows, if there are more."""
 UNIT = 2.0**32
 """Rows times weight travels as an integer in units of 2^-32: float32 itself keeps a weight of 0.01 only to 2^-31."""
 MOST = 2.0**22
@@ -51,8 +49,12 @@ MILLS = 1000.0
 """Squares of costs are summed in thousandths of a dollar: exact sums have no room for smaller ones."""
 LEAST_SPREAD = 0.05
 """Least standard deviation of a model's cost, as a share of its mean."""
-HELD_OUT = 0.1
-"""Share of an owner's training queries on which the number of epochs is chosen."""
+HELD_OUT = 0.2
+"""Share of an owner's training queries on which the number of epochs is chosen: a tenth of a client's is too few."""
+
+
+STEPS = ("local_epochs", "batch_size", "learning_rate", "weight_decay", "clip_norm", "dropout")
+"""The settings that clients are sent."""
 
 
 @dataclass(frozen=True)
@@ -130,28 +132,26 @@ class TrainRequest(Request["Update"]):
     models: Annotated[tuple[str, ...], "names of the M models, in order"]
     weights: Annotated[Weights, "float32 arrays by name: the global weights"]
     scale: Annotated[CostScale, "(M,) arrays: each model's scale of cost"]
-    epochs: Annotated[int, "number of passes over the rows"]
+    seed: Annotated[int, "random seed"]
+    local_epochs: Annotated[int, "number of passes over the rows"]
     batch_size: Annotated[int, "rows per step"]
     learning_rate: Annotated[float, "of AdamW"]
     weight_decay: Annotated[float, "of AdamW"]
     clip_norm: Annotated[float, "maximum norm of a gradient"]
     dropout: Annotated[float, "share of hidden units dropped"]
-    seed: Annotated[int, "random seed"]
     heads_only: Annotated[bool, "keep the trunk fixed, and send back only the heads"] = False
     base: Annotated[Weights, "float32 arrays by name: a frozen network to stay close to, if any"] = field(
         default_factory=dict
     )
-    anchored: Annotated[tuple[str, ...], "names of the models on which to stay close to it"] = ()
     distillation: Annotated[float, "weight of staying close to it in the loss"] = 0.0
 
     def check(self) -> None:
         self.require_weights(self.weights)
-        self.require(self.epochs > 0 and self.batch_size > 0, "epochs and batch_size must be above 0")
+        self.require(self.local_epochs > 0 and self.batch_size > 0, "local_epochs and batch_size must be above 0")
         self.require(0 <= self.distillation < np.inf, "distillation must be at least 0")
         self.require(bool(self.base) == (self.distillation > 0), "distillation goes with a base")
         if self.base:
             self.require_weights(self.base)
-            self.require(set(self.anchored) <= set(self.models), "anchored models must be among the models")
 
     def trained(self) -> Weights:
         """The weights to train, as they were sent."""
@@ -199,19 +199,17 @@ def train(own: Own, request: TrainRequest) -> Update:
         targets = np.stack([rows.accuracy, request.scale.normalised(rows.cost, rows.model)], axis=1)
         inputs, wanted = torch.tensor(embeddings, device=device), torch.tensor(targets, device=device).float()
         asked = torch.tensor(rows.model, device=device)[:, None, None].expand(-1, 2, 1)
-        anchored = torch.tensor([request.models.index(name) for name in request.anchored], device=device).long()
         if request.base:
-            base = torch.tensor(outputs(request.base, embeddings), device=device).float()[:, :, anchored]
+            base = torch.tensor(outputs(request.base, embeddings), device=device).float()
         loss_sum = 0.0
-        for _ in range(request.epochs):
+        for _ in range(request.local_epochs):
             loss_sum = 0.0
-            for batch in batches(torch.randperm(len(inputs)).to(device), request.batch_size):
+            for batch in torch.randperm(len(inputs)).to(device).split(request.batch_size):
                 predicted = network(weights, inputs[batch], request.dropout)
                 error = predicted.gather(2, asked[batch])[:, :, 0] - wanted[batch]
                 loss = (error**2).sum(dim=1).mean()
                 if request.base:
-                    moved = (predicted[:, :, anchored] - base[batch]) ** 2
-                    loss = loss + request.distillation * moved.sum(dim=1).mean()
+                    loss = loss + request.distillation * ((predicted - base[batch]) ** 2).sum(dim=1).mean()
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(moving, request.clip_norm)
@@ -240,36 +238,6 @@ def network(weights: dict[str, torch.Tensor], inputs: torch.Tensor, dropout: flo
     return torch.stack([accuracy.sigmoid(), cost], dim=1)
 
 
-def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:
-    """Batches of ``size`` rows; a last one of fewer than :data:`LEAST_ROWS` joins the one before it."""
-    import torch
-
-    found = list(torch.split(order, size))
-    if len(found) > 1 and len(found[-1]) < LEAST_ROWS:
-        found[-2:] = [torch.cat(found[-2:])]
-    return found
-
-
-@contextmanager
-def seeded_torch(seed: int) -> Iterator[Any]:
-    """Torch, seeded and on one thread, with its global state restored afterwards.
-
-    One thread, because these networks are small: with more, synchronization takes longer than the work.
-    """
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("Training the MLP router", "train") from None
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            yield torch
-    finally:
-        torch.set_num_threads(threads)
-
-
 # --- What the server does -------------------------------------------------------------------------------------------
 
 
@@ -286,17 +254,17 @@ def learn(
     return MLPRouter(pool, average_rounds(federation, pool, weights, scale, settings, seed, callback), scale)
 
 
-def ask_costs(federation: Federation, pool: ModelPool) -> tuple[CostScale, int]:
+def ask_costs(federation: Federation, pool: ModelPool, expected: int | None = None) -> tuple[CostScale, int]:
     """Before round one: the mean and deviation of each model's cost, and the width of the clients' embeddings."""
     replies = federation.ask("costs", CostsRequest(pool.names))
-    if not replies:
-        raise NothingToLearn("sums of costs", replies)
-    total = reduce(add, replies.values())
-    if not total.count.any():
+    total = reduce(add, replies.values()) if replies else None
+    if total is None or not total.count.any():
         raise NothingToLearn("sums of costs", federation.clients())
     clients, widths, squares = map(int, total.width)
     if widths**2 != clients * squares:
         raise BadMessage("clients embed with different widths")
+    if expected not in (None, widths // clients):
+        raise BadInput(f"the clients' embeddings have width {widths // clients}, the router expects {expected}")
     count = np.maximum(total.count, 1)
     mean = total.cost.totals() / count
     variance = np.maximum(total.squares.totals() / MILLS**2 / count - mean**2, 0)
@@ -314,21 +282,10 @@ def average_rounds(
     **growth: Any,
 ) -> Weights:
     """Rounds of federated averaging from given weights; ``growth`` is what must not change while a router grows."""
+    steps = {name: getattr(settings, name) for name in STEPS}
     for index in range(settings.rounds):  # line 2
         active = sample(federation.clients(), settings.participation, derive(seed, "active", index))
-        request = TrainRequest(
-            pool.names,
-            weights,
-            scale,
-            settings.local_epochs,
-            settings.batch_size,
-            settings.learning_rate,
-            settings.weight_decay,
-            settings.clip_norm,
-            settings.dropout,
-            derive(seed, "train", index),
-            **growth,
-        )
+        request = TrainRequest(pool.names, weights, scale, derive(seed, "train", index), **steps, **growth)
         replies = federation.ask("train", request, to=active)  # lines 3-10
         loss = 0.0
         if replies and (total := reduce(add, replies.values())).rows[0]:  # a round without rows changes nothing
@@ -356,21 +313,18 @@ def choose_epochs(settings: MLPSettings, train: Evaluations, seed: int, owner: S
     cut = max(1, round(HELD_OUT * train.queries))
     held, rest = train.of_queries(shuffled[:cut]), train.of_queries(shuffled[cut:])
     most = settings.rounds * settings.local_epochs
-    if most == 1 or not len(rest) or not len(held):
-        return replace(settings.single_client(), local_epochs=most)
     errors: list[float] = []
 
     def measure(progress: Progress) -> None:
         assert progress.router is not None
         # Accuracy alone: it overfits long before cost does, whose error hardly changes a choice.
         found = progress.router.estimate(held.embeddings).accuracy[held.query, held.model] - held.accuracy
-        found = found[~np.isnan(found)]  # without rows of models that are known here only
-        errors.append(float((found**2).mean()) if len(found) else np.inf)
+        errors.append(float(np.nansum(found**2)))  # NaN for models of which all rows are held out
 
-    trial = replace(settings, rounds=most, local_epochs=1, participation=1.0)
-    learn(owner("held-out", rest), train.pool, trial, seed, measure)
-    epochs = int(np.argmin(errors)) + 1 if np.isfinite(errors).any() else most
-    return replace(settings.single_client(), local_epochs=epochs)
+    if most > 1 and len(rest) and len(held):
+        trial = replace(settings, rounds=most, local_epochs=1, participation=1.0)
+        learn(owner("held-out", rest), train.pool, trial, seed, measure)
+    return replace(settings.single_client(), local_epochs=int(np.argmin(errors)) + 1 if any(errors) else most)
 
 
 # --- Growth: sections "When New Models are Added to the Pool" and "When New Clients Join the System" ----------------
@@ -389,20 +343,14 @@ def add_models(
     Only the trunk and the new heads are sent. A new head starts at the mean of the old ones: a model about which
     nothing is known is most likely similar to the others.
     """
-    scale, seen = _same_width(router, federation, models), router.scale.count > 0
-    first = {
-        name: np.repeat(array[seen].mean(axis=0, keepdims=True), len(models), axis=0)
-        if name.startswith(HEADS)
-        else array
-        for name, array in router.weights.items()
-    }
+    scale, _ = ask_costs(federation, models, router.dimension)
+    first, known = dict(router.weights), router.scale.count > 0
+    for name in head_shapes(0, 0):
+        first[name] = np.repeat(first[name][known].mean(axis=0, keepdims=True), len(models), axis=0)
     chosen = replace(settings, participation=1.0, local_epochs=settings.head_epochs)
-    best = average_rounds(federation, models, first, scale, chosen, seed, callback, heads_only=True)
-    grown: Weights = {
-        name: np.concatenate([array, best[name]]) if name.startswith(HEADS) else array
-        for name, array in router.weights.items()
-    }
-    return MLPRouter(router.pool.with_models(models), grown, router.scale.beside(scale))
+    trained = average_rounds(federation, models, first, scale, chosen, seed, callback, heads_only=True)
+    heads = {name: np.concatenate([router.weights[name], trained[name]]) for name in head_shapes(0, 0)}
+    return MLPRouter(router.pool.with_models(models), {**router.weights, **heads}, router.scale.beside(scale))
 
 
 def add_clients(
@@ -414,26 +362,19 @@ def add_clients(
 ) -> MLPRouter:
     """Add clients: training continues with them alone; ``settings.distillation`` keeps it close to the old router.
 
-    The cost scale of a model stays. A model that nobody had evaluated takes it from the new clients, and its head is
-    not distilled, because it was never trained.
+    The cost scale of a model stays; one that nobody had evaluated takes it from the new clients.
     """
-    pool, old, theirs = router.pool, router.scale, _same_width(router, federation, router.pool)
-    seen = old.count > 0
+    theirs, _ = ask_costs(federation, router.pool, router.dimension)
+    old, seen = router.scale, router.scale.count > 0
     mean, deviation = (np.where(seen, getattr(old, name), getattr(theirs, name)) for name in ("mean", "deviation"))
     scale = CostScale(old.count + theirs.count, mean, deviation)
-    growth: dict[str, Any] = {}
-    if settings.distillation:
-        anchored = tuple(name for name, known in zip(pool.names, seen, strict=True) if known)
-        growth = {"base": router.weights, "anchored": anchored, "distillation": settings.distillation}
-    best = average_rounds(federation, pool, router.weights, scale, settings, seed, callback, **growth)
-    return MLPRouter(pool, best, scale)
-
-
-def _same_width(router: MLPRouter, federation: Federation, pool: ModelPool) -> CostScale:
-    scale, width = ask_costs(federation, pool)
-    if width != router.dimension:
-        raise BadInput(f"the clients' embeddings have width {width}, the router expects {router.dimension}")
-    return scale
+    close: dict[str, Any] = {"base": router.weights, "distillation": settings.distillation}
+    growth = close if settings.distillation else {}
+    return MLPRouter(
+        router.pool,
+        average_rounds(federation, router.pool, router.weights, scale, settings, seed, callback, **growth),
+        scale,
+    )
 
 
 # --- Records --------------------------------------------------------------------------------------------------------
@@ -453,22 +394,8 @@ def update_faults(request: TrainRequest, reply: Update) -> str | None:
     return None if 0 <= reply.rows[0] <= MOST_ROWS else TOO_MANY
 
 
-COSTS = Verb(
-    name="costs",
-    request=CostsRequest,
-    reply=Costs,
-    answer=costs,
-    masked=False,
-    faults=cost_faults,
-)
-TRAIN = Verb(
-    name="train",
-    request=TrainRequest,
-    reply=Update,
-    answer=train,
-    masked=False,
-    faults=update_faults,
-)
+COSTS = Verb("costs", CostsRequest, Costs, costs, masked=False, faults=cost_faults)
+TRAIN = Verb("train", TrainRequest, Update, train, masked=False, faults=update_faults)
 FAMILY = Family(
     name="mlp",
     title="MLP",
