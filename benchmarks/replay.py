@@ -27,8 +27,7 @@ from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.evidence import Evidence
 from fedrouter.federation.noise import gaussian_mu
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.learning.exploration import Explorer, under_draws
-from fedrouter.learning.online import TOKENS, Coefficients, OnlineRouter
+from fedrouter.learning.online import TOKENS, Coefficients, Explorer, OnlineRouter, under_draws
 from fedrouter.learning.promise import Answer, Window, curve_of, measure
 from fedrouter.pool import ModelPool
 from fedrouter.prior import Guesses, guesses

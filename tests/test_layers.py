@@ -69,8 +69,8 @@ ORDERS = {
         ("home",),
     ),
     "encoders": (
-        ("device", "shape", "tokens", "weights", "window"),
-        ("ascii_words", "cells"),
+        ("device", "shape", "weights", "window"),
+        ("cells",),
         ("feature_map",),
         ("identity",),
         ("encoder", "location"),
@@ -100,10 +100,9 @@ ORDERS = {
     "frontier": (("envelope", "operating_point"), ("curve", "outcomes"), ("logged",)),
     "gateway": (
         ("config", "http"),
-        ("admin", "config_file", "http_server", "interruptions", "litellm_config", "routing", "starter"),
-        ("access",),
+        ("access", "config_file", "http_server", "litellm_config", "routing", "starter"),
         ("apis",),
-        ("request_context", "upstream"),
+        ("upstream",),
         ("observe", "routing.decision"),
         ("upkeep", "workers"),
         ("gateway",),
@@ -114,7 +113,7 @@ ORDERS = {
         ("server",),
     ),
     "learning": (
-        ("exploration", "online", "schema", "traffic"),
+        ("online", "schema", "traffic"),
         ("judges", "promise"),
         ("learner", "panel"),
         ("drift",),
@@ -135,8 +134,8 @@ ORDERS = {
         ("accounting", "evidence", "export", "keys", "scores"),
         ("shared",),
         ("store",),
-        ("page", "writer"),
-        ("outbox",),
+        ("outbox", "page"),
+        ("writer",),
     ),
     "testing": (("samples",), ("engines", "families"), ("verbs",)),
 }

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedrouter.encoders import ascii_words
-from fedrouter.encoders.ascii_words import MOST, WIDTH, AsciiWords
+from fedrouter.encoders import static
 from fedrouter.encoders.shape import Counts
-from fedrouter.encoders.static import static_encoder
+from fedrouter.encoders.static import MOST, WIDTH, AsciiWords, static_encoder
 
 TOKENIZER = static_encoder()._tokenizer
 WORDS = AsciiWords(TOKENIZER.of_word)
@@ -56,7 +55,7 @@ def test_texts_that_are_read_together_do_not_touch_each_other(texts):
 @pytest.mark.parametrize("bits", [1, 3])
 def test_words_that_share_a_row_of_the_table_do_not_take_each_others_tokens(monkeypatch, bits):
     for name, value in (("_FIRST", 64 - bits), ("_SECOND", 64 - 2 * bits), ("_MASK", (1 << bits) - 1)):
-        monkeypatch.setattr(ascii_words, name, np.uint64(value))
+        monkeypatch.setattr(static, name, np.uint64(value))
     words = AsciiWords(TOKENIZER.of_word)
     for _ in range(3):
         assert_equal_to_one_by_one(

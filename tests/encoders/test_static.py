@@ -17,8 +17,16 @@ from fedrouter.encoders import STATIC
 from fedrouter.encoders import static as module
 from fedrouter.encoders.identity import EncoderIdentity
 from fedrouter.encoders.shape import READ, STATISTICS
-from fedrouter.encoders.static import FOLDER, TOKENS, WINDOW, StaticEncoder, last_paragraphs, static_encoder
-from fedrouter.encoders.tokens import LONGEST, Tokenizer
+from fedrouter.encoders.static import (
+    FOLDER,
+    LONGEST,
+    TOKENS,
+    WINDOW,
+    StaticEncoder,
+    Tokenizer,
+    last_paragraphs,
+    static_encoder,
+)
 from fedrouter.encoders.weights import STATIC_FILES, STATIC_WEIGHTS, WrongWeights, weights_digest
 
 SCRIPTS = [

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrouter.data.simulator import simulated_world
-from fedrouter.encoders.static import static_encoder
-from fedrouter.encoders.tokens import LONGEST, Tokenizer
+from fedrouter.encoders.static import LONGEST, Tokenizer, static_encoder
 
 BYTES = [f"<{byte}>" for byte in range(256)]
 
@@ -54,7 +53,7 @@ def test_a_word_of_any_length_keeps_all_of_its_characters(length):
 
 
 def test_words_are_remembered_up_to_a_limit(monkeypatch):
-    monkeypatch.setattr("fedrouter.encoders.tokens.REMEMBERED", 3)
+    monkeypatch.setattr("fedrouter.encoders.static.REMEMBERED", 3)
     tokenizer, divided = Tokenizer(["<unknown>", *BYTES, "▁"], 1), []
     merged = tokenizer._merged
     monkeypatch.setattr(tokenizer, "_merged", lambda word: divided.append(word) or merged(word))

@@ -10,8 +10,8 @@ import pytest
 
 from fedrouter.gateway.config import RoutingConfig
 from fedrouter.gateway.config_file import BadConfig, config_schema, read_config, resolved
-from fedrouter.gateway.routing.options import RequestOptions
-from fedrouter.gateway.routing.reasons import REASONS
+from fedrouter.gateway.routing.decision import REASONS
+from fedrouter.gateway.routing.request import RequestOptions
 
 DOCUMENTED = {
     "default_model": "small",

@@ -6,10 +6,10 @@ import time
 import orjson
 import pytest
 
-from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.apis import CHAT
 from fedrouter.gateway.config import JudgeConfig, JudgesConfig, ServerConfig
-from fedrouter.gateway.routing.prompt import read_prompt
-from fedrouter.gateway.upstream.stream import UsageTracker
+from fedrouter.gateway.routing.request import read_prompt
+from fedrouter.gateway.upstream.bodies import UsageTracker
 from gateway.running import QUICK, SQL, config_for
 from gateway.tolerant import TolerantUpstream
 from gateway.upstreams import chunk

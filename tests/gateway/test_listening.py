@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedrouter.errors import FedrouterError
-from fedrouter.gateway.access.limits import SIGN_INS
+from fedrouter.gateway.access import SIGN_INS
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.gateway import open_gateway
 from fedrouter.gateway.http_server import listen, url_of

@@ -6,7 +6,7 @@ import threading
 import zlib
 from collections import Counter
 
-from fedrouter.gateway.upstream.circuit_breaker import FAILURES
+from fedrouter.gateway.upstream.deployments import FAILURES
 
 CHUNKS = 5
 ANY_ORIGIN = "access-control-allow-origin: *\r\n"  # as vLLM and Ollama can be told to send

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedrouter.learning.exploration import Explorer, under_draws
+from fedrouter.learning.online import Explorer, under_draws
 
 EVERY = np.ones(3, bool)
 DRAWN = np.array([[0.9, 0.1, 0.0]] * 5 + [[0.1, 0.9, 0.0]] * 2 + [[0.1, 0.0, 0.9]])

@@ -6,6 +6,7 @@ import sys
 import time
 
 from fedrouter.store import Record, new_id
+from fedrouter.store.records import SentScore
 from fedrouter.store.store import Store
 from fedrouter.store.writer import Writer
 
@@ -35,10 +36,10 @@ async def main(url: str, count: int) -> None:
     async def requests(number: int) -> None:
         for index in range(count):
             made = record()
-            await writer.put(made)
+            await writer.send(made)
             os.write(1, f"put {made.id}\n".encode())
             if index % 3 == number % 3:
-                await writer.score(made.id, 0.5, "user")
+                await writer.send(SentScore(made.id, 0.5, "user", 1.0, None))
                 os.write(1, f"score {made.id}\n".encode())
 
     await asyncio.gather(*(requests(number) for number in range(16)))

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fedrouter.store import outbox as outbox_module
+from fedrouter.store import writer as writer_module
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.outbox import Outbox, OutboxWriter
+from fedrouter.store.outbox import Outbox
 from fedrouter.store.records import SentScore
 from fedrouter.store.store import Store
+from fedrouter.store.writer import OutboxWriter
 
 LIMIT = 1 << 16
 
@@ -24,9 +25,9 @@ def base(tmp_path):
 
 @pytest.fixture
 def store(base, monkeypatch):
-    monkeypatch.setattr(outbox_module, "PATIENCE", 0.3)
-    monkeypatch.setattr(outbox_module, "RETRY", 0.05)
-    monkeypatch.setattr(outbox_module, "LOOK", 0.1)
+    monkeypatch.setattr(writer_module, "PATIENCE", 0.3)
+    monkeypatch.setattr(writer_module, "RETRY", 0.05)
+    monkeypatch.setattr(writer_module, "LOOK", 0.1)
     with Store.open(f"sqlite:///{base}") as opened:
         yield opened
 
@@ -171,7 +172,7 @@ def test_rows_that_another_process_has_put_there_are_written_by_one_that_runs(st
 
 
 def test_a_score_whose_row_waits_is_acknowledged_for_its_key_only(store, base, made, monkeypatch):
-    monkeypatch.setattr(outbox_module, "LOOK", 60)
+    monkeypatch.setattr(writer_module, "LOOK", 60)
     row = made(0, key="own")
 
     async def main():

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrouter.errors import BadInput
 from fedrouter.store.engine import StoreFailed
+from fedrouter.store.records import SentScore
 from fedrouter.store.store import Store
 from fedrouter.store.writer import Writer
 
@@ -80,11 +80,11 @@ def test_puts_and_scores_of_one_batch_are_all_answered(store, made):
 
     async def main():
         writer = Writer(store, most_at_once=32)
-        await asyncio.gather(*(writer.put(record) for record in records))
+        await asyncio.gather(*(writer.send(record) for record in records))
         answers = await asyncio.gather(
-            *(writer.score(record.id, 1.0, "user", 5.0) for record in records),
-            writer.score(records[0].id, 1.0, "user", 5.0),
-            writer.score("nobody", 1.0, "user"),
+            *(writer.send(SentScore(record.id, 1.0, "user", 5.0, None)) for record in records),
+            writer.send(SentScore(records[0].id, 1.0, "user", 5.0, None)),
+            writer.send(SentScore("nobody", 1.0, "user", 5.0, None)),
         )
         await writer.close()
         return answers
@@ -98,8 +98,8 @@ def test_with_a_key_only_its_own_decisions_are_scored(store, made):
 
     async def main():
         writer = Writer(store)
-        await asyncio.gather(writer.put(mine), writer.put(other))
-        found = [await writer.score(each.id, 0.5, "user", key="key-1") for each in (mine, other)]
+        await asyncio.gather(writer.send(mine), writer.send(other))
+        found = [await writer.send(SentScore(each.id, 0.5, "user", 5.0, "key-1")) for each in (mine, other)]
         await writer.close()
         return found
 
@@ -115,7 +115,7 @@ def test_puts_of_one_turn_of_the_loop_are_one_transaction(store, made, monkeypat
         writer = Writer(store)
         commit = writer._commit
         monkeypatch.setattr(writer, "_commit", lambda batch: sizes.append(len(batch)) or commit(batch))
-        await asyncio.gather(*(writer.put(made(number)) for number in range(20)))
+        await asyncio.gather(*(writer.send(made(number)) for number in range(20)))
         await writer.close()
 
     asyncio.run(main())
@@ -125,7 +125,7 @@ def test_puts_of_one_turn_of_the_loop_are_one_transaction(store, made, monkeypat
 def test_what_waits_is_bounded_and_still_all_written(store, made):
     async def main():
         writer = Writer(store, most_waiting=4, most_at_once=3)
-        tasks = [asyncio.create_task(writer.put(made(number))) for number in range(40)]
+        tasks = [asyncio.create_task(writer.send(made(number))) for number in range(40)]
         await asyncio.sleep(0)
         queued = len(writer._gathered)
         await writer.close()
@@ -142,7 +142,7 @@ def test_a_cancelled_put_is_written_all_the_same(store, made):
 
     async def main():
         writer = Writer(store, most_waiting=1)
-        tasks = [asyncio.create_task(writer.put(made(number))) for number in range(5)]
+        tasks = [asyncio.create_task(writer.send(made(number))) for number in range(5)]
         await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -158,12 +158,12 @@ def test_a_cancelled_put_is_written_all_the_same(store, made):
 def test_close_writes_what_was_begun_and_refuses_what_comes_after(store, made):
     async def main():
         writer = Writer(store)
-        task = asyncio.create_task(writer.put(made()))
+        task = asyncio.create_task(writer.send(made()))
         await asyncio.sleep(0)
         await writer.close()
         await task
         with pytest.raises(StoreFailed, match=r"the writer is closed"):
-            await writer.put(made(1))
+            await writer.send(made(1))
 
     asyncio.run(main())
     assert len(list(store.rows())) == 1
@@ -176,9 +176,7 @@ def test_one_record_that_the_database_refuses_does_not_lose_the_others(store, ma
 
     async def main():
         writer = Writer(store)
-        answers = await asyncio.gather(*(writer.put(each) for each in (made(0), bad, made(2))), return_exceptions=True)
-        with pytest.raises(BadInput, match=r"'score'"):
-            await writer.score(bad.id, 7, "user")
+        answers = await asyncio.gather(*(writer.send(each) for each in (made(0), bad, made(2))), return_exceptions=True)
         await writer.close()
         return answers
 
@@ -194,11 +192,11 @@ def test_a_store_that_fails_fails_every_caller_and_recovers(tmp_path, made):
             writer = Writer(store)
             with sqlite3.connect(tmp_path / "log.db") as other:
                 other.execute("ALTER TABLE decisions RENAME TO elsewhere")
-            answers = await asyncio.gather(*(writer.put(made(n)) for n in range(3)), return_exceptions=True)
+            answers = await asyncio.gather(*(writer.send(made(n)) for n in range(3)), return_exceptions=True)
             with other:
                 other.execute("ALTER TABLE elsewhere RENAME TO decisions")
             other.close()
-            await writer.put(made(9))
+            await writer.send(made(9))
             await writer.close()
             return answers, len(list(store.rows()))
 

@@ -89,7 +89,7 @@ class Counts:
 
     @classmethod
     def of(cls, text: str, length: int) -> Counts:
-        """The counts of any text; :mod:`fedrouter.encoders.ascii_words` has a faster way for most."""
+        """The counts of any text; :mod:`fedrouter.encoders.static` has a faster way for most."""
         if text.isascii():
             kinds = _ASCII_CLASSES[np.frombuffer(text.encode(), np.uint8)]
         else:

@@ -18,11 +18,9 @@ from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
-from fedrouter.gateway.access.authentication import Authenticator
-from fedrouter.gateway.access.budgets import Budgets
-from fedrouter.gateway.access.limits import IN_PROGRESS, InProgress, RateLimiter, SignIns
+from fedrouter.gateway.access import IN_PROGRESS, Authenticator, Budgets, InProgress, RateLimiter, SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
-from fedrouter.gateway.interruptions import Interruptions
+from fedrouter.gateway.http import Interruptions
 from fedrouter.gateway.observe.drift_watch import DriftWatch
 from fedrouter.gateway.observe.errors import described
 from fedrouter.gateway.observe.judging import JudgeQueue
@@ -30,11 +28,10 @@ from fedrouter.gateway.observe.metrics import Gauge, Metrics
 from fedrouter.gateway.observe.telemetry import Telemetry
 from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
-from fedrouter.gateway.routing.decision import Decider
+from fedrouter.gateway.routing.decision import Decider, StickySessions
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
 from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
-from fedrouter.gateway.routing.sticky import StickySessions
 from fedrouter.gateway.upkeep.history import QualityHistory
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.gateway.upkeep.learning import Learning
@@ -45,8 +42,9 @@ from fedrouter.learning.online import OnlineRouter
 from fedrouter.learning.traffic import recent_queries
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.outbox import OUTBOX_LIMIT, Outbox, OutboxWriter
+from fedrouter.store.outbox import OUTBOX_LIMIT, Outbox
 from fedrouter.store.store import Store
+from fedrouter.store.writer import OutboxWriter
 
 LOG = logging.getLogger("fedrouter.gateway")
 WARM_UP = "What is the capital of France?"

@@ -1,4 +1,4 @@
-"""Requests and responses on ASGI: reading a body within a limit, sending responses, and errors in OpenAI's shape."""
+"""Requests and responses on ASGI, errors in OpenAI's shape, and why a request in progress has to end early."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import json
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 AsgiMessage = MutableMapping[str, Any]
@@ -181,3 +183,57 @@ def _unzipped(packed: bytes, limit: int) -> bytes:
 
 def _too_large(limit: int) -> HttpError:
     return HttpError(413, f"The body is larger than {limit:,} bytes.", "body_too_large")
+
+
+CLIENT_GONE, SHUTDOWN = "client_gone", "shutdown"
+"""The statuses of such a request in the log."""
+Interrupted = asyncio.Future[str]
+"""Done, with the status for the log, once the request has to end."""
+
+
+class Interruptions:
+    """The requests in progress, each with a future that ends it."""
+
+    def __init__(self) -> None:
+        self._open: set[Interrupted] = set()
+        self.stopping = False
+        self.leaving = asyncio.Event()
+        """Set once the gateway begins to shut down: streams that never end by themselves end now."""
+
+    @contextmanager
+    def of(self, request: HttpRequest) -> Iterator[Interrupted]:
+        """The future of one request, whose body was read; for the duration of the block."""
+        future: Interrupted = asyncio.get_running_loop().create_future()
+        forget = request.on_disconnect(partial(_interrupt, future, CLIENT_GONE))
+        self._open.add(future)
+        if self.stopping:
+            _interrupt(future, SHUTDOWN)
+        try:
+            yield future
+        finally:
+            self._open.discard(future)
+            forget()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def leave(self) -> None:
+        """The gateway begins to shut down."""
+        self.leaving.set()
+
+    def stop(self) -> None:
+        """End all requests in progress, and those that may still come."""
+        self.stopping = True
+        for future in self._open:
+            _interrupt(future, SHUTDOWN)
+
+
+def shutting_down() -> HttpError:
+    """The error for a client whose request the gateway cannot finish any more."""
+    headers = [(b"retry-after", b"1"), (b"connection", b"close")]
+    return HttpError(503, "The gateway is shutting down.", SHUTDOWN, "server_error", headers=headers)
+
+
+def _interrupt(future: Interrupted, why: str) -> None:
+    if not future.done():
+        future.set_result(why)

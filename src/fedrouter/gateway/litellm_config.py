@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from fedrouter.data.prices import PriceTable, TokenPrice
 from fedrouter.errors import BadInput, MissingExtra
-from fedrouter.gateway.config.models import ENVIRONMENT, Upstream, UpstreamParams
+from fedrouter.gateway.config import ENVIRONMENT, Upstream, UpstreamParams
 
 SERVERS = {
     "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY"),

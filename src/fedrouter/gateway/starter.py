@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fedrouter.data.prices import ListedModel, PriceTable, TokenPrice
 from fedrouter.errors import BadInput
-from fedrouter.gateway.config.models import ENVIRONMENT, Upstream, UpstreamParams
+from fedrouter.gateway.config import ENVIRONMENT, Upstream, UpstreamParams
 from fedrouter.prior import guess
 
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?::[\w./-]+)*")

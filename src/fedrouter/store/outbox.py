@@ -7,39 +7,24 @@ from the start, so that a full disk does not keep rows out of it.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
 import os
 import sqlite3
 import threading
-import time
 from collections import deque
 from pathlib import Path
-from typing import Literal
 
-from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.errors import BadInput
 from fedrouter.files import PRIVATE
-from fedrouter.store import scores
-from fedrouter.store.engine import StoreFailed
-from fedrouter.store.records import Record, Scored, SentScore
-from fedrouter.store.store import Store
-from fedrouter.store.writer import Writer
+from fedrouter.store.records import Record, SentScore
 
 LOG = logging.getLogger("fedrouter.gateway")
 Entry = Record | SentScore
 OUTBOX_LIMIT = 16 << 20
 """Bytes that are set aside on disk; once they are used up, requests get 503."""
 SUFFIX = ".outbox"
-PATIENCE = 2.0
-"""Seconds that a write may take before it counts as failed; it may still succeed, and is then written once."""
-AT_ONCE = 256
-"""Entries that are written in one transaction when the store is back."""
-LOOK = 5.0
-"""Seconds between two looks for what another process has put there."""
-RETRY, SLOWEST_RETRY = 0.5, 5.0
-"""Seconds until the store is tried again, at first and at most."""
 PIECE = 1 << 20
 """Bytes of which space is made of at once."""
 BUSY = 5.0
@@ -182,122 +167,6 @@ class Outbox:
 
     def _one(self, statement: str, *values: object) -> int:
         return int(self._file.execute(statement, values).fetchone()[0]) if self._file is not None else 0
-
-
-class OutboxWriter:
-    """A `Writer` whose writes are acknowledged also while the store fails.
-
-    ``degraded`` while entries wait in the outbox; then everything goes there, in order, until it is empty.
-    """
-
-    def __init__(self, store: Store, outbox: Outbox) -> None:
-        self._store, self._writer, self._outbox = store, Writer(store), outbox
-        self._waits = asyncio.Event()
-        self.degraded, self.deferred = False, 0
-        """``deferred``: entries that wait for the store to come back."""
-        if len(outbox):
-            self._degrade("an earlier process has left rows")
-
-    @property
-    def waiting(self) -> int:
-        """Number of writes that have not returned."""
-        return self._writer.waiting
-
-    @property
-    def full(self) -> bool:
-        """Whether no request should begin whose row would have to wait, too."""
-        return self.degraded and self._outbox.full
-
-    async def put(self, record: Record) -> None:
-        """Add a record; returns once it is committed, or waits safely. It is written even if the call is cancelled."""
-        if not self.degraded:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._writer.put(record)
-                return
-            except (StoreFailed, TimeoutError) as error:
-                self._degrade(str(error) or "it did not answer in time")
-        await self._keep(record)
-
-    async def score(
-        self, decision_id: str, score: float, by: str, at: float | None = None, key: str | None = None
-    ) -> Scored:
-        """Score a decision, like `Writer.score`; "deferred" if the score, or the row of the decision, waits."""
-        scores.check(score, by)
-        sent = SentScore(decision_id, score, by, time.time() if at is None else at, key)
-        if not self.degraded:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    outcome = await self._writer.send(sent)
-                    if outcome != "unknown":
-                        return outcome
-                    if not await self.holds(decision_id, key):
-                        return await self._writer.send(sent)  # its row may have reached the store meanwhile
-            except (StoreFailed, TimeoutError) as error:
-                self._degrade(str(error) or "it did not answer in time")
-        if self.full:
-            raise StoreFailed(f"store: {self._store.where}: too many rows wait for it")
-        await self._keep(sent)
-        return "deferred"
-
-    async def holds(self, decision: str, key: str | None = None) -> bool:
-        """Whether the row of a decision waits, of this key if one is given: others must not learn that there is one."""
-        return await asyncio.to_thread(self._outbox.holds, decision, key)
-
-    async def run(self) -> None:
-        """Write what waits to the store, also what other processes have left or put there, until cancelled."""
-        wait = RETRY
-        while True:
-            self.deferred = await asyncio.to_thread(len, self._outbox)
-            if not self.deferred:
-                if self.degraded:
-                    self.degraded, wait = False, RETRY
-                    LOG.warning("the store is back: no row waits for it any more")
-                self._waits.clear()
-                try:
-                    async with asyncio.timeout(LOOK):
-                        await self._waits.wait()
-                except TimeoutError:
-                    continue
-            self._degrade("another process has put rows into the outbox")
-            if await self._write_some():
-                wait = RETRY
-            else:
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, SLOWEST_RETRY)
-
-    async def close(self) -> None:
-        """Finish all writes; what the store does not take stays in the outbox. The store stays open."""
-        while self.degraded and await self._write_some():
-            pass
-        await self._writer.close()
-        await asyncio.to_thread(self._outbox.close)
-
-    async def _keep(self, entry: Entry) -> None:
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._outbox.add, entry))
-        self._waits.set()
-
-    def _degrade(self, why: str) -> None:
-        if not self.degraded:
-            LOG.error("rows wait for the store: %s", why)
-            self.degraded = True
-            self._waits.set()
-
-    async def _write_some(self) -> bool:
-        """Write the oldest entries; False if there is none, or the store still fails."""
-        entries = await asyncio.to_thread(self._outbox.first, AT_ONCE)
-        outcomes = await asyncio.gather(*(self._written(entry) for _, entry in entries))
-        done = outcomes.index("failed") if "failed" in outcomes else len(outcomes)
-        return done > 0 and await asyncio.to_thread(self._outbox.drop, [place for place, _ in entries[:done]])
-
-    async def _written(self, entry: Entry) -> Literal["done", "failed"]:
-        try:
-            await self._writer.send(entry)
-        except StoreFailed:
-            return "failed"
-        except FedrouterError as error:  # the store refuses this row, today and tomorrow
-            LOG.error("a row was refused by the store and is lost: %s", error)
-        return "done"
 
 
 def _reason(error: Exception) -> str:

@@ -53,7 +53,7 @@ def test_feedback_that_makes_no_sense_is_refused(gateway, body, status):
 
 
 def test_a_decision_whose_row_waits_is_known_to_its_key_and_admins_and_to_nobody_else(gateway, monkeypatch):
-    monkeypatch.setattr("fedrouter.store.outbox.LOOK", 3600)
+    monkeypatch.setattr("fedrouter.store.writer.LOOK", 3600)
     time.sleep(0.1)
     row = replace(gateway.record(gateway.chat(SQL)), id="d" * 32)
     _, stranger = gateway.store.create_key("stranger")

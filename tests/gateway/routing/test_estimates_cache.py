@@ -7,7 +7,7 @@ from fedrouter.bundle import load
 from fedrouter.estimates import choose
 from fedrouter.gateway.routing.bundles import ServedBundle
 from fedrouter.gateway.routing.encoder_worker import estimates_of
-from fedrouter.gateway.routing.estimates_cache import MAX_RANKINGS, QueryEstimates
+from fedrouter.gateway.routing.served import MAX_RANKINGS, QueryEstimates
 from gateway.running import models_named
 
 MODELS = 7

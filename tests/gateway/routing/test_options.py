@@ -3,7 +3,7 @@
 import pytest
 
 from fedrouter.gateway.http import HttpError
-from fedrouter.gateway.routing.options import DEFAULTS, NAMES, RequestOptions, read_options
+from fedrouter.gateway.routing.request import DEFAULTS, NAMES, RequestOptions, read_options
 
 POOL = {"small": 0, "large": 1}
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fedrouter.gateway.routing.prompt import MAX_PROMPT, human_text, read_prompt, strip_examples
+from fedrouter.gateway.routing.request import MAX_PROMPT, human_text, read_prompt, strip_examples
 
 
 def prompt_of(*messages, **more):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from fedrouter.gateway.routing import sticky
-from fedrouter.gateway.routing.sticky import StickySessions
+from fedrouter.gateway.routing import decision
+from fedrouter.gateway.routing.decision import StickySessions
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """The time, which a test sets."""
     now = [1000.0]
-    monkeypatch.setattr(sticky.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(decision.time, "monotonic", lambda: now[0])
     return now
 
 

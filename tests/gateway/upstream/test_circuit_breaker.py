@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fedrouter.gateway.upstream.circuit_breaker import FAILURES, CircuitBreaker, State, Ticket
+from fedrouter.gateway.upstream.deployments import FAILURES, CircuitBreaker, State, Ticket
 from gateway.running import QUICK, config_for
 
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.apis import CHAT
 from fedrouter.gateway.config import Upstream, UpstreamParams
 from fedrouter.gateway.upstream.deployments import Deployments
 from gateway.running import config_for

@@ -7,8 +7,8 @@ import zlib
 import pytest
 
 from fedrouter.gateway.upstream import upstreams
-from fedrouter.gateway.upstream.encoding import PIECE, Unpacked
-from fedrouter.gateway.upstream.http_connection import Broken
+from fedrouter.gateway.upstream.bodies import UNPACKED, Unpacked
+from fedrouter.gateway.upstream.http_client import Broken
 from gateway.running import NAMES, PATIENT, config_for, events
 from gateway.upstreams import CHUNKS, completion
 
@@ -42,7 +42,7 @@ def test_what_was_compressed_comes_out_in_small_pieces(size):
     for body in (gzip.compress(said), zlib.compress(said), gzip.compress(said[:900]) + gzip.compress(said[900:])):
         found = asyncio.run(unpacked(body, size))
         assert b"".join(found) == said
-        assert max(map(len, found)) <= PIECE
+        assert max(map(len, found)) <= UNPACKED
 
 
 # Named, because gzip writes the time of day: test processes that collect a second apart must find the same tests.

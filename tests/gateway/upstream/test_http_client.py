@@ -10,8 +10,15 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from fedrouter.gateway.upstream import http_client
-from fedrouter.gateway.upstream.http_client import HttpClient, Target, Unreachable
-from fedrouter.gateway.upstream.http_connection import HEAD_LIMIT, PIECE, Broken, Connection
+from fedrouter.gateway.upstream.http_client import (
+    HEAD_LIMIT,
+    PIECE,
+    Broken,
+    Connection,
+    HttpClient,
+    Target,
+    Unreachable,
+)
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrouter.gateway.upstream.splice import SplicedBody
+from fedrouter.gateway.upstream.bodies import SplicedBody
 
 NAMES = st.sampled_from(["model", "fedrouter", "messages", "a", 'q"uote', "ü", "back\\slash", "{", "]", ":"])
 VALUES = st.recursive(

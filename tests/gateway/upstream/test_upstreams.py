@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fedrouter.gateway.upstream.circuit_breaker import FAILURES
+from fedrouter.gateway.upstream.deployments import FAILURES
 from gateway.running import NAMES, PATIENT, QUICK, SQL, config_for, events, eventually
 
 

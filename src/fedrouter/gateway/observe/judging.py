@@ -11,15 +11,14 @@ from typing import Any, Self
 import orjson
 
 from fedrouter.errors import FedrouterError
-from fedrouter.gateway.access.pricing import Usage, cost_of
-from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.apis import CHAT, Usage, cost_of
 from fedrouter.gateway.config import Config, Upstream
-from fedrouter.gateway.upstream.stream import MAX_TEXT
+from fedrouter.gateway.upstream.bodies import MAX_TEXT
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.judges import CallModel, ModelAnswer, PricedModel
 from fedrouter.learning.panel import Panel, judge_of
-from fedrouter.store.outbox import OutboxWriter
 from fedrouter.store.records import Record
+from fedrouter.store.writer import OutboxWriter
 
 LOG = logging.getLogger("fedrouter.gateway")
 MAX_WAITING = 200

@@ -10,7 +10,7 @@ from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply, text
 from fedrouter.gateway.routes.decisions import logged_estimates
 from fedrouter.gateway.routes.feedback import write_score
-from fedrouter.gateway.routing.reasons import REASONS
+from fedrouter.gateway.routing.decision import REASONS
 from fedrouter.gateway.routing.served import Served
 from fedrouter.store.page.search import Filters, search
 from fedrouter.store.records import Record

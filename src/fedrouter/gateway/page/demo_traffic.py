@@ -17,14 +17,13 @@ from fedrouter.data.simulator import simulated_world
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.estimates import choose, utility
 from fedrouter.evaluations import Floats
-from fedrouter.gateway.access.pricing import Usage, cost_of
+from fedrouter.gateway.apis import Usage, cost_of
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.routing.served import guesses_of, pool_of
 from fedrouter.gateway.upkeep.history import QualityHistory
 from fedrouter.gateway.upstream.simulated import Cast
-from fedrouter.learning.exploration import Explorer
 from fedrouter.learning.learner import Learner
-from fedrouter.learning.online import OnlineRouter
+from fedrouter.learning.online import Explorer, OnlineRouter
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.keys import create_key
 from fedrouter.store.records import Record, new_id

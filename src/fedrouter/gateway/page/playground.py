@@ -13,7 +13,7 @@ from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
 from fedrouter.gateway.pipeline import route_request
 from fedrouter.gateway.routes.chat import chat_as
 from fedrouter.gateway.routes.decisions import shown_estimates
-from fedrouter.gateway.routing.reasons import REASONS
+from fedrouter.gateway.routing.decision import REASONS
 from fedrouter.gateway.routing.served import Served
 from fedrouter.store.records import Key
 

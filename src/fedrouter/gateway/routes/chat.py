@@ -8,21 +8,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fedrouter.gateway.access.pricing import Usage, cost_of
-from fedrouter.gateway.apis.api import Api
-from fedrouter.gateway.apis.openai import CHAT, RESPONSES
-from fedrouter.gateway.apis.registry import APIS
+from fedrouter.gateway.apis import APIS, CHAT, RESPONSES, Api, Usage, cost_of
 from fedrouter.gateway.config import Upstream
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Send, send_error, send_response
-from fedrouter.gateway.interruptions import CLIENT_GONE, SHUTDOWN, Interrupted, shutting_down
-from fedrouter.gateway.pipeline import admit, route_request
-from fedrouter.gateway.request_context import RequestContext
+from fedrouter.gateway.http import (
+    CLIENT_GONE,
+    SHUTDOWN,
+    Headers,
+    HttpError,
+    HttpRequest,
+    Interrupted,
+    Send,
+    send_error,
+    send_response,
+    shutting_down,
+)
+from fedrouter.gateway.pipeline import RequestContext, admit, route_request
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint, request_schema
-from fedrouter.gateway.upstream.encoding import Content
+from fedrouter.gateway.upstream.bodies import Content, SplicedBody, UsageTracker
 from fedrouter.gateway.upstream.http_client import Response
-from fedrouter.gateway.upstream.splice import SplicedBody
-from fedrouter.gateway.upstream.stream import UsageTracker
 from fedrouter.gateway.upstream.upstreams import LARGE, UpstreamResponse, UpstreamsFailed
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import STATUSES, Key

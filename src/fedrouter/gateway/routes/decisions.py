@@ -12,10 +12,8 @@ from fedrouter.estimates import utility
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.routes.endpoint import Endpoint
-from fedrouter.gateway.routing.decision import finite
-from fedrouter.gateway.routing.estimates_cache import QueryEstimates
-from fedrouter.gateway.routing.reasons import REASONS
-from fedrouter.gateway.routing.served import Served, guess_of
+from fedrouter.gateway.routing.decision import REASONS, finite
+from fedrouter.gateway.routing.served import QueryEstimates, Served, guess_of
 from fedrouter.store.records import Record
 
 PATH = "/v1/decisions/"

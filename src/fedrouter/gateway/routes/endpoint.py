@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpRequest, Send
-from fedrouter.gateway.routing.options import RequestOptions
+from fedrouter.gateway.routing.request import RequestOptions
 
 Schema = Mapping[str, Any]
 Handler = Callable[[Gateway, HttpRequest, Send], Awaitable[None]]

@@ -6,12 +6,12 @@ import time
 
 import orjson
 
-from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.apis import CHAT
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import JSON, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit, route_request
 from fedrouter.gateway.routes.endpoint import Endpoint, request_schema
-from fedrouter.gateway.routing.reasons import REASONS
+from fedrouter.gateway.routing.decision import REASONS
 
 
 async def route(gateway: Gateway, request: HttpRequest, send: Send) -> None:

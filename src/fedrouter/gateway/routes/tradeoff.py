@@ -11,7 +11,7 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
-from fedrouter.gateway.routing.default_tradeoff import LARGEST, SETTING, problem_with
+from fedrouter.gateway.routing.decision import LARGEST, TRADEOFF_SETTING, problem_with
 
 PATH = "/v1/tradeoff"
 BODY_LIMIT = 4096
@@ -28,14 +28,14 @@ async def change(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     serving = gateway.bundles.current
     if bundle is not None and (serving is None or serving.digest != bundle):
         raise HttpError(409, "bundle: the gateway serves another router than this one.", "other_bundle", param="bundle")
-    await asyncio.to_thread(gateway.store.put_setting, SETTING, orjson.dumps(given).decode())
+    await asyncio.to_thread(gateway.store.put_setting, TRADEOFF_SETTING, orjson.dumps(given).decode())
     gateway.decider.default.set(given)
     await _answer(gateway, send)
 
 
 async def reset(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     await _admit(gateway, request)
-    await asyncio.to_thread(gateway.store.put_setting, SETTING, None)
+    await asyncio.to_thread(gateway.store.put_setting, TRADEOFF_SETTING, None)
     gateway.decider.default.set(None)
     await _answer(gateway, send)
 

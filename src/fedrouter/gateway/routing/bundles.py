@@ -18,8 +18,7 @@ from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import Upstream
-from fedrouter.gateway.routing.estimates_cache import EstimatesCache, QueryEstimates
-from fedrouter.gateway.routing.served import Served, ServedVersion, guesses_of, pool_of
+from fedrouter.gateway.routing.served import EstimatesCache, QueryEstimates, Served, ServedVersion, guesses_of, pool_of
 from fedrouter.learning.learner import Version
 from fedrouter.learning.online import TOKENS, Coefficients
 from fedrouter.routers.base import Router

@@ -2,31 +2,228 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
+import logging
 import math
+import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings, Floats
-from fedrouter.gateway.access.pricing import RESERVED_TOKENS, cached_discount, cost_to_reserve, expected_cost
-from fedrouter.gateway.config import ABILITIES, Config
-from fedrouter.gateway.http import ClientDisconnected, HttpError
-from fedrouter.gateway.interruptions import CLIENT_GONE, shutting_down
-from fedrouter.gateway.request_context import RequestContext
+from fedrouter.frontier.operating_point import OperatingPoints
+from fedrouter.gateway.apis import RESERVED_TOKENS, cached_discount, cost_to_reserve, expected_cost
+from fedrouter.gateway.config import ABILITIES, Config, RoutingConfig
+from fedrouter.gateway.http import CLIENT_GONE, ClientDisconnected, HttpError, shutting_down
 from fedrouter.gateway.routing.bundles import Bundles
-from fedrouter.gateway.routing.default_tradeoff import DefaultTradeoff
 from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed
-from fedrouter.gateway.routing.estimates_cache import Flags, QueryEstimates, Ranking
-from fedrouter.gateway.routing.options import RequestOptions
-from fedrouter.gateway.routing.prompt import Prompt
-from fedrouter.gateway.routing.served import Served, guess_of
-from fedrouter.gateway.routing.sticky import StickySessions
-from fedrouter.learning.exploration import Explorer, under_draws
+from fedrouter.gateway.routing.request import Prompt, RequestOptions
+from fedrouter.gateway.routing.served import Flags, QueryEstimates, Ranking, Served, guess_of
+from fedrouter.learning.online import Explorer, under_draws
+from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import new_id
+
+if TYPE_CHECKING:
+    from fedrouter.gateway.pipeline import RequestContext
+    from fedrouter.store.shared import Answered
+    from fedrouter.store.store import Store
+
+
+REASONS: Mapping[str, str] = {
+    "best": "the best predicted accuracy for the money, of the models allowed for this request",
+    "prior": "the best for the money by what is publicly known of this model: nothing was learned of it yet",
+    "explored": "chosen by exploration, so that this model keeps being measured",
+    "sticky": "the conversation stays with its model: no other gains more than the lost prompt cache would cost",
+    "budget": "the best predicted accuracy for the money, of the models that fit what is left of the budget",
+    "named": "the request named this model",
+    "off": "the request turned routing off, so the default model serves",
+    "no_ask": "the request contains no user text, so the default model serves",
+    "unsure": "the router's estimates for this prompt are too uncertain, so the default model serves",
+    "encoder_timeout": "the encoder took too long, so the default model serves",
+    "encoder_error": "the encoder failed, so the default model serves",
+    "no_estimate": "the router knows none of the models allowed for this request, so the default model serves",
+}
+"""Where the default model is not allowed for the request, the best allowed model serves instead, or the first allowed
+model of the config if none has an estimate."""
+
+
+LOG = logging.getLogger("fedrouter.gateway")
+TRADEOFF_SETTING = "tradeoff"
+"""Its name in the store."""
+POLL = 2.0
+"""Seconds between two looks at the store."""
+LARGEST = {"tradeoff": 1e12, "dial": 10.0, "quality": 1.0}
+"""The ways to set it, each from 0 to this."""
+
+
+class DefaultTradeoff:
+    """λ, dial or quality of requests that set none: the config's, or what an administrator set while gateways run.
+
+    What was set is in the store, so that every gateway on it follows within seconds and a restart keeps it.
+    """
+
+    def __init__(self, routing: RoutingConfig) -> None:
+        self._config = routing
+        self.given: Mapping[str, float] | None = None
+        """What an administrator set: one of tradeoff, dial and quality with its value; None: the config's."""
+
+    def of(self, points: OperatingPoints) -> float:
+        """λ with a router that has these operating points."""
+        if self.given is None:
+            return self._config.tradeoff_for(points)
+        ((name, value),) = self.given.items()
+        return points.of_dial(value) if name == "dial" else points.of_quality(value) if name == "quality" else value
+
+    @property
+    def kept_quality(self) -> float | None:
+        """The quality to keep; None if a dial or λ is set instead."""
+        return self._config.kept_quality if self.given is None else self.given.get("quality")
+
+    def set(self, given: Mapping[str, float] | None) -> None:
+        """Use this instead of the config's, or the config's again."""
+        self.given = given
+
+    async def read(self, store: Store) -> None:
+        """Take over what the store has."""
+        text = await asyncio.to_thread(store.setting, TRADEOFF_SETTING)
+        given = None if text is None else json.loads(text)
+        if given != self.given:
+            self.set(given)
+            LOG.info("requests that set no tradeoff now have %s", json.dumps(given) if given else "the config's")
+
+    async def follow(self, store: Store) -> None:
+        """Take over what another gateway wrote, for ever."""
+        while True:
+            await asyncio.sleep(POLL)
+            try:
+                await self.read(store)
+            except FedrouterError as error:
+                LOG.error("the tradeoff in the store cannot be read: %s", error)
+
+
+def problem_with(given: Mapping[str, Any]) -> str | None:
+    """What is wrong with a setting, in words: it must have one of the ways, with a number in its range."""
+    if len(given) != 1 or not given.keys() <= LARGEST.keys():
+        return f"expected one of {', '.join(LARGEST)}"
+    ((name, value),) = given.items()
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return None if number and 0 <= value <= LARGEST[name] else f"{name}: expected a number from 0 to {LARGEST[name]:g}"
+
+
+MAX_SESSIONS = 100_000
+"""Conversations that are remembered; the least recently used is dropped first."""
+REMEMBERED = 3600.0
+"""Seconds after which a conversation is forgotten: no prompt cache lives longer."""
+FRESH = 2.0
+"""Seconds for which what is remembered is not compared with the log, where other processes may have served since."""
+SECRET_SETTING = "conversation_secret"
+
+
+@dataclass(frozen=True, slots=True)
+class LastAnswer:
+    """The model that answered last in a conversation, the input tokens that its prompt cache may have, and when."""
+
+    model: str
+    tokens: int
+    at: float
+
+
+class StickySessions:
+    """The model that last served each conversation, kept for as long as prompt caches may live.
+
+    A conversation keeps its model while switching loses more, in prompt cache, than it gains. Each process remembers
+    the conversations that it served.
+
+    ``shared`` says that other processes may serve the same conversations: what is remembered is then compared with the
+    log. ``secret`` is the key of the hashes by which conversations are known in the log.
+    """
+
+    def __init__(self, seconds: float = REMEMBERED, shared: bool = False) -> None:
+        self._seconds, self._shared = seconds, shared
+        self._last: OrderedDict[str, LastAnswer] = OrderedDict()
+        self.secret = secrets.token_bytes(32)
+
+    async def share(self, store: Store) -> None:
+        """Share conversations with the other processes on the store, if that is wanted."""
+        if not self._shared:
+            return
+        await asyncio.to_thread(store.share_conversations)
+        self.secret = bytes.fromhex(await asyncio.to_thread(store.setting_or, SECRET_SETTING, self.secret.hex()))
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def last(self, session: str) -> LastAnswer | None:
+        """The last answer of a conversation; None if it is unknown or too old."""
+        found = self._last.get(session)
+        return None if found is None or time.monotonic() - found.at > self._seconds else found
+
+    def served(self, session: str, model: str, tokens: int = 0, ago: float = 0.0) -> None:
+        """Remember that a model has answered a request of so many input tokens in this conversation, seconds ago."""
+        self._last[session] = LastAnswer(model, tokens, time.monotonic() - ago)
+        self._last.move_to_end(session)
+        while len(self._last) > MAX_SESSIONS or self._oldest_is_over():
+            self._last.popitem(last=False)
+
+    def _oldest_is_over(self) -> bool:
+        """Whether nobody will ask for the conversation that is first in line; memory then follows the traffic."""
+        oldest = next(iter(self._last.values()), None)
+        return oldest is not None and time.monotonic() - oldest.at > self._seconds
+
+    async def look(self, store: Store, key: str, session: str) -> None:
+        """Find out from the log who answered last in a conversation of a key, if another process may have."""
+        if not self._shared or self._known(_name(key, session)):
+            return
+        try:
+            found = await asyncio.to_thread(store.last_answer, key, session, time.time() - self._seconds)
+        except StoreFailed:
+            return
+        self._take(_name(key, session), found)
+
+    async def look_for_response(self, store: Store, key: str, response: str) -> str | None:
+        """The model that gave a response of the Responses API; None if it is not known."""
+        name = _response(key, response)
+        if not self._known(name):
+            hashed = hashlib.sha256(name.encode(errors="replace")).hexdigest()
+            self._take(name, await asyncio.to_thread(store.response, hashed, time.time() - self._seconds))
+        found = self.last(name)
+        return None if found is None else found.model
+
+    async def put_response(self, store: Store, key: str, response: str, model: str) -> None:
+        """Remember which model gave a response; here only, if the store fails."""
+        name = _response(key, response)
+        self.served(name, model)
+        hashed = hashlib.sha256(name.encode(errors="replace")).hexdigest()
+        try:
+            await asyncio.to_thread(store.put_response, hashed, model, time.time() - self._seconds)
+        except StoreFailed:
+            return
+
+    def _known(self, name: str) -> bool:
+        found = self._last.get(name)
+        return found is not None and (not self._shared or time.monotonic() - found.at < FRESH)
+
+    def _take(self, name: str, found: Answered | None) -> None:
+        if found is not None:
+            self.served(name, found.model, found.tokens, max(0.0, time.time() - found.at))
+
+
+def _name(key: str, session: str) -> str:
+    return f"{key}/{session}"
+
+
+def _response(key: str, response: str) -> str:
+    return f"{key}/response/{response}"
+
 
 UNSURE = 0.35
 """Standard error of the chosen model's accuracy beyond which the default model serves."""

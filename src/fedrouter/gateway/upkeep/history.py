@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.gateway.config.routing import DEFAULT_QUALITY
+from fedrouter.gateway.config import DEFAULT_QUALITY
 from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.learning.learner import Version
 from fedrouter.learning.traffic import recent_queries

@@ -18,7 +18,7 @@ from fedrouter.data.simulator import CAST, Character, simulated_world
 from fedrouter.gateway.config import ServerConfig
 from fedrouter.gateway.http import HttpError, HttpRequest, Receive, Scope, Send, send_error, send_response
 from fedrouter.gateway.http_server import HttpServer, listen, url_of
-from fedrouter.gateway.routing.prompt import human_text, read_prompt
+from fedrouter.gateway.routing.request import human_text, read_prompt
 
 WORDS = ["this", "is", "a", "simulated", "answer", "of", "no", "meaning", "and", "about", "the", "right", "length"]
 BODY_LIMIT = 64 << 20

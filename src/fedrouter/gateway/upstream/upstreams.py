@@ -17,25 +17,24 @@ from typing import Any, Protocol
 
 import orjson
 
-from fedrouter.gateway.apis.api import Api
-from fedrouter.gateway.apis.openai import CHAT
+from fedrouter.gateway.apis import CHAT, Api
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.http import Headers
-from fedrouter.gateway.upstream.circuit_breaker import CircuitBreaker, State
-from fedrouter.gateway.upstream.deployments import Deployment, Deployments
-from fedrouter.gateway.upstream.encoding import Content, UnknownEncoding, content_of
-from fedrouter.gateway.upstream.http_client import HttpClient, Response, Unreachable
-from fedrouter.gateway.upstream.http_connection import Broken
-from fedrouter.gateway.upstream.refusals import (
+from fedrouter.gateway.upstream.bodies import (
     MARK,
     MAX_READ,
     REFUSING,
+    Content,
     Refusal,
+    UnknownEncoding,
+    content_of,
     error_in,
     first_data,
     refusal_in,
     refusal_of,
 )
+from fedrouter.gateway.upstream.deployments import CircuitBreaker, Deployment, Deployments, State
+from fedrouter.gateway.upstream.http_client import Broken, HttpClient, Response, Unreachable
 
 LOG = logging.getLogger("fedrouter.gateway")
 MISCONFIGURED = frozenset({401, 403, 404, 405, 407})

@@ -6,11 +6,9 @@ import threading
 import numpy as np
 import pytest
 
-from fedrouter.gateway.access.budgets import Budgets
-from fedrouter.gateway.access.pricing import Usage
-from fedrouter.gateway.apis.anthropic import MESSAGES
-from fedrouter.gateway.apis.openai import COMPLETIONS, RESPONSES
-from fedrouter.gateway.routing.prompt import read_prompt
+from fedrouter.gateway.access import Budgets
+from fedrouter.gateway.apis import COMPLETIONS, MESSAGES, RESPONSES, Usage
+from fedrouter.gateway.routing.request import read_prompt
 from fedrouter.store.store import Store
 from gateway.running import PATIENT, SQL, at_once, config_for, eventually
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from fedrouter.gateway.access import authentication
-from fedrouter.gateway.access.authentication import Authenticator
+from fedrouter.gateway import access
+from fedrouter.gateway.access import Authenticator
 from fedrouter.gateway.http import HttpError, HttpRequest
 from fedrouter.store.store import Store
 
@@ -20,7 +20,7 @@ def with_token(token) -> HttpRequest:
 
 
 def test_invented_tokens_push_out_no_key_and_are_not_looked_up_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(authentication, "MAX_CACHED", 8)
+    monkeypatch.setattr(access, "MAX_CACHED", 8)
     looked_up = []
 
     async def strangers_and_a_key(store: Store, token: str) -> None:

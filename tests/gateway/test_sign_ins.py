@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedrouter.gateway.access import limits
-from fedrouter.gateway.access.limits import SIGN_INS, SignIns, network_of
+from fedrouter.gateway import access
+from fedrouter.gateway.access import SIGN_INS, SignIns, network_of
 from fedrouter.gateway.http import HttpError
 
 
@@ -14,7 +14,7 @@ class Wrong(Exception):
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(access.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -52,7 +52,7 @@ def test_right_sign_ins_do_not_count_but_those_under_way_do(clock):
 
 
 def test_the_table_is_bounded_and_an_address_of_ipv6_is_its_first_half(clock, monkeypatch):
-    monkeypatch.setattr(limits, "MAX_NAMES", 5)
+    monkeypatch.setattr(access, "MAX_NAMES", 5)
     attempts = SignIns()
     for number in range(50):
         wrong(attempts, f"192.0.2.{number}")

@@ -1,1 +1,0 @@
-"""Who may send requests, how many, and what they may spend."""
