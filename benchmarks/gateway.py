@@ -164,7 +164,7 @@ def fedrouter(folder: Path, upstream: str, workers: int = 1, more: Sequence[str]
     ]
     routing = {"bundle": "bundle", "default_model": DEFAULT, "baseline_model": BASELINE}
     port, path = free_port(), folder / "gateway.yaml"
-    config = {"model_list": models, "routing": routing, "server": {"port": port, "in_progress_per_key": 1000}}
+    config = {"model_list": models, "routing": routing, "server": {"port": port}}
     path.write_text(json.dumps(config | {"store": f"sqlite:///{folder / 'log.db'}"}, indent=1))
     usual = [str(Path(sys.executable).parent / "fedrouter"), "serve", "--json", "--config", str(path)]
     usual += ["--workers", str(workers)] if workers > 1 else []

@@ -271,6 +271,6 @@ def test_telemetry_without_its_packages_and_with_a_wrong_address_is_refused(tmp_
         raise ModuleNotFoundError(name)
 
     for found in (not_found, lambda name: None):
-        monkeypatch.setattr("fedrouter.gateway.config.server.find_spec", found)
+        monkeypatch.setattr("fedrouter.gateway.config.find_spec", found)
         missing = problems(tmp_path, GOOD + "\notlp_endpoint: 'http://localhost:4318'\n")
         assert "fedrouter[otel]" in next(iter(missing.values()))
