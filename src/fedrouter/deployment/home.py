@@ -1,4 +1,4 @@
-"""A member's own router, made at home from the totals and its own log, and what being a member was worth.
+"""A member's routers, made at home from the totals and its own log, and what being a member was worth.
 
 The total of an epoch has this member's numbers in it, which it knows without noise and takes out; what remains is what
 the others say. It has one weight, chosen by how likely it makes the own rows, and counts as at most ``cap`` rows
@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ from fedrouter.federation.total import Total, sum_of, verified
 from fedrouter.files import replace_file
 from fedrouter.frontier.outcomes import NORMAL, WIDER, Log
 from fedrouter.pool import ModelPool
+from fedrouter.routers.base import Router
 from fedrouter.routers.bayes import BayesRouter, weigh
 
 if TYPE_CHECKING:
@@ -48,52 +49,81 @@ AGREEMENT: Final = 1e-6
 BUNDLE = "bundle"
 
 
-@dataclass(frozen=True)
-class Made:
-    """A router, the epoch of its newest total, and a sentence on what being a member was worth."""
-
-    epoch: int
-    bundle: Path
-    text: str
-
-
 def main() -> None:
-    """``python -m fedrouter.deployment.home DIR``: make the router of a member's newest total; prints a sentence."""
+    """``python -m fedrouter.deployment.home DIR``: make the routers of new totals; prints a sentence for each."""
     directory = open_member(Path(sys.argv[1]))
     own = OwnLog(str(directory.config["log"]), str(directory.config["encoder"]))
     with opened(directory, own) as member:
         try:
-            made = make_router(directory.path, member, *own.read())
+            sys.stdout.buffer.write("\n".join(make_routers(directory.path, member, own)).encode())
         except FedrouterError as error:
             sys.exit(str(error))
-    sys.stdout.buffer.write(f"router of epoch {made.epoch} in {made.bundle}. {made.text}".encode())
 
 
-def make_router(directory: Path, member: Member, rows: Evaluations, encoder: EncoderIdentity) -> Made:
-    """Write ``bundle`` and ``verdict.json`` into a member's directory."""
-    totals, others, cap = member.totals, member.others(), member.policy.cap
-    epoch = totals[-1].epoch
+def make_routers(directory: Path, member: Member, own: OwnLog) -> list[str]:
+    """Make a router of the newest total of each family, where there is none yet; says what was made."""
+    made = []
+    for family, total in {total.terms.family: total for total in member.totals}.items():
+        link, folder = link_of(directory, family), directory / "bundles" / f"epoch-{total.epoch}"
+        if family not in member.policy.families or link.resolve() == folder.resolve():
+            continue
+        if family == "bayes":
+            text = make_router(directory, link, folder, member, *own.read())
+        else:
+            router = total.made()
+            assert router is not None
+            _save(link, folder, router, own.read()[1], member, [total], {"epoch": total.epoch}, total.terms.settings)
+            text = f"It is the one that {len(total.survivors)} members learned; nothing of the own log was added."
+        made.append(f"router of epoch {total.epoch} in {link}. {text}")
+    return made
+
+
+def make_router(
+    directory: Path, link: Path, folder: Path, member: Member, rows: Evaluations, encoder: EncoderIdentity
+) -> str:
+    """Write ``bundle`` and ``verdict.json`` into a member's directory; what being a member was worth, in a sentence."""
+    totals = [total for total in member.totals if total.terms.family == "bayes"]
+    others, cap, epoch = member.others(), member.policy.cap, totals[-1].epoch
     if len(rows):
         own = from_rows([rows])
         router = own if others is None else together(own, others, cap)
         worth = compare(own, router, rows)
     else:
         router, worth = without_own(others, cap), {"queries": 0, "worth": None}
-    digest = hashlib.sha256(b"".join(sorted(total.signature for total in totals))).hexdigest()
-    made = Provenance.of_run("a federation's totals and own rows", digest, 0, {member.name: len(rows)}, {})
-    change = {
-        "verb": "federation",
-        "epoch": epoch,
-        "totals": [total.epoch for total in totals],
-        "weight": router.weight,
-    }
-    folder = directory / "bundles" / f"epoch-{epoch}"
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that ended before it had written the verdict
-    save(folder, router, encoder, replace(made, change=change))
-    _point(directory / BUNDLE, folder)
+    change = {"epoch": epoch, "totals": [total.epoch for total in totals], "weight": router.weight}
     text = _sentence(worth, router)
-    replace_file(directory / VERDICT, json.dumps({"epoch": epoch, "text": text, **worth}, indent=2).encode())
-    return Made(epoch, directory / BUNDLE, text)
+    verdict = json.dumps({"epoch": epoch, "text": text, **worth}, indent=2).encode()
+    _save(link, folder, router, encoder, member, totals, change, {}, {member.name: len(rows)})
+    replace_file(directory / VERDICT, verdict)
+    return text
+
+
+def link_of(directory: Path, family: str) -> Path:
+    """Where a member has its newest router of a family: ``bundle`` is the default one's."""
+    return directory / (BUNDLE if family == "bayes" else f"{BUNDLE}-{family}")
+
+
+def _save(
+    link: Path,
+    folder: Path,
+    router: Router,
+    encoder: EncoderIdentity,
+    member: Member,
+    totals: Sequence[Total],
+    change: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    rows: Mapping[str, int] = {},
+) -> None:
+    digest = hashlib.sha256(b"".join(sorted(total.signature for total in totals))).hexdigest()
+    source = "a federation's totals and own rows" if rows else "a federation"
+    made = Provenance.of_run(source, digest, 0, rows, settings)
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that ended before the link named it
+    save(folder, router, encoder, replace(made, change={"verb": "federation", **change}))
+    # A symbolic link that names another folder, atomically.
+    scratch = link.with_name(f".{link.name}.new")
+    scratch.unlink(missing_ok=True)
+    os.symlink(folder.relative_to(link.parent), scratch)
+    os.replace(scratch, link)
 
 
 def together(own: BayesRouter, others: Release, cap: int) -> BayesRouter:
@@ -166,23 +196,15 @@ def _sentence(worth: Mapping[str, Any], router: BayesRouter) -> str:
     )
 
 
-def _point(link: Path, folder: Path) -> None:
-    """Let a symbolic link name another folder, atomically."""
-    scratch = link.with_name(f".{link.name}.new")
-    scratch.unlink(missing_ok=True)
-    os.symlink(folder.relative_to(link.parent), scratch)
-    os.replace(scratch, link)
+def verify(folder: Path, coordinator: bytes) -> tuple[list[Total], Release | None]:
+    """The totals in a folder, all signed by the coordinator, and their sum, which every member computes alike.
 
-
-def verify(folder: Path, coordinator: bytes) -> tuple[list[Total], Release]:
-    """The totals in a folder, all signed by the coordinator, and their sum, which every member computes alike."""
+    No sum if there is no total that logs can have, or only those of the paper's families.
+    """
     totals = verified(folder, coordinator)
     if not totals:
-        raise BadInput(f"{folder}: has no total yet")
-    found = sum_of(totals, len(totals))
-    if found is None:
-        raise BadInput(f"{folder}: no total that logs can have")
-    return totals, found
+        raise BadInput(f"{folder}: has no total yet; `fedrouter federation run` at the coordinator makes one")
+    return totals, sum_of(totals, len(totals))
 
 
 def shared_router(found: Release) -> BayesRouter:
@@ -190,8 +212,21 @@ def shared_router(found: Release) -> BayesRouter:
     return BayesRouter.of(Evidence.none(found.pool, found.features), found)
 
 
-def verify_bundle(directory: Path, member: Member) -> float:
-    """The largest difference between a member's bundle and the router recomputed from its totals and evidence."""
+def verify_bundle(directory: Path, member: Member) -> float | None:
+    """The largest difference between a member's bundles and the routers recomputed from its totals and evidence.
+
+    None if it has no router of the default family. One of the paper's families is what its total has, to the bit.
+    """
+    for family, total in {total.terms.family: total for total in member.totals}.items():
+        learned, link = total.made(), link_of(directory, family)
+        if learned is not None and link.exists():
+            kept = load(link).router.arrays()
+            if kept.keys() != learned.arrays().keys() or not all(
+                np.array_equal(array, kept[name]) for name, array in learned.arrays().items()
+            ):
+                raise BadInput(f"{link}: is not the router in the total of epoch {total.epoch}")
+    if not (directory / BUNDLE).exists():
+        return None
     bundle: Bundle = load(directory / BUNDLE)
     router, others = bundle.router, member.others()
     if not isinstance(router, BayesRouter):

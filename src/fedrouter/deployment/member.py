@@ -174,17 +174,18 @@ def _give(path: Path, user: str) -> None:
 
 
 class _Routers:
-    """Makes a router of each new total in a process of its own, so that the member goes on answering."""
+    """Makes routers of new totals in a process of its own, so that the member goes on answering."""
 
     def __init__(self, directory: MemberDirectory, on_message: Callable[[str], None]) -> None:
         self._directory, self._on_message = directory, on_message
-        self._tried = int((directory.verdict() or {"epoch": 0})["epoch"])
+        self._tried = 0
         self._making: subprocess.Popen[str] | None = None
 
     def look(self) -> None:
         if self._making is not None and self._making.poll() is not None:
             said, error = self._making.communicate()
-            self._on_message(said or f"no router was made: {error.strip()}")
+            if said or self._making.returncode:
+                self._on_message(said or f"no router was made: {error.strip()}")
             self._making = None
         totals = (self._directory.path / "totals").glob("epoch-*.json")
         newest = max((int(path.stem.removeprefix("epoch-")) for path in totals), default=0)

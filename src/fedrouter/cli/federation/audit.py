@@ -146,23 +146,26 @@ def verify(
     else:
         directory = open_member(path)
         folder, key = path / "totals", bytes.fromhex(str(directory.config["coordinator"]))
-        if (path / home.BUNDLE).exists():
-            with opened(directory) as member:
-                difference = home.verify_bundle(path, member)
+        with opened(directory) as member:
+            difference = home.verify_bundle(path, member)
     totals, found = home.verify(folder, key)
-    digest, router = home.fingerprint_of(found), home.shared_router(found)
+    digest = "" if found is None else home.fingerprint_of(found)
     for total in totals:
         fault = total.fault()
         state = f"not used: {fault}" if fault else f"{len(total.survivors)} members, about {total.rows:,} queries"
         voice.say(f"Epoch {total.epoch}: signed by the coordinator; {plain(state)}")
-    voice.say(f"Their sum, the same wherever it is computed: {digest}")
+    if digest:
+        voice.say(f"Their sum, the same wherever it is computed: {digest}")
     if difference is not None:
         if difference > home.AGREEMENT:
             raise BadInput(f"{path / home.BUNDLE}: its predictions differ by {difference:.3g} from those recomputed")
         voice.say(
             f"The bundle's sums are those of the totals, to the bit; its predictions agree within {difference:.1g}"
         )
+    router = totals[-1].made() if found is None else home.shared_router(found)
     if out is not None:
+        if router is None:
+            raise BadInput(f"{folder}: no total that logs can have, so there is no router to write")
         terms = totals[-1].terms
         made = Provenance.of_run("totals of a federation", digest, 0, {}, {})
         save(out, router, EncoderIdentity(terms.encoder, terms.dimension, True), made)
@@ -172,7 +175,7 @@ def verify(
             "epochs": [total.epoch for total in totals],
             "sum": digest,
             "difference": difference,
-            "models": list(router.pool.names),
+            "models": [] if router is None else list(router.pool.names),
             "bundle": None if out is None else str(out),
         }
     )
