@@ -32,6 +32,7 @@ REFUSALS = {
     "noise": "the epoch has less noise than its policy asks for",
     "family": "its policy does not allow this family of routers",
     "encoder": "its log has embeddings of another encoder",
+    "policy": "its policy cannot be read",
     "log": "its log cannot be read",
     "over": "the time of this epoch is over",
     "message": "the message is not one that this version reads",

@@ -1,6 +1,7 @@
 """`fedrouter federation` as a user types it, as far as no process has to stay; the rest is in tests/deployment."""
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -8,10 +9,12 @@ pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
 
 from cli.command import run
-from fedrouter.cli.federation.group import REMOVED
 from fedrouter.cli.federation.run import EXCHANGES as SHOWN
-from fedrouter.deployment.directories import create_member, open_member
+from fedrouter.deployment import credentials
+from fedrouter.deployment.address import free_port
+from fedrouter.deployment.directories import create_coordinator, create_member, open_member
 from fedrouter.deployment.invitation import Invitation
+from fedrouter.encoders import EncoderIdentity
 from fedrouter.federation.member import EXCHANGES
 
 
@@ -91,11 +94,24 @@ def test_a_run_needs_the_coordinators_process(coordinator, member):
     assert "expected the coordinator's" in refused("run", member)
 
 
-@pytest.mark.parametrize("command", REMOVED)
-def test_a_command_that_was_removed_says_what_replaced_it(command):
-    said = refused(command, "x")
-    assert said.count("\n") == 1
-    assert f"federation {command}: removed; " in said
+def test_a_member_does_not_start_with_a_policy_or_a_log_that_cannot_be_read(member, tmp_path):
+    """Its owner sees at once what an epoch would end with."""
+    assert "log.csv: cannot be read" in refused("member", member)
+    (tmp_path / "log.csv").write_text("prompt,model,accuracy,cost\n")
+    with (member / "policy.yaml").open("a") as file:
+        file.write("least_members: 2\n")
+    assert "policy, least_members: expected at least 3" in refused("member", member)
+
+
+def test_what_has_expired_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(credentials, "LIFETIME", timedelta(seconds=-1))
+    path = tmp_path / "old"
+    settings = {"epsilon": 8.0, "delta": 1e-6, "days": 7}
+    create_coordinator(path, ["localhost"], 9092, free_port(), EncoderIdentity("static", 256, True), settings)
+    assert "has expired" in refused("join", path / "invitation", "--log", "log.csv", "--dir", tmp_path / "new")
+    said = refused("coordinator", path)
+    assert "server.pem: expired on" in said
+    assert "fedrouter federation init" in said
 
 
 def test_audit_at_top_level_says_where_it_went():

@@ -8,13 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from fedrouter.deployment.address import require_unused
+from fedrouter.deployment.credentials import valid_until
 from fedrouter.deployment.directories import CoordinatorDirectory
 from fedrouter.deployment.lock import process_lock, require_free, stop_signal
 from fedrouter.deployment.program import Program
 from fedrouter.engines.flower.programs import NODES, ROSTER, FlowerError, Flwr, environment, prepare, superlink_command
-from fedrouter.errors import FedrouterError
+from fedrouter.errors import BadInput, FedrouterError
 from fedrouter.files import replace_file
 
 START_TIMEOUT = 120.0
@@ -30,6 +32,11 @@ def run_coordinator(
     """Keep a SuperLink running until SIGTERM or Ctrl-C."""
     require_free(directory.pid_file)
     require_unused(directory.port)
+    if (until := valid_until((directory.path / "server.pem").read_bytes())) < datetime.now(UTC):
+        raise BadInput(
+            f"{directory.path / 'server.pem'}: expired on {until:%Y-%m-%d}, and no member connects any more; "
+            "`fedrouter federation init` makes a new federation"
+        )
     with process_lock(directory.pid_file), stop_signal() as stopping:
         prepare(directory.path, directory.port)
         while not stopping.is_set():

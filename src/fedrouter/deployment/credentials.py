@@ -113,6 +113,8 @@ def authority_pem(content: bytes) -> bytes:
         authority = False
     if not authority:
         raise BadInput("expected the certificate of a certificate authority")
+    if certificate.not_valid_after_utc < datetime.now(UTC):
+        raise BadInput(f"its authority has expired, on {certificate.not_valid_after_utc:%Y-%m-%d}; ask for a new one")
     return certificate.public_bytes(Encoding.PEM)
 
 

@@ -59,7 +59,7 @@ class Invitation:
             authority = authority_pem(_bytes(document["authority"]))
             return cls(host_and_port(check_host(host), port), authority, key, str(document["encoder"]))
         except (KeyError, ValueError, BadInput) as error:
-            raise BadInput(f"the invitation is signed, and yet not one of this version ({error})") from None
+            raise BadInput(f"the invitation is signed, and yet not one that can be used ({error})") from None
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,9 @@ def run_member(
     folder = directory.node_folder if relay is None else relay.absolute()
     with process_lock(directory.pid_file), ExitStack() as held:
         stopping = held.enter_context(stop_signal())
-        member = held.enter_context(opened(directory))
+        own = OwnLog(str(directory.config["log"]), str(directory.config["encoder"]))
+        member = held.enter_context(opened(directory, own))
+        member.policy, own.stamp()  # what cannot be read is said now, and not in an epoch
         prepare_relay(directory, folder, user, own=relay is None)
         listener = held.enter_context(listening(folder, user))
         token = (folder / "token").read_bytes()

@@ -32,18 +32,20 @@ class OwnLog:
         self._kept: tuple[tuple[int, ...], tuple[Evaluations, EncoderIdentity]] | None = None
 
     def read(self) -> tuple[Evaluations, EncoderIdentity]:
-        stamp = () if "://" in self._log else _stamp(self._log)
+        stamp = self.stamp()
         if not stamp or self._kept is None or self._kept[0] != stamp:
             self._kept = stamp, read_own(self._log, self._encoder)
         return self._kept[1]
 
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    def stamp(self) -> tuple[int, ...]:
+        """What changes with a file; nothing for a store."""
+        if "://" in self._log:
+            return ()
+        try:
+            found = os.stat(self._log)
+        except OSError as error:
+            raise BadInput(f"{self._log}: cannot be read ({error.strerror}); --log names another log") from None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _from_store(url: str, encoder: str) -> tuple[Evaluations, EncoderIdentity]:

@@ -91,7 +91,10 @@ class Member:
     @property
     def policy(self) -> Policy:
         """As the file says now: an owner's edit counts from the next message on."""
-        return Policy.read(self.directory / "policy.yaml")
+        try:
+            return Policy.read(self.directory / "policy.yaml")
+        except BadInput as error:
+            raise Refused(str(error), "policy") from None
 
     @property
     def totals(self) -> list[Total]:
