@@ -1,4 +1,4 @@
-"""What the noise of releases costs: quality of `bayes` by ε, members, epochs, and whom members trust.
+"""What the noise of releases costs: quality of `bayes` by ε, members, epochs, groups, and whom members trust.
 
 Writes docs/results/privacy.md. Run with `make bench-privacy`.
 """
@@ -9,11 +9,13 @@ import os
 
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
+import argparse
 import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import reduce
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, reduce
 from operator import add
 from pathlib import Path
 
@@ -34,41 +36,53 @@ from fedrouter.routers.bayes import BayesRouter
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
 SETS = ("routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2")
-SEEDS = range(10, 15)
+FIRST_SEED = 10
 EPSILONS = (2.0, 4.0, 8.0, 16.0, 0.0)
 MEMBERS, EPOCHS = (3, 10, 30), (1, 4, 12)
+LARGE, CROWD, GROUPS = ("mmlu_pro", "openllm_v2"), 1000, 10
+"""Data sets with some queries for each of a thousand members, who are in ten groups."""
 Case = tuple[int, int, float, bool]
-"""Members, epochs, ε, and whether all members trust each other."""
+"""Members that one total is of, totals, ε, and whether all members trust each other."""
 
 
 def cases(members: int) -> Iterator[Case]:
+    if members == CROWD:
+        yield from ((CROWD, 1, 0.0, True), (CROWD, 1, 8.0, True), (CROWD // GROUPS, GROUPS, 8.0, True))
+        return
     yield from ((members, epochs, epsilon, True) for epochs in EPOCHS for epsilon in EPSILONS if epsilon or epochs == 1)
     yield from ((members, 1, epsilon, False) for epsilon in EPSILONS if epsilon)
 
 
 def noisy(exact: Release, case: Case, seed: int) -> Release:
-    """The sum of all epochs' totals: a query is in one of them, so their exact sum is that of all queries."""
-    members, epochs, epsilon, trusting = case
+    """The sum of all totals: a query is in one of them, so their exact sum is that of all queries."""
+    members, totals, epsilon, trusting = case
     if not epsilon:
         return exact
     divisor = honest(members) if trusting else 1
-    deviation = Noise(epsilon).sigma * math.sqrt(members * epochs / divisor)
+    deviation = Noise(epsilon).sigma * math.sqrt(members * totals / divisor)
     vector = exact.vector()
     return exact.with_vector(vector + discrete_gaussian(len(vector), deviation * UNIT, seed), deviation)
 
 
-def measured(data: Evaluations, members: int, seed: int) -> Iterator[tuple[Case | str, float]]:
+@cache
+def evaluations(name: str) -> Evaluations:
+    return read(DATA / f"{name}.parquet", encoder=STATIC).evaluations
+
+
+def measured(name: str, members: int, seed: int) -> dict[Case | str, float]:
     """`aiq` on the union of the members' test sets."""
+    data = evaluations(name)
     clients = partition(data, clients=members, seed=seed)
     train = Evaluations.concatenate([client.train for client in clients])
     test = Evaluations.concatenate([client.test for client in clients if client.test.queries])
     truth, features = test.grid(), map_of_width(data.dimension)
     exact = reduce(add, (Release.of(client.train, features) for client in clients))
+    found: dict[Case | str, float] = {}
     for case in cases(members):
-        total = noisy(exact, case, seed)
-        router = BayesRouter.of(Evidence.none(train.pool, features), total)
-        yield case, sweep(router.estimate(test.embeddings), truth).measures.aiq
-    yield f"toss {members}", baselines(ModelMeans.of(train), truth)["mix"].measures.aiq
+        router = BayesRouter.of(Evidence.none(train.pool, features), noisy(exact, case, seed))
+        found[case] = sweep(router.estimate(test.embeddings), truth).measures.aiq
+    found[f"toss {members}"] = baselines(ModelMeans.of(train), truth)["mix"].measures.aiq
+    return found
 
 
 def claim(epsilon: float) -> str:
@@ -80,16 +94,24 @@ def claim(epsilon: float) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    given = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
+    jobs = [(name, members, seed) for name in SETS for members in MEMBERS for seed in seeds]
+    jobs += [(name, CROWD, seed) for name in LARGE for seed in seeds]
     found: dict[Case | str, list[float]] = defaultdict(list)
-    rows = []
-    for name in SETS:
-        data = read(DATA / f"{name}.parquet", encoder=STATIC).evaluations
-        for members in MEMBERS:
-            for seed in SEEDS:
-                for case, value in measured(data, members, seed):
-                    found[case].append(value)
-            print(name, members, "members", file=sys.stderr, flush=True)
-        rows.append(f"{name} {data.queries:,}")
+    ten: list[float] = []
+    with ProcessPoolExecutor(given.processes) as workers:
+        results = workers.map(measured, *zip(*jobs, strict=True))
+        for (name, members, seed), result in zip(jobs, results, strict=True):
+            print(name, members, "members, seed", seed, file=sys.stderr, flush=True)
+            for case, value in result.items():
+                found[case].append(value)
+            if members == 10 and name in LARGE:
+                ten.append(result[10, 1, 8.0, True])
+    rows = [f"{name} {evaluations(name).queries:,}" for name in SETS]
     means = {case: float(np.mean(values)) for case, values in found.items()}
     titles = [f"ε = {epsilon:g}" if epsilon else "no noise" for epsilon in EPSILONS]
     lines = [
@@ -99,7 +121,7 @@ def main() -> None:
         "",
         "Quality of the router that totals alone give (`bayes`, no own rows beside them), with the noise that a real "
         "federation adds. `aiq` on the union of the members' test sets, the mean of four data sets (queries: "
-        f"{', '.join(rows)}; seven in ten are for training) and seeds {SEEDS.start} to {SEEDS.stop - 1}, encoder "
+        f"{', '.join(rows)}; seven in ten are for training) and seeds {seeds.start} to {seeds.stop - 1}, encoder "
         "`static`. A query is in one epoch; totals add up, and so does their noise. All members trust each other's "
         "keys: of n the noise of h counts, so a total has n/h times the variance that ε asks for. The coin toss "
         "between single models knows the means of the test set.",
@@ -138,6 +160,22 @@ def main() -> None:
         + ", ".join(f"{Noise(epsilon).auc:.2f} ({epsilon:g})" for epsilon in EPSILONS if epsilon)
         + "; without noise, whoever knows all other queries reads yours exactly. K-Means and MLP have no noise: "
         "[security](../security.md).",
+    ]
+    cells = [means[CROWD, 1, 0.0, True], float(np.mean(ten)), means[CROWD, 1, 8.0, True]]
+    cells += [means[CROWD // GROUPS, GROUPS, 8.0, True], means[f"toss {CROWD}"]]
+    lines += [
+        "",
+        "## A thousand members",
+        "",
+        f"In {GROUPS} groups of {CROWD // GROUPS}, the most that one secure sum takes, with a total each: totals add "
+        f"up, and so does their noise. {' and '.join(LARGE)}, ε = 8, one epoch, beside ten members with as many "
+        "queries in all, and one sum of a thousand, which there is not.",
+        "",
+        "| no noise | 10 members | 1,000, one sum | 1,000, ten groups | coin toss |",
+        "|---|---|---|---|---|",
+        f"| {' | '.join(f'{value:.4f}' for value in cells)} |",
+        "",
+        claim(8.0),
     ]
     target = PROJECT / "docs" / "results" / "privacy.md"
     target.write_text("\n".join(lines) + "\n")

@@ -4,7 +4,6 @@ import json
 import os
 import pwd
 import shutil
-import site
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +71,8 @@ def steal(message: Message, context: Context) -> Message:
 
 
 def python_path():
-    return [Path(each) for each in site.getsitepackages()] + [Path(fedrouter.__file__).parents[1]]
+    """Where this Python finds packages, those that a ``.pth`` file names included."""
+    return [Path(each) for each in sys.path if "site-packages" in each] + [Path(fedrouter.__file__).parents[1]]
 
 
 @pytest.fixture(scope="module")
