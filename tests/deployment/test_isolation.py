@@ -6,6 +6,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -75,15 +76,22 @@ def python_path():
     return [Path(each) for each in sys.path if "site-packages" in each] + [Path(fedrouter.__file__).parents[1]]
 
 
-@pytest.fixture(scope="module")
-def shared_python(tmp_path_factory):
+@pytest.fixture
+def open_path():
+    """A folder that every user may enter; any pytest that starts takes such rights from the folder of `tmp_path`."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture
+def shared_python(open_path):
     """Flower's programs, under a Python that every user of this machine can run."""
     if SYSTEM is None:
         pytest.skip("no Python of the system of this version, which another user could run")
-    folder = tmp_path_factory.mktemp("python")
-    for path in (folder, *folder.parents[:-1]):
-        if path.stat().st_uid == os.geteuid() and path.is_relative_to("/tmp") and path != Path("/tmp"):
-            path.chmod(0o755)
+    folder = open_path / "python"
+    folder.mkdir()
     found = python_path()
     for name in ("flower-supernode", "flower-superexec", "flwr-clientapp"):
         text = Path(sys.executable).with_name(name).read_text().split("\n", 1)[1]
@@ -97,10 +105,10 @@ def shared_python(tmp_path_factory):
 
 
 @pytest.mark.parametrize("user", ["root", "nobody"])
-def test_shipped_code_reads_what_its_user_may_read(tmp_path_factory, shared_python, user):
-    folder = tmp_path_factory.mktemp("f")
-    folder.chmod(0o755)
-    relay = shared_python.parent / f"relay-{user}"
+def test_shipped_code_reads_what_its_user_may_read(open_path, shared_python, user):
+    folder = open_path / "f"
+    folder.mkdir()
+    relay = open_path / "relay"
     relay.mkdir(mode=0o750)
     shutil.chown(relay, group=pwd.getpwnam(user).pw_gid)
     relay.chmod(0o2750)
@@ -111,7 +119,7 @@ def test_shipped_code_reads_what_its_user_may_read(tmp_path_factory, shared_pyth
         member = folder / "bank"
         secrets = [member / name for name in ("identity.key", "journal.db", "member.json", "policy.yaml")]
         secrets.append(folder / "bank.csv")
-        home = shared_python.parent / f"home-{user}"
+        home = open_path / "home"
         home.mkdir()
         shutil.chown(home, user)
         words = supernode_command(
@@ -150,10 +158,9 @@ def test_shipped_code_reads_what_its_user_may_read(tmp_path_factory, shared_pyth
         assert set(found.values()) == {"Permission denied"}
 
 
-def test_a_member_starts_its_supernode_as_another_user(tmp_path_factory, shared_python):
-    folder = tmp_path_factory.mktemp("g")
-    for path in (folder, folder.parent):
-        path.chmod(0o755)  # or the other user could not reach the member's directory
+def test_a_member_starts_its_supernode_as_another_user(open_path, shared_python):
+    folder = open_path / "g"
+    folder.mkdir()
     write_logs(folder)
     words = [SYSTEM, "-c", "from fedrouter.cli.main import main; main()"]
     found = os.pathsep.join(map(str, python_path()))
