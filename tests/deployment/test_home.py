@@ -9,12 +9,15 @@ pytest.importorskip("flwr")
 
 from federation.federations import DIMENSION, ENCODER, POOL, Federation, rows_of
 from fedrouter.bundle import load
-from fedrouter.deployment.home import make_routers, verify, verify_bundle
+from fedrouter.deployment.home import compare, make_routers, verify, verify_bundle
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import EXACT, LocalFederation
 from fedrouter.errors import BadInput
+from fedrouter.evaluations import Evaluations
+from fedrouter.federation.families.bayes import from_rows
 from fedrouter.federation.families.registry import family
 from fedrouter.growth import learn
+from fedrouter.pool import ModelPool
 
 SETTINGS = {"kmeans": {"k_local": 3, "k_global": 3}, "mlp": {"hidden": [8], "rounds": 2}}
 
@@ -90,3 +93,19 @@ def test_a_router_that_was_put_in_another_ones_place_is_noticed(federation):
         verify_bundle(federation.folder / "m0", federation.members["m0"])
     made(federation, "m0")
     assert verify_bundle(federation.folder / "m0", federation.members["m0"]) is None
+
+
+def test_where_the_cheapest_model_will_do_shares_of_a_cent_do_not_count_as_accuracy():
+    draw = np.random.default_rng(0)
+    queries = np.repeat(np.arange(80), 2)
+    model = np.tile([0, 1], 80)
+    rows = Evaluations(
+        ModelPool(["cheap", "expensive"]),
+        draw.normal(size=(80, DIMENSION)),
+        queries,
+        model,
+        (draw.random(160) < 0.9).astype(float),
+        np.where(model == 0, 1e-7, 1e-2) * draw.uniform(0.9, 1.1, 160),
+    )
+    own = from_rows([rows])
+    assert compare(own, own, rows)["tradeoff"] == pytest.approx(100, rel=0.05)

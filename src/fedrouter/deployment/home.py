@@ -145,7 +145,9 @@ def without_own(others: Release | None, cap: int) -> BayesRouter:
 def compare(own: BayesRouter, router: BayesRouter, rows: Evaluations) -> dict[str, Any]:
     """What the router is worth beside the own one, on own queries that neither has seen, in accuracy a query.
 
-    Both route at the λ with which the own one keeps ``QUALITY`` of the best model's accuracy; doubly robust, paired.
+    Both route at the λ with which the own one keeps ``QUALITY`` of the best model's accuracy, or, where the cheapest
+    model does that at any λ, at the one that takes the most expensive model's cost for all of accuracy; doubly robust,
+    paired.
     """
     rows = rows.over(own.pool)
     if rows.queries < LEAST_QUERIES:
@@ -160,7 +162,8 @@ def compare(own: BayesRouter, router: BayesRouter, rows: Evaluations) -> dict[st
         return BayesRouter.of(less, of.total, of.weight, of.prior)
 
     alone, joined = (log.outcomes(lambda left_out, of=of: without(left_out, of)) for of in (own, router))  # type: ignore[misc]
-    tradeoff = float(alone.tradeoffs[alone.of_quality(QUALITY)[0]])
+    highest = float(alone.cost.mean(axis=0).max())
+    tradeoff = min(float(alone.tradeoffs[alone.of_quality(QUALITY)[0]]), 1 / highest if highest > 0 else math.inf)
     every = np.arange(len(alone))
     first, second = (each.chooser.choose(tradeoff) for each in (alone, joined))
     # Two tables of the same outcomes, each filled with one router's predictions: neither is to be favored.
