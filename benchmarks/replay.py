@@ -1,6 +1,7 @@
 """Real data sets replayed as traffic of a gateway that begins with nothing, beside bandits and a learned K-Means.
 
-Writes docs/results/online.md. Run with `.venv/bin/python benchmarks/replay.py` (`--processes N` for several cores).
+Run with `.venv/bin/python benchmarks/replay.py` (`--processes N` for several cores): a quarter of an hour of one core.
+Prints a JSON line for each cell; the same lines, given as `--done FILE`, are not computed again. Writes `--out`.
 
 The gateway's own functions decide and learn: `OnlineRouter.fit`, `Coefficients.of`, `Explorer.choose`, `measure` and
 `curve_of` are what `fedrouter serve` calls. Nothing here was chosen by looking at these orders: λ, orders, batch and
@@ -10,9 +11,10 @@ the settings of the rivals were fixed before; what is the gateway's own is its d
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,12 +29,13 @@ from fedrouter.evaluations import Evaluations, Floats, Grid, Integers
 from fedrouter.evidence import Evidence
 from fedrouter.federation.noise import gaussian_mu
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.learning.online import TOKENS, Coefficients, Explorer, OnlineRouter, under_draws
+from fedrouter.learning.online import TOKENS, Coefficients, Explorer, OnlineRouter, ToKeep, under_draws
 from fedrouter.learning.promise import Answer, Window, curve_of, measure
 from fedrouter.pool import ModelPool
 from fedrouter.prior import Guesses, guesses
 from fedrouter.release import SENSITIVITY, Release
 from fedrouter.routers.bayes import BayesRouter
+from fedrouter.routers.kmeans import nearest_centre
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))
@@ -53,7 +56,7 @@ MEASURED = slice(1_000, 3_000)
 """Requests over which the kept share is measured."""
 # Constants of the rivals, the best of three on orders 100 and 101 of routerbench_subset and mmlu_pro at .1.
 UCB, EPSILON, LIN = 0.1, 0.1, 0.5
-CELLS, REFIT = 20, 250
+CELLS, REFIT, LLOYD = 20, 250, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,17 +103,21 @@ def replay(
     for start in range(0, len(phi), BATCH):
         router = online.fit(added)
         version = Coefficients.of(router, seed * 100_000 + start)
-        rate, rates = tradeoff or 0.0, None
+        rate, keep = tradeoff or 0.0, None
         if tradeoff is None:
             kept, correction = measure(router, version, window, share, QUALITY)
-            points = OperatingPoints(*curve_of(version, recent(phi, start), share, correction).points)
-            rate, rates = points.of_quality(QUALITY), points.of_quality_drawn(QUALITY)
+            curve = curve_of(version, recent(phi, start), share, correction)
+            points = OperatingPoints(*curve.points)
+            rates = points.of_quality_drawn(QUALITY)
+            assert rates is not None
+            rate, keep = points.of_quality(QUALITY), ToKeep(rates, curve.levels)
         rows = np.arange(start, min(start + BATCH, len(phi)))
         (accuracy, cost), drawn = version.estimate(phi[rows]), version.drawn(phi[rows])
         chances = np.empty(len(rows))
         for place, row in enumerate(rows):
             values = utility(accuracy[place], cost[place], rate)
-            choice = explorer.choose(int(values.argmax()), under_draws(drawn[place], cost[place], rate, rates), every)
+            under = under_draws(drawn[place], cost[place], rate, keep)
+            choice = explorer.choose(int(values.argmax()), under, every, version.asked)
             chosen[row], chances[place] = choice.index, choice.propensity
         score, paid = world.accuracy[rows, chosen[rows]], world.cost[rows, chosen[rows]]
         if world.draw:
@@ -177,8 +184,6 @@ def lin_ucb(world: World, tradeoff: float, seed: int) -> Integers:
 
 def cells(world: World, tradeoff: float, seed: int) -> Integers:
     """K-Means cells of the queries so far, and in each the mean utility of each model, shrunk to the model's own."""
-    from fedrouter.routers.kmeans import nearest_centre
-
     values, models, random = utility(world.accuracy, world.cost, tradeoff), len(world.pool), np.random.default_rng(seed)
     chosen, seen = np.zeros(len(values), np.int64), np.zeros(len(values))
     centres, table = world.embeddings[:1], np.zeros((1, models))
@@ -196,10 +201,13 @@ def cells(world: World, tradeoff: float, seed: int) -> Integers:
 
 
 def k_means(queries: Floats, random: np.random.Generator) -> Floats:
-    from sklearn.cluster import KMeans
-
-    found = KMeans(min(CELLS, len(queries)), n_init=1, random_state=int(random.integers(1 << 31))).fit(queries)
-    return np.asarray(found.cluster_centers_, np.float32)
+    """Centers by Lloyd's algorithm from random queries."""
+    centres = queries[random.choice(len(queries), CELLS, replace=False)].copy()
+    for _ in range(LLOYD):
+        cell = nearest_centre(queries, centres)
+        for each in np.unique(cell):
+            centres[each] = queries[cell == each].mean(axis=0)
+    return centres
 
 
 def means(cell: Integers, model: Integers, value: Floats, number: int, models: int) -> Floats:
@@ -346,6 +354,12 @@ def utilities(found: dict[Cell, dict[str, float]]) -> Iterator[str]:
         known = [each for each in row if np.isfinite(each)]
         shown = [f"{each:.3f}" if np.isfinite(each) else "" for each in row]
         yield f"| {name} | {' | '.join(shown)} | {np.mean(known):.3f} |"
+    rows = {
+        w: np.mean([[v[name] for name in (GATEWAY, *RIVALS)] for c, v in found.items() if c[:2] == w], 0) for w in cells
+    }
+    gained = [float(row[0] - row[1:].max()) for row in rows.values()]
+    shown = [f"{each:+.3f}" for each in (*gained, np.mean(gained))]
+    yield f"| {GATEWAY}, less the best rival | {' | '.join(shown)} |"
 
 
 def promises(found: dict[Cell, dict[str, float]]) -> Iterator[str]:
@@ -359,21 +373,36 @@ def promises(found: dict[Cell, dict[str, float]]) -> Iterator[str]:
         yield f"| {name} | {each} | {kept:.3f} | {cost:.2f} | {measured:.3f} | {inside} of {len(rows)} |"
 
 
+def one(what: str, where: Cell) -> dict[str, float]:
+    return (cell_of if what == "utility" else promise_of)(where)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--processes", type=int, default=1)
     options.add_argument("--orders", type=int, default=ORDERS)
+    options.add_argument(
+        "--first", type=int, default=0, help="seed of the first order; settings were chosen on 100 and later"
+    )
+    options.add_argument("--sets", nargs="*", default=SETS)
+    options.add_argument("--done", type=Path, help="lines that an earlier run printed")
+    options.add_argument("--out", type=Path, default=PROJECT / "docs" / "results" / "online.md")
     given = options.parse_args()
-    cells = [(name, scaled, seed) for seed in range(given.orders) for name in SETS for scaled in SCALED]
-    asked = [(name, 0.0, seed) for seed in range(given.orders) for name in ("small world", *SETS)]
-    kept, found = {}, {}
+    orders = range(given.first, given.first + given.orders)
+    wanted = [("utility", name, scaled, seed) for seed in orders for name in given.sets for scaled in SCALED]
+    wanted += [("promise", name, 0.0, seed) for seed in orders for name in ("small world", *given.sets)]
+    lines = given.done.read_text().splitlines() if given.done else []
+    done = [json.loads(line) for line in lines if line.startswith("{")]
+    found = {(row["what"], *row["where"]): row["found"] for row in done}
     with ProcessPoolExecutor(given.processes) as pool:
-        for made, of, wanted in ((found, cell_of, cells), (kept, promise_of, asked)):
-            for where, row in zip(wanted, pool.map(of, wanted), strict=True):
-                made[where] = row
-                print(where, {name: round(value, 4) for name, value in row.items()}, flush=True)
-    text = report(given.orders, "\n".join(utilities(found)), "\n".join(promises(kept)))
-    (PROJECT / "docs" / "results" / "online.md").write_text(text)
+        waiting = {pool.submit(one, cell[0], cell[1:]): cell for cell in wanted if cell not in found}
+        for each in as_completed(waiting):
+            what, *where = waiting[each]
+            found[what, *where] = each.result()
+            print(json.dumps({"what": what, "where": where, "found": each.result()}), flush=True)
+    tables = [{cell[1:]: found[cell] for cell in wanted if cell[0] == what} for what in ("utility", "promise")]
+    text = report(given.orders, "\n".join(utilities(tables[0])), "\n".join(promises(tables[1])))
+    given.out.write_text(text)
     print(text)
 
 
@@ -384,7 +413,8 @@ def report(orders: int, utility_table: str, promise_table: str) -> str:
 
 Real data sets replayed as {REQUESTS:,} requests of a gateway, {orders} random orders each; every answer is
 scored, and a version comes every {BATCH} requests. The functions are those that `fedrouter serve` calls,
-with their defaults ({SHARE:.0%} of the requests take a draw). λ, orders and settings were fixed before.
+with their defaults. λ, orders and settings were fixed before; the gateway's were chosen on other orders of
+routerbench_subset and openllm_v2.
 
 ## Mean utility
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import event
 
 from fedrouter.errors import BadInput
-from fedrouter.store.accounting import AT_ONCE, DAY, usage
+from fedrouter.store.accounting import AT_ONCE, DAY
 from fedrouter.store.store import Store
 
 START = 19_000 * DAY  # 2022-01-08, midnight UTC
@@ -122,7 +122,7 @@ def test_pruning_many_goes_in_parts_and_adds_up(store, made):
     template = made(key="a", time=START, cost=1.0)
     count = 2 * AT_ONCE + 3
     store.append([dataclasses.replace(template, id=f"{n:032x}", time=START + n) for n in range(count)])
-    assert store.prune(START + count - 2) == count - 2
+    assert [store.prune(START + count - 2) for _ in range(4)] == [AT_ONCE, AT_ONCE, 1, 0]
     assert len(list(store.rows())) == 2
     assert [row.requests for row in store.usage()] == [count]
     assert store.spent("a", START) == count
@@ -142,13 +142,14 @@ def test_pruned_text_is_gone_from_the_file(tmp_path, made):
 def test_usage_reads_an_index_and_no_embeddings(tmp_path):
     """A column that the index lacks would make it read every row of the log, which takes several times as long."""
     asked = []
-    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store, store.reading() as connection:
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as store:
         event.listen(
-            connection, "before_cursor_execute", lambda c, cursor, said, values, *_: asked.append((said, values))
+            store._engine, "before_cursor_execute", lambda c, cursor, said, values, *_: asked.append((said, values))
         )
-        usage(connection, "day", 0.0)
+        store.usage("day")
         statement, values = asked[-1]  # after BEGIN
-        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+        with store.reading() as connection:
+            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
     reads = [row[-1] for row in plan if "decisions" in row[-1]]
     assert reads
     assert all("USING COVERING INDEX decisions_by_time" in read for read in reads)

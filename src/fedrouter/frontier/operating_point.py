@@ -58,7 +58,7 @@ class OperatingPoints:
         return float(np.clip((2 - np.log10(tradeoff * self._span)) * 9 / 4, 0, 10))
 
     def of_quality(self, quality: float) -> float:
-        """The largest λ at which the mean predicted accuracy is this share of the best single model's."""
+        """The λ at which the mean predicted accuracy is this share of the best single model's, the largest of them."""
         return float(self._largest(self._kept, quality))
 
     def of_quality_drawn(self, quality: float) -> Floats | None:
@@ -72,10 +72,14 @@ class OperatingPoints:
         return self._of_quality[quality]
 
     def _largest(self, kept: Floats, quality: float) -> Floats:
-        """The largest λ that keeps a share, along the last axis; 0 if none does.
+        """The largest λ that keeps a share, along the last axis, between two that were tried; 0 if none does.
 
         λ = 0 takes the best estimate of every query, which no single model exceeds.
         """
         enough = kept >= quality - 1e-9
-        place = enough.shape[-1] - 1 - np.flip(enough, axis=-1).argmax(axis=-1)
-        return np.where(enough.any(axis=-1), self._tradeoffs[place], 0.0)
+        last = enough.shape[-1] - 1 - np.flip(enough, axis=-1).argmax(axis=-1)
+        after = np.minimum(last + 1, enough.shape[-1] - 1)
+        more, less = (np.take_along_axis(kept, place[..., None], axis=-1)[..., 0] for place in (last, after))
+        part = np.clip((more - quality) / np.maximum(more - less, 1e-9), 0.0, 1.0)
+        found = self._tradeoffs[last] + part * (self._tradeoffs[after] - self._tradeoffs[last])
+        return np.where(enough.any(axis=-1), found, 0.0)

@@ -186,7 +186,8 @@ class ExploreConfig(Section):
     """How much traffic may be used to measure models other than the best one."""
 
     share: Share = Field(
-        default=0.1, description="Share of requests that explore: a draw of what is believed decides; 0: none."
+        default=0.1,
+        description="Share of requests that explore: a draw of what is believed decides. At first all do. 0: none.",
     )
 
 

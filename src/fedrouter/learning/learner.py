@@ -69,12 +69,17 @@ class Version:
         about = {
             "models": own.pool.names,
             "encoder": self.encoder.to_json(),
+            "asked": own.asked,
             "span": self.curve.span,
             "kept": None if self.kept is None else self.kept.to_json(),
             "target": self.target,
         }
         arrays = {name: np.ascontiguousarray(getattr(own, name)) for name in NAMES}
-        arrays |= {"curve": np.stack([self.curve.tradeoffs, self.curve.kept]), "curves": self.curve.drawn}
+        arrays |= {
+            "curve": np.stack([self.curve.tradeoffs, self.curve.kept]),
+            "curves": self.curve.drawn,
+            "levels": self.curve.levels,
+        }
         arrays |= {f"features.{name}": array for name, array in own.features.arrays().items()}
         return save(arrays, {"about": json.dumps(about)})
 
@@ -89,8 +94,9 @@ class Version:
         features = FeatureMap.from_arrays(
             {name.removeprefix("features."): array for name, array in arrays.items() if name.startswith("features.")}
         )
-        found = Coefficients(ModelPool(about["models"]), features, *(arrays[name] for name in NAMES))
-        curve = Curve(arrays["curve"][0], arrays["curve"][1], arrays["curves"], about["span"])
+        own = {name: arrays[name] for name in NAMES}
+        found = Coefficients(ModelPool(about["models"]), features, asked=about["asked"], **own)
+        curve = Curve(*arrays["curve"], arrays["curves"], arrays["levels"], about["span"])
         kept = None if about["kept"] is None else Kept(**about["kept"])
         encoder = EncoderIdentity.from_json(about["encoder"])
         return cls(found, curve, encoder, kept, about["target"], number, at)

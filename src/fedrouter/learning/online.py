@@ -49,6 +49,7 @@ class Coefficients:
     draws : (D, M, r+1) float32, draws of the former
     seconds : (M,) expected seconds of an answer; NaN where nothing is known
     rows : (M,) scored evaluations behind them
+    asked : evaluations behind them, scored or not
     """
 
     pool: ModelPool
@@ -58,6 +59,7 @@ class Coefficients:
     draws: npt.NDArray[np.float32]
     seconds: Floats
     rows: Integers
+    asked: float
 
     @classmethod
     def of(cls, router: BayesRouter, seed: int = 0, draws: int = DRAWS) -> Coefficients:
@@ -70,7 +72,9 @@ class Coefficients:
         rows = router.rows_by_model()
         assert rows is not None
         mean = np.ascontiguousarray(weights[:, :size].T)
-        return cls(router.pool, router.evidence.features, mean, cost, drawn, seconds_of(router.evidence), rows)
+        own = router.evidence
+        asked = float(own.moments().levels[:, COST, 0].sum() + (rows - own.count).sum())
+        return cls(router.pool, own.features, mean, cost, drawn, seconds_of(own), rows, asked)
 
     def estimate(self, phi: Floats) -> tuple[Floats, Floats]:
         """Expected accuracy and dollars ``(n, M)`` for features ``(n, r+1)``."""
@@ -176,8 +180,10 @@ def seconds_of(evidence: Evidence) -> Floats:
 
 
 Flags = npt.NDArray[np.bool_]
-CERTAIN = 1e12
+CERTAIN: Final = 1e12
 """A utility above all others."""
+FIRST: Final = 5
+"""Requests for each model of the pool in which all explore; later the share falls as one over their number."""
 
 
 @dataclass(frozen=True)
@@ -189,19 +195,33 @@ class Choice:
     explored: bool
 
 
-def under_draws(drawn: Floats, cost: Floats, tradeoff: float, rates: Floats | None = None) -> Floats:
+@dataclass(frozen=True)
+class ToKeep:
+    """How to explore where a share of the best model's quality is to be kept.
+
+    Parameters
+    ----------
+    rates : (D,) λ for that share under each draw
+    levels : (D, M) mean accuracy of each model on typical queries under each draw
+    """
+
+    rates: Floats
+    levels: Floats
+
+
+def under_draws(drawn: Floats, cost: Floats, tradeoff: float, keep: ToKeep | None = None) -> Floats:
     """Utilities of models ``(n, M)`` in the cases of which one is taken.
 
-    With one λ these are the draws ``(D, M)``. Where a share of the best model's quality is to be kept, each draw has a
-    λ of its own, in ``rates`` ``(D,)``, and there are two more kinds of cases, about as many of each: draws with λ = 0,
-    since the best model's quality must be measured, and each model in turn, since an expensive or a cheap model that is
-    believed to be a little worse would hardly ever be asked.
+    With one λ these are the draws ``(D, M)``. To keep a share of the best model's quality, each draw has a λ of its
+    own, and there are two more kinds of cases, about as many of each. The model that is best on the average under a
+    draw: its quality must be measured, on queries of every kind. And each model in turn, since an expensive or a cheap
+    model that is believed to be a little worse would hardly ever be asked.
     """
-    if rates is None:
+    if keep is None:
         return np.asarray(drawn - tradeoff * cost)
     draws, models = drawn.shape
     in_turn = np.tile(CERTAIN * np.eye(models), (max(1, round(draws / models)), 1))
-    return np.concatenate([drawn - np.multiply.outer(rates, cost), drawn, in_turn])
+    return np.concatenate([drawn - np.multiply.outer(keep.rates, cost), keep.levels, in_turn])
 
 
 class Explorer:
@@ -210,7 +230,8 @@ class Explorer:
     A router that always takes the best estimate never notices that it is wrong, and leaves a log on which nothing else
     can be judged. The posterior is published with some draws. With probability ``share`` a request takes one of them,
     each with the same chance: a model is explored as often as it may be the best one. The chance of every model is a
-    count of draws, so the logged propensities are exact.
+    count of draws, so the logged propensities are exact. The first requests all take one, and then fewer and fewer: the
+    share falls as one over their number (as in ε_n-greedy; Auer, Cesa-Bianchi and Fischer, 2002), down to ``share``.
     """
 
     def __init__(self, share: float, seed: int | None = None) -> None:
@@ -218,7 +239,11 @@ class Explorer:
             raise BadInput(f"share: expected a number in [0, 1], got {share!r}")
         self.share, self._random = share, np.random.default_rng(seed)
 
-    def choose(self, best: int, drawn: Floats, among: Flags) -> Choice:
+    def share_after(self, asked: float, models: int) -> float:
+        """The share of requests that explore after so many; none if none ever should."""
+        return max(self.share, min(1.0, FIRST * models / (asked + 1))) if self.share else 0.0
+
+    def choose(self, best: int, drawn: Floats, among: Flags, asked: float) -> Choice:
         """The model for one request.
 
         Parameters
@@ -226,10 +251,12 @@ class Explorer:
         best : the routing rule's choice
         drawn : (D, M) utilities of the models under each draw
         among : (M,) which models may be chosen
+        asked : requests that the posterior knows of
         """
+        share = self.share_after(asked, drawn.shape[1])
         chosen = np.where(among, drawn, -np.inf).argmax(axis=1)
         index = best
-        if self._random.random() < self.share:
+        if self._random.random() < share:
             index = int(chosen[int(self._random.integers(len(chosen)))])
-        propensity = self.share * float((chosen == index).mean()) + (1 - self.share) * (index == best)
+        propensity = share * float((chosen == index).mean()) + (1 - share) * (index == best)
         return Choice(index, propensity, index != best)

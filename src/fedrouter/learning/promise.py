@@ -28,9 +28,7 @@ LEAST: Final = 50
 """With fewer of them nothing is said."""
 FLOOR: Final = 0.01
 """Propensities count as at least this; where the best model had less, its estimate is all there is."""
-LARGEST_WEIGHT: Final = 10.0
-"""Of an answer in the correction of λ: biased a little, so that one lucky draw does not move it."""
-BIAS: Final = 0.03
+BIAS: Final = 0.05
 """How far off the posterior is expected to be: standard deviation of a mean of differences beforehand."""
 LATELY, MOST_MOVED = 500, 0.05
 """The latest answers that are to keep the target together, and the most that they move what is aimed at."""
@@ -80,13 +78,15 @@ class Kept:
 class Curve:
     """Expected share of the best model's accuracy ``(L,)`` along λ ``(L,)``, and the cost span that scales λ.
 
-    ``drawn`` ``(D, L)`` is the same if a draw were the truth. A request that takes a draw takes its λ too: at the λ of
-    the mean, an expensive model that may be much better than believed would never be asked.
+    ``drawn`` ``(D, L)`` is the share if a draw were the truth. A request that takes a draw takes its λ too: at the λ of
+    the mean, an expensive model that may be much better than believed would never be asked. ``levels`` ``(D, M)`` are
+    the models' mean accuracies under each draw.
     """
 
     tradeoffs: Floats
     kept: Floats
     drawn: Floats
+    levels: Floats
     span: float
 
     @property
@@ -149,21 +149,32 @@ def measure(
     theirs = accuracy[:, best] + weight * off
     level = max(float(theirs.mean()), 1e-3)
     kept = float(score.mean()) / level
-    chance = share / 3 * ((found.drawn(phi).argmax(axis=2) == best).mean(axis=1) + 1 / len(found.pool))
+    levels = found.drawn(phi.mean(axis=0)[None])[0]
+    chance = share / 3 * (float((levels.argmax(axis=1) == best).mean()) + 1 / len(found.pool))
     alone = ~mine & (chance < FLOOR)
     error = math.hypot(_error(score - kept * theirs), kept * _model_error(router, phi[alone], best, len(phi))) / level
     spent = float(cost.mean() / max((dollars[:, best] + weight * (cost - dollars[every, best])).mean(), 1e-12))
     low, high = kept - CONFIDENCE * error, kept + CONFIDENCE * error
     shown = Kept(kept, low, high, spent, found.pool.names[best], len(window), window.since, float(alone.mean()))
     # Each part by itself: the served models' scores say much, the best model's corrections often little.
-    level = max(float(accuracy[:, best].mean()), 1e-3)
+    level = level_of(levels, accuracy)
     part = float(expected.mean()) / level
-    bias = (_certain(off) - part * _certain(np.minimum(weight, LARGEST_WEIGHT) * off)) / level
+    bias = (_certain(off) - part * _certain(weight * off)) / level
     if target is None:
         return shown, bias
     lately = slice(-LATELY, None)
-    now = float(expected[lately].mean()) / max(float(accuracy[lately, best].mean()), 1e-3) + bias
+    now = float(expected[lately].mean()) / level_of(levels, accuracy[lately]) + bias
     return shown, bias + float(np.clip(now - target, -MOST_MOVED, MOST_MOVED))
+
+
+def level_of(levels: Floats, accuracy: Floats) -> float:
+    """What the best single model's mean accuracy is expected to be, from its levels under draws and all estimates.
+
+    While it is not sure which one is the best, that is more than what the one with the best mean is expected to have:
+    whichever is the best, it is the best.
+    """
+    unsure = float(levels.max(axis=1).mean() - levels.mean(axis=0).max())
+    return max(float(accuracy.mean(axis=0).max()) + unsure, 1e-3)
 
 
 def _certain(values: Floats) -> float:
@@ -180,27 +191,29 @@ def curve_of(found: Coefficients, phi: Floats, share: float, correction: float =
     few = slice(0, None, max(1, len(phi) // FEW))
     drawn = np.swapaxes(found.drawn(phi[few]), 0, 1)  # (D, n, M)
     kept, under, explored = [], [], []
+    levels = found.drawn(phi.mean(axis=0)[None])[0]
+    level = np.array(level_of(levels, accuracy))
+    best = np.maximum(drawn.mean(axis=1).max(axis=-1), 1e-9)  # (D,)
     for tradeoff in SHAPES / span:
-        kept.append(_kept(accuracy, accuracy - tradeoff * cost))
+        kept.append(_mean(accuracy, accuracy - tradeoff * cost) / level)
         values = drawn - tradeoff * cost[few]
-        under.append(_kept(drawn, values))
-        explored.append(_kept(np.broadcast_to(accuracy[few], drawn.shape), values))
+        under.append(_mean(drawn, values) / best)
+        explored.append(_mean(np.broadcast_to(accuracy[few], drawn.shape), values) / level)
     along, each = np.array(kept), np.array(under).T
     if share:
         # A draw is followed at its own λ for the same share, which is the one that it has along its own curve.
         worth = np.array(explored).T
         places = [_last(row, value) for value in along for row in each]
         lost = worth[np.tile(np.arange(len(each)), len(along)), places].reshape(len(along), -1).mean(axis=1)
-        means = accuracy.mean(axis=0)
-        lost = (lost + worth[:, 0].mean() + means.mean() / max(means.max(), 1e-9)) / 3
+        lost = (lost + accuracy.mean(axis=0)[levels.argmax(axis=1)].mean() / level + accuracy.mean() / level) / 3
         along = (1 - share) * along + share * lost
-    return Curve(SHAPES / span, along + correction, each, span)
+    return Curve(SHAPES / span, along + correction, each, levels, span)
 
 
-def _kept(accuracy: Floats, values: Floats) -> Floats:
-    """The mean accuracy of the models with the highest values, over that of the best one; (..., n, M) each."""
-    chosen = np.take_along_axis(accuracy, values.argmax(axis=-1)[..., None], axis=-1)[..., 0].mean(axis=-1)
-    return np.asarray(chosen / np.maximum(accuracy.mean(axis=-2).max(axis=-1), 1e-9))
+def _mean(accuracy: Floats, values: Floats) -> Floats:
+    """The mean accuracy of the models with the highest values; (..., n, M) each."""
+    chosen = np.take_along_axis(accuracy, values.argmax(axis=-1)[..., None], axis=-1)
+    return np.asarray(chosen[..., 0].mean(axis=-1))
 
 
 def _last(kept: Floats, share: float) -> int:

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from fedrouter.errors import BadInput
+from fedrouter.store.engine import Database
 from fedrouter.store.records import By, UsageRow
 from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS, upsert
 
@@ -31,25 +32,6 @@ NOT_ROUTED = ("named", "off")
 GROUPS = ("day", "key", "model")
 AT_ONCE = 500
 """Number of decisions deleted in one transaction, so that a gateway on the same file does not wait long."""
-
-
-def usage(connection: Connection, by: By, since: float, key: str | None = None) -> list[UsageRow]:
-    """Usage summed by day, key or model, sorted by it; pruned decisions count in whole days."""
-    if by not in GROUPS:
-        raise BadInput(f"usage: expected by to be one of {', '.join(GROUPS)}, got {by!r}")
-    live = _sums(connection.dialect.name).where(DECISIONS.c.time >= since)
-    pruned = select(SUMS).where(SUMS.c.day >= _day_of(since))
-    if key is not None:
-        live, pruned = live.where(DECISIONS.c.key == key), pruned.where(SUMS.c.key == key)
-    both = union_all(live, pruned).subquery()
-    group = both.c[by]
-    names = [column.name for column in SUMS.columns if column.name not in GROUPS]
-    found = connection.execute(
-        select(group.label("group"), *(func.sum(both.c[name]).label(name) for name in names))
-        .group_by(group)
-        .order_by(group)
-    )
-    return [_row(by, row._mapping) for row in found]
 
 
 def spent(connection: Connection, key: str, since: float) -> float:
@@ -65,44 +47,6 @@ def spent_in_session(connection: Connection, key: str, session: str) -> float:
     d = DECISIONS.c
     found = connection.execute(select(func.sum(d.cost)).where(d.session == session, d.key == key)).scalar()
     return float(found or 0)
-
-
-def prune_some(connection: Connection, before: float, most: int = AT_ONCE) -> int:
-    """Delete some of the decisions before a time, with their feedback; their sums are kept. Returns how many."""
-    d = DECISIONS.c
-    # SKIP LOCKED: two processes that prune at once must not count a decision twice. SQLite has one writer anyway.
-    ids = list(
-        connection.execute(
-            select(d.id).where(d.time < before).order_by(d.time, d.id).limit(most).with_for_update(skip_locked=True)
-        ).scalars()
-    )
-    if ids:
-        keep = upsert(connection, SUMS).from_select(
-            [column.name for column in SUMS.columns], _sums(connection.dialect.name).where(d.id.in_(ids))
-        )
-        added = {
-            column.name: column + keep.excluded[column.name] for column in SUMS.columns if column.name not in GROUPS
-        }
-        connection.execute(keep.on_conflict_do_update(index_elements=list(GROUPS), set_=added))
-        connection.execute(delete(FEEDBACK).where(FEEDBACK.c.decision.in_(ids)))
-        connection.execute(delete(DECISIONS).where(d.id.in_(ids)))
-    return len(ids)
-
-
-def erase_some(connection: Connection, before: float, after: float, most: int = AT_ONCE) -> tuple[int, float]:
-    """Remove prompts and embeddings of some decisions before a time, the oldest after ``after`` first.
-
-    Returns how many had any, and the time of the last one that was looked at; ``before`` when there are no more.
-    """
-    d = DECISIONS.c
-    within = select(d.id, d.time).where(d.time >= after, d.time < before).order_by(d.time, d.id).limit(most)
-    found = connection.execute(within).all()
-    has = d.text.is_not(None) | d.embedding.is_not(None)
-    changed = update(DECISIONS).where(d.id.in_([row.id for row in found]), has).values(text=None, embedding=None)
-    erased = connection.execute(changed).rowcount if found else 0
-    # Decisions of the very same time may not all be among these: the last one is looked at again.
-    done = len(found) < most or found[-1].time == after
-    return erased, before if done else found[-1].time
 
 
 def _sums(dialect: str) -> Select[Any]:
@@ -159,3 +103,77 @@ def _row(by: By, sums: Any) -> UsageRow:
         scored=scored,
         mean_score=float(sums["score"]) / scored if scored else None,
     )
+
+
+class Accounting(Database):
+    """What was used and spent, and the deletion of old rows."""
+
+    def usage(self, by: By = "day", since: float = 0.0, key: str | None = None) -> list[UsageRow]:
+        """Usage summed by day, key or model, sorted by it; pruned decisions count in whole days."""
+        with self.reading() as connection:
+            if by not in GROUPS:
+                raise BadInput(f"usage: expected by to be one of {', '.join(GROUPS)}, got {by!r}")
+            live = _sums(connection.dialect.name).where(DECISIONS.c.time >= since)
+            pruned = select(SUMS).where(SUMS.c.day >= _day_of(since))
+            if key is not None:
+                live, pruned = live.where(DECISIONS.c.key == key), pruned.where(SUMS.c.key == key)
+            both = union_all(live, pruned).subquery()
+            group = both.c[by]
+            names = [column.name for column in SUMS.columns if column.name not in GROUPS]
+            found = connection.execute(
+                select(group.label("group"), *(func.sum(both.c[name]).label(name) for name in names))
+                .group_by(group)
+                .order_by(group)
+            )
+            return [_row(by, row._mapping) for row in found]
+
+    def spent(self, key: str, since: float) -> float:
+        """US dollars that a key has spent since a time."""
+        with self.reading() as connection:
+            return spent(connection, key, since)
+
+    def prune(self, before: float, most: int = AT_ONCE) -> int:
+        """Delete some of the decisions before a time, with their feedback; their sums are kept. Returns how many."""
+        with self.writing() as connection:
+            d = DECISIONS.c
+            # SKIP LOCKED: of two processes that prune at once each takes others. SQLite has one writer anyway.
+            ids = list(
+                connection.execute(
+                    select(d.id)
+                    .where(d.time < before)
+                    .order_by(d.time, d.id)
+                    .limit(most)
+                    .with_for_update(skip_locked=True)
+                ).scalars()
+            )
+            if ids:
+                keep = upsert(connection, SUMS).from_select(
+                    [column.name for column in SUMS.columns], _sums(connection.dialect.name).where(d.id.in_(ids))
+                )
+                added = {
+                    column.name: column + keep.excluded[column.name]
+                    for column in SUMS.columns
+                    if column.name not in GROUPS
+                }
+                connection.execute(keep.on_conflict_do_update(index_elements=list(GROUPS), set_=added))
+                connection.execute(delete(FEEDBACK).where(FEEDBACK.c.decision.in_(ids)))
+                connection.execute(delete(DECISIONS).where(d.id.in_(ids)))
+            return len(ids)
+
+    def erase_some(self, before: float, after: float, most: int = AT_ONCE) -> tuple[int, float]:
+        """Remove prompts and embeddings of some decisions before a time, the oldest after ``after`` first.
+
+        Returns how many had any, and the time of the last one that was looked at; ``before`` when there are no more.
+        """
+        with self.writing() as connection:
+            d = DECISIONS.c
+            within = select(d.id, d.time).where(d.time >= after, d.time < before).order_by(d.time, d.id).limit(most)
+            found = connection.execute(within).all()
+            has = d.text.is_not(None) | d.embedding.is_not(None)
+            changed = (
+                update(DECISIONS).where(d.id.in_([row.id for row in found]), has).values(text=None, embedding=None)
+            )
+            erased = connection.execute(changed).rowcount if found else 0
+            # Decisions of the very same time may not all be among these: the last one is looked at again.
+            done = len(found) < most or found[-1].time == after
+            return erased, before if done else found[-1].time

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -142,3 +142,38 @@ def _reason(error: DBAPIError) -> str:
     state = getattr(error.orig, "sqlstate", None)
     # SQLite's messages are short and never quote values; PostgreSQL's may in their details, after the first line.
     return f"{str(error.orig).splitlines()[0]}{f' ({state})' if state else ''}"
+
+
+class Database:
+    """An open database: transactions whose errors are readable."""
+
+    def __init__(self, engine: Engine, where: str) -> None:
+        self.where = where
+        self._engine = engine
+        self._writes = engine.execution_options(writes=True)
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for PostgreSQL."""
+        url = self._engine.url
+        return Path(url.database) if self._engine.dialect.name == "sqlite" and url.database else None
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with readable_errors(self.where), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction, which is committed when the block ends, or rolled back by an error."""
+        with readable_errors(self.where), self._writes.begin() as connection:
+            yield connection

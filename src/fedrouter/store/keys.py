@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, text, update
 
 from fedrouter.errors import BadInput
+from fedrouter.store.engine import Database
 from fedrouter.store.records import Key
 from fedrouter.store.tables import KEYS
 
@@ -97,24 +98,6 @@ def _check_models(value: Any) -> None:
         raise BadKey("models", "expected a list of model names, which may contain * and ?")
 
 
-def create_first_key(connection: Connection, name: str) -> tuple[str, str] | None:
-    """Create the operator's key if the store has no key; only one of several gateways that start at once creates it."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
-    if connection.execute(select(func.count()).select_from(KEYS)).scalar():
-        return None
-    return create_key(connection, True, {"name": name})
-
-
-def key_of(connection: Connection, token: str) -> Key | None:
-    """The key of a token; None if it is unknown, disabled or expired."""
-    hashed = hash_of(token)
-    row = connection.execute(select(KEYS.c.hash, *COLUMNS).where(KEYS.c.hash == hashed)).one_or_none()
-    if row is None or not hmac.compare_digest(row[0], hashed):
-        return None
-    return usable(key_from(row[1:]), time.time())
-
-
 def key_from(row: Sequence[Any]) -> Key:
     """The key of a row of :data:`COLUMNS`."""
     fields = dict(zip(Key.__dataclass_fields__, row, strict=True))
@@ -132,17 +115,6 @@ def all_keys(connection: Connection) -> list[Key]:
     return [key_from(row) for row in connection.execute(select(*COLUMNS).order_by(KEYS.c.created, KEYS.c.id))]
 
 
-def disable_key(connection: Connection, identity: str, keep_admin: bool = False) -> bool:
-    """Disable a key permanently; False if no enabled key has this id. Its log stays.
-
-    With ``keep_admin``, :class:`LastAdmin` if no admin key would be left.
-    """
-    if keep_admin:
-        _require_other_admin(connection, identity)
-    enabled = KEYS.c.id == identity, KEYS.c.disabled.is_(False)
-    return bool(connection.execute(update(KEYS).where(*enabled).values(disabled=True)).rowcount)
-
-
 def _require_other_admin(connection: Connection, identity: str) -> None:
     """:class:`LastAdmin` if this key is the only admin key that can be used; two that disable each other wait here."""
     if connection.dialect.name == "postgresql":
@@ -153,25 +125,6 @@ def _require_other_admin(connection: Connection, identity: str) -> None:
         raise LastAdmin("this is the last admin key that can be used; create another one first")
 
 
-def edit_key(connection: Connection, identity: str, changes: Mapping[str, Any], keep_admin: bool = False) -> Key | None:
-    """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if no enabled key has this id.
-
-    With ``keep_admin``, :class:`LastAdmin` if it would expire at once and no other admin key is left.
-    """
-    check(changes)
-    if keep_admin and (changes.get("expires") or math.inf) <= time.time():
-        _require_other_admin(connection, identity)
-    wanted = select(*COLUMNS).where(KEYS.c.id == identity, KEYS.c.disabled.is_(False))
-    found = connection.execute(wanted.with_for_update()).one_or_none()
-    if found is None:
-        return None
-    before = key_from(found)
-    check({name: changes.get(name, getattr(before, name)) for name in KNOBS})
-    if changes:
-        connection.execute(update(KEYS).where(KEYS.c.id == identity).values(**_columns(changes)))
-    return key_from(connection.execute(wanted).one())
-
-
 def _columns(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they stand in the table."""
     found = dict(settings)
@@ -180,3 +133,74 @@ def _columns(settings: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("models") is not None:
         found["models"] = json.dumps(list(found["models"]))
     return found
+
+
+class Keys(Database):
+    """The API keys of a store."""
+
+    def create_key(
+        self,
+        name: str,
+        daily_budget: float | None = None,
+        rate_per_minute: int | None = None,
+        admin: bool = False,
+        expires: float | None = None,
+        identity: str | None = None,
+        **more: Any,
+    ) -> tuple[str, str]:
+        """Create a key, with any of :data:`SETTINGS`; returns its id and its token, which cannot be shown again."""
+        settings = {"name": name, "daily_budget": daily_budget, "rate_per_minute": rate_per_minute, "expires": expires}
+        with self.writing() as connection:
+            return create_key(connection, admin, settings | more, identity)
+
+    def create_first_key(self, name: str) -> tuple[str, str] | None:
+        """Create the operator's key if the store has no key; of several gateways that start at once, one does."""
+        with self.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
+            if connection.execute(select(func.count()).select_from(KEYS)).scalar():
+                return None
+            return create_key(connection, True, {"name": name})
+
+    def key_of(self, token: str) -> Key | None:
+        """The key of a token; None if it is unknown, disabled or expired."""
+        with self.reading() as connection:
+            hashed = hash_of(token)
+            row = connection.execute(select(KEYS.c.hash, *COLUMNS).where(KEYS.c.hash == hashed)).one_or_none()
+            if row is None or not hmac.compare_digest(row[0], hashed):
+                return None
+            return usable(key_from(row[1:]), time.time())
+
+    def all_keys(self) -> list[Key]:
+        with self.reading() as connection:
+            return all_keys(connection)
+
+    def disable_key(self, identity: str, keep_admin: bool = False) -> bool:
+        """Disable a key permanently; False if no enabled key has this id. Its log stays.
+
+        With ``keep_admin``, :class:`LastAdmin` if no admin key would be left.
+        """
+        with self.writing() as connection:
+            if keep_admin:
+                _require_other_admin(connection, identity)
+            enabled = KEYS.c.id == identity, KEYS.c.disabled.is_(False)
+            return bool(connection.execute(update(KEYS).where(*enabled).values(disabled=True)).rowcount)
+
+    def edit_key(self, identity: str, changes: Mapping[str, Any], keep_admin: bool = False) -> Key | None:
+        """Change some of :data:`SETTINGS` of a key; the key as it is now, or None if no enabled key has this id.
+
+        With ``keep_admin``, :class:`LastAdmin` if it would expire at once and no other admin key is left.
+        """
+        with self.writing() as connection:
+            check(changes)
+            if keep_admin and (changes.get("expires") or math.inf) <= time.time():
+                _require_other_admin(connection, identity)
+            wanted = select(*COLUMNS).where(KEYS.c.id == identity, KEYS.c.disabled.is_(False))
+            found = connection.execute(wanted.with_for_update()).one_or_none()
+            if found is None:
+                return None
+            before = key_from(found)
+            check({name: changes.get(name, getattr(before, name)) for name in KNOBS})
+            if changes:
+                connection.execute(update(KEYS).where(KEYS.c.id == identity).values(**_columns(changes)))
+            return key_from(connection.execute(wanted).one())

@@ -29,7 +29,7 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-VERSION = 12
+VERSION = 13
 """Version of the schema; raised when the tables change, because a store of another version is refused."""
 LOCK = 0x6665_6472  # an arbitrary number, unlikely to be locked by another program on the same PostgreSQL server
 METADATA = MetaData()
@@ -219,26 +219,7 @@ RESPONSES = Table(
     Index("responses_by_time", "at"),
 )
 
-# Sums of whole hours, so that the page need not add up the log; `page/hours.py` keeps them.
-HOURS = Table(
-    "hours",
-    METADATA,
-    Column("hour", BigInteger, primary_key=True, autoincrement=False),
-    Column("key", Text, primary_key=True),
-    Column("model", Text, primary_key=True),
-    Column("routed", BigInteger, primary_key=True, autoincrement=False),
-    Column("requests", BigInteger, nullable=False),
-    Column("errors", BigInteger, nullable=False),
-    Column("cost", Double, nullable=False),
-    Column("compared_cost", Double, nullable=False),
-    Column("baseline_cost", Double, nullable=False),
-    Column("scored", BigInteger, nullable=False),
-    Column("score", Double, nullable=False),
-    Column("squares", Double, nullable=False),
-    Column("latency", Double, nullable=False),
-)
-
-# What was kept of the best model's quality by the end of each hour; `page/quality.py` keeps it.
+# What was kept of the best model's quality by the end of each hour; `page.py` keeps it.
 QUALITY = Table(
     "quality",
     METADATA,

@@ -16,7 +16,7 @@ from learning.logs import fallen
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "<script>window.hacked=1</script>"
-VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "drift", "keys")
+VIEWS = ("overview", "frontier", "playground", "decisions", "learning", "keys")
 PHONE = {"width": 375, "height": 740}
 
 
@@ -85,7 +85,7 @@ def test_hostile_text_is_shown_as_text(walk, admin):
     dialog = admin.get_by_role("dialog")
     dialog.get_by_text(SCRIPT).wait_for()
     dialog.get_by_text(HOSTILE).first.wait_for()
-    for view in ("drift", "keys"):
+    for view in ("learning", "keys"):
         show(admin, view)
         admin.get_by_text(HOSTILE).filter(visible=True).first.wait_for()
     assert not admin.evaluate("'hacked' in window || document.querySelectorAll('main img, main script').length")
@@ -98,7 +98,7 @@ def test_an_alarm_names_model_and_day_in_every_time_zone(windows, site, alarm, z
     with windows.new(site.key, timezone_id=zone) as page:
         show(page, "overview")
         page.get_by_text(title).wait_for()
-        show(page, "drift")
+        show(page, "learning")
         page.get_by_text(title).wait_for()
         page.get_by_text("got worse", exact=True).wait_for()
 

@@ -77,7 +77,7 @@ def _drift(gateway: Gateway) -> list[dict[str, str]]:
                 "bad",
                 f"{cell.model} got worse since {began:%A, %B} {began.day}",
                 f"Mean score {cell.score:.2f} where {cell.expected:.2f} was expected, {cell.answers:,} scored answers.",
-                "Look at it under Drift.",
+                "Look at it under Learning.",
             )
         )
     return found

@@ -12,7 +12,7 @@ from fedrouter.gateway.routes.decisions import logged_estimates
 from fedrouter.gateway.routes.feedback import write_score
 from fedrouter.gateway.routing.decision import REASONS
 from fedrouter.gateway.routing.served import Served
-from fedrouter.store.page.search import Filters, search
+from fedrouter.store.page import Filters, search
 from fedrouter.store.records import Record
 
 MOST = 50

@@ -25,7 +25,6 @@ from fedrouter.gateway.upstream.simulated import Cast
 from fedrouter.learning.learner import Learner
 from fedrouter.learning.online import Explorer, OnlineRouter
 from fedrouter.routers.bayes import BayesRouter
-from fedrouter.store.keys import create_key
 from fedrouter.store.records import Record, new_id
 
 DAYS, REQUESTS, PARTS = 7, 3000, 8
@@ -71,7 +70,7 @@ class SimulatedTraffic:
         drawn = estimates.drawn
         assert drawn is not None
         choice = self._explorer.choose(
-            best, utility(drawn, np.broadcast_to(estimates.cost, drawn.shape), tradeoff), known
+            best, utility(drawn, np.broadcast_to(estimates.cost, drawn.shape), tradeoff), known, serving.asked
         )
         chosen = choice.index
         model, answer = gateway.config.models[chosen], self._cast.answer(names[chosen], text)
@@ -145,6 +144,5 @@ class SimulatedTraffic:
         store = self._gateway.store
         while not await asyncio.to_thread(store.all_keys):
             await asyncio.sleep(0.1)
-        with store.writing() as connection:
-            for identity, settings in APPS.items():
-                create_key(connection, False, settings, identity)
+        for identity, settings in APPS.items():
+            store.create_key(**settings, identity=identity)

@@ -1,4 +1,4 @@
-"""Learning: what is served and learned, whether the promise is kept, and calibration."""
+"""Learning: what is served and learned, whether the promise is kept, calibration, and models that got worse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
 from fedrouter.gateway.routing.bundles import Bundles
-from fedrouter.store.page.search import recent
+from fedrouter.store.page import recent
 
 RECENT = 5000
 """The latest requests from which calibration and exploration are computed."""
@@ -105,7 +105,22 @@ def _exploration(rows: list[tuple[Any, ...]], most: float) -> dict[str, Any]:
     }
 
 
+async def drift(gateway: Gateway, visit: Visit, send: Send) -> None:
+    """Each model's scores by day, beside what was expected of recent ones, and the alarms."""
+    found = await gateway.drift.look()
+    await reply(send, {"cells": None} if found is None else found.to_json())
+
+
+async def restart(gateway: Gateway, visit: Visit, send: Send) -> None:
+    """Compare models with what they are from now on."""
+    await visit.body()
+    await gateway.drift.restart()
+    await reply(send, {})
+
+
 ENDPOINTS = (
     PageEndpoint("learning", "GET", "admin", learning),
     PageEndpoint("rollback", "POST", "admin", roll_back),
+    PageEndpoint("drift", "GET", "admin", drift),
+    PageEndpoint("drift/restart", "POST", "admin", restart),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections import Counter
@@ -15,15 +14,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from fedrouter.errors import FedrouterError
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import Send
 from fedrouter.gateway.page.alarms import alarms
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply
 from fedrouter.gateway.routes.usage import quality_of
-from fedrouter.store.page import quality
-from fedrouter.store.page.activity import Bucket, activity, spent_by_key, sum_some_hours
-from fedrouter.store.page.search import recent
+from fedrouter.store.page import Bucket, activity, quality_since, recent, spent_by_key
 
 WINDOWS = {1: 60.0, 24: 3600.0, 168: 3 * 3600.0, 720: 12 * 3600.0}
 """Hours that can be looked back, and the seconds of one bucket of each."""
@@ -31,10 +27,6 @@ RECENT = 1000
 """The latest requests whose latencies and reasons are looked at."""
 DAY = 86_400
 CONFIDENCE = 1.96
-SUMMED_EVERY = 60.0
-"""Seconds after which the sums of hours are brought up to date again, at the earliest."""
-PAUSE = 0.15
-"""Seconds between two transactions of it, in which others write: one that waits for SQLite looks every 0.1 s only."""
 SHARE = 0.01
 """Share of one core that the sums of a period may take: what takes long to add up is shown for longer."""
 QUICK = 0.02
@@ -54,15 +46,12 @@ class _Looked:
 
 
 _looked: WeakKeyDictionary[Gateway, dict[tuple[str | None, int], _Looked]] = WeakKeyDictionary()
-_sum_again: WeakKeyDictionary[Gateway, float] = WeakKeyDictionary()
-"""When the sums of hours are next brought up to date, in monotonic seconds."""
 
 
 async def overview(gateway: Gateway, visit: Visit, send: Send) -> None:
     asked = visit.number("hours", 24, 1, 720)
     hours = min(WINDOWS, key=lambda each: abs(each - asked))
     await reply(send, await asyncio.to_thread(current, gateway, visit, hours))
-    _keep_sums(gateway)
 
 
 def current(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
@@ -81,32 +70,13 @@ def current(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
         return {**looked.found, "age": now - looked.at}
 
 
-def _keep_sums(gateway: Gateway) -> None:
-    """Bring the sums of hours up to date in the background; nothing is summed while nobody looks."""
-    if time.monotonic() >= _sum_again.get(gateway, -math.inf):
-        _sum_again[gateway] = math.inf
-        gateway.tasks = [task for task in gateway.tasks if not task.done()]
-        gateway.tasks.append(asyncio.create_task(_sum(gateway)))
-
-
-async def _sum(gateway: Gateway) -> None:
-    begun = time.monotonic()
-    try:
-        with contextlib.suppress(FedrouterError):  # the store is away; the next look tries again
-            while (await asyncio.to_thread(sum_some_hours, gateway.store))[1]:
-                await asyncio.sleep(PAUSE)
-    finally:
-        now = time.monotonic()
-        _sum_again[gateway] = now + max(SUMMED_EVERY, (now - begun) / SHARE)
-
-
 def _overview(gateway: Gateway, visit: Visit, hours: int) -> dict[str, Any]:
     now, step = time.time(), WINDOWS[hours]
     since = math.floor((now - hours * 3600) / step + 1) * step
     with gateway.store.reading() as connection:
         buckets = activity(connection, since, step, visit.own)
         latest = recent(connection, ("overhead_ms", "reason", "status", "time"), visit.own, RECENT)
-        history = quality.since(connection, min(since, now - DAY)) if visit.own is None else []
+        history = quality_since(connection, min(since, now - DAY)) if visit.own is None else []
     spending = _spending(gateway, visit, now)
     reasons = Counter(str(row[1]) for row in latest)
     return {

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import AsgiMessage, Headers, HttpError, HttpRequest, Send, send_error
-from fedrouter.gateway.page import decisions, drift, events, frontier, keys, learning, overview, playground, session
+from fedrouter.gateway.page import decisions, frontier, keys, learning, overview, playground, session
 from fedrouter.gateway.page.endpoint import API, PageEndpoint, Visit
 from fedrouter.gateway.page.files import PREFIX, send_file
 from fedrouter.gateway.routes.endpoint import Handler
@@ -19,11 +19,9 @@ ENDPOINTS: tuple[PageEndpoint, ...] = (
     *session.ENDPOINTS,
     *overview.ENDPOINTS,
     *decisions.ENDPOINTS,
-    *events.ENDPOINTS,
     *frontier.ENDPOINTS,
     *playground.ENDPOINTS,
     *learning.ENDPOINTS,
-    *drift.ENDPOINTS,
     *keys.ENDPOINTS,
 )
 

@@ -8,7 +8,7 @@ from http.cookies import CookieError, SimpleCookie
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import JSON, HttpError, HttpRequest, Send, send_response
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, reply, text
-from fedrouter.store.page import sessions
+from fedrouter.store import page
 from fedrouter.store.records import Key
 
 COOKIE = "fedrouter_session"
@@ -81,17 +81,17 @@ async def who(gateway: Gateway, visit: Visit, send: Send) -> None:
 
 def _find(gateway: Gateway, token: str) -> Key | None:
     with gateway.store.reading() as connection:
-        return sessions.key_of(connection, token)
+        return page.key_of_session(connection, token)
 
 
 def _begin(gateway: Gateway, key: Key) -> str:
     with gateway.store.writing() as connection:
-        return sessions.begin(connection, key.id, SECONDS)
+        return page.begin_session(connection, key.id, SECONDS)
 
 
 def _end(gateway: Gateway, token: str) -> None:
     with gateway.store.writing() as connection:
-        sessions.end(connection, token)
+        page.end_session(connection, token)
 
 
 def _token(request: HttpRequest) -> str | None:

@@ -145,6 +145,10 @@ class Served(Protocol):
     points: OperatingPoints
     seconds: Floats
     """Expected seconds of an answer ``(M,)``; NaN where nothing is known."""
+    asked: float
+    """Evaluations that it was learned from, scored or not."""
+    levels: Floats | None
+    """Mean accuracy of each model on typical queries under each draw ``(D, M)``; None where that is not known."""
 
     @property
     def needs_embedding(self) -> bool:
@@ -219,7 +223,8 @@ class ServedVersion:
         self.needs_embedding = bool(self._found.rows.any())
         self.typical = np.zeros((1, self.encoder.dimension), np.float32)
         self.points = OperatingPoints(*version.curve.points)
-        self.seconds = self._found.seconds[self._columns]
+        self.levels = self._over(version.curve.levels)
+        self.seconds, self.asked = self._found.seconds[self._columns], self._found.asked
         self._unasked = self._estimates(None, self._phi(self.typical))
         self._cache = EstimatesCache(self.estimate, cached_queries)
 

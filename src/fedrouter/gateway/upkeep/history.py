@@ -16,7 +16,7 @@ from fedrouter.gateway.upkeep.leadership import Leadership
 from fedrouter.learning.learner import Version
 from fedrouter.learning.traffic import recent_queries
 from fedrouter.store.engine import StoreFailed
-from fedrouter.store.page.quality import HOUR, Point, note
+from fedrouter.store.page import HOUR, Point, note_quality
 from fedrouter.store.store import Store
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -60,7 +60,7 @@ class QualityHistory:
         if self._earlier is not None and queries is not None:
             changed = float((choices(self._earlier, queries) != choices(version, queries)).mean())
         with self._store.writing() as connection:
-            note(connection, Point(hour, at, kept.value, kept.low, kept.high, kept.cost, changed))
+            note_quality(connection, Point(hour, at, kept.value, kept.low, kept.high, kept.cost, changed))
 
 
 def choices(version: Version, queries: Embeddings) -> Integers:

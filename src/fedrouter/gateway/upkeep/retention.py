@@ -72,7 +72,7 @@ class Retention:
             await all_of("prompts", partial(self._erase, before), self._config.prompt_days)
 
     def _prune(self, before: float) -> tuple[int, bool]:
-        count = self._store.prune_some(before, AT_ONCE)
+        count = self._store.prune(before, AT_ONCE)
         return count, count > 0
 
     def _erase(self, before: float) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-// Requests to the gateway: JSON in and out, errors as readable messages, and the stream of live events.
+// Requests to the gateway: JSON in and out, errors as readable messages, and streamed answers.
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -41,31 +41,6 @@ export const query = (options) => {
   const given = Object.entries(options).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return given.length ? `?${new URLSearchParams(given)}` : "";
 };
-
-// Live events; `hear` is called with the newest decisions. Returns a function that ends the stream.
-export function listen(hear, status) {
-  let source, timer, ended = false;
-  const open = () => {
-    source = new EventSource("/page/api/events");
-    source.addEventListener("decisions", (event) => hear(JSON.parse(event.data)));
-    source.addEventListener("open", () => status(true));
-    source.addEventListener("error", () => {
-      status(false);
-      if (source.readyState === EventSource.CLOSED) refused(); // no browser tries again by itself
-    });
-  };
-  const later = (act) => { if (!ended) timer = setTimeout(act, 5000); };
-  const refused = () => get("session").then(
-    (who) => (who ? later(open) : window.dispatchEvent(new Event("signed-out"))),
-    () => later(refused),
-  );
-  open();
-  return () => {
-    ended = true;
-    clearTimeout(timer);
-    source.close();
-  };
-}
 
 // One streamed chat completion: `onText` gets the text so far. Resolves to the response headers.
 export async function stream(body, onText, signal) {

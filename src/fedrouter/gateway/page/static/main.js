@@ -1,6 +1,6 @@
 // The page: sign-in, navigation, and one view at a time.
 import { html, render, useEffect, useState } from "/page/vendor/preact-htm.js";
-import { call, get, listen, post } from "/page/api.js";
+import { call, get, post } from "/page/api.js";
 import { Failure } from "/page/widgets.js";
 import { VIEWS } from "/page/views.js";
 
@@ -57,9 +57,6 @@ function SignIn({ onDone }) {
 function Shell({ who, onOut }) {
   const route = useRoute();
   const [theme, nextTheme] = useTheme();
-  const [live, setLive] = useState(false);
-  const [news, setNews] = useState(null);
-  useEffect(() => listen(setNews, setLive), []);
   const views = VIEWS.filter((view) => who.admin || !view.admin);
   const [name, id] = route.split("/");
   const view = views.find((each) => each.name === name) ?? views[0];
@@ -75,13 +72,12 @@ function Shell({ who, onOut }) {
       <a class="brand" href="#/overview"><img src="/page/icon.svg" alt="" width="22" height="22" />fedrouter</a>
       <ul>${views.map((each) => html`<li key=${each.name}><a href=${`#/${each.name}`} aria-current=${each === view ? "page" : undefined}>${each.title}</a></li>`)}</ul>
       <div class="who">
-        <span class=${`live ${live ? "on" : ""}`} role="status">${live ? "Live" : "Reconnecting …"}</span>
         <span class="name" title=${who.id}>${who.name}${who.admin ? " (admin)" : ""}</span>
         <button class="quiet" onClick=${nextTheme} aria-label=${`Theme: ${theme}`} title="Theme">${{ auto: "◐", light: "☀", dark: "☾" }[theme]}</button>
         <button class="quiet" onClick=${onOut}>Sign out</button>
       </div>
     </nav>
-    <main id="content"><${view.Component} key=${view.name} who=${who} news=${news} id=${id} theme=${theme} /></main>
+    <main id="content"><${view.Component} key=${view.name} who=${who} id=${id} theme=${theme} /></main>
   </div>`;
 }
 

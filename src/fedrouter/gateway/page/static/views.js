@@ -1,6 +1,5 @@
 // The list of views, in the order of the navigation.
 import { Decisions } from "/page/views/decisions.js";
-import { Drift } from "/page/views/drift.js";
 import { Frontier } from "/page/views/frontier.js";
 import { Keys } from "/page/views/keys.js";
 import { Learning } from "/page/views/learning.js";
@@ -13,6 +12,5 @@ export const VIEWS = [
   { name: "playground", title: "Playground", Component: Playground },
   { name: "decisions", title: "Decisions", Component: Decisions },
   { name: "learning", title: "Learning", Component: Learning, admin: true },
-  { name: "drift", title: "Drift", Component: Drift, admin: true },
   { name: "keys", title: "Keys and models", Component: Keys },
 ];

@@ -18,19 +18,14 @@ export function useData(path) {
   return [state.found, useCallback(() => setTurn((before) => before + 1), []), state.error];
 }
 
-// Calls `act` at most once in so many milliseconds whenever `signal` changes.
-export function useThrottled(signal, act, every) {
-  const last = useRef(0), timer = useRef(null), latest = useRef(act);
+// Calls `act` every so many milliseconds while the page is looked at.
+export function useEvery(milliseconds, act) {
+  const latest = useRef(act);
   latest.current = act;
   useEffect(() => {
-    if (!signal || timer.current) return;
-    timer.current = setTimeout(() => {
-      timer.current = null;
-      last.current = Date.now();
-      latest.current();
-    }, Math.max(50, last.current + every - Date.now()));
-  }, [signal]);
-  useEffect(() => () => clearTimeout(timer.current), []);
+    const timer = setInterval(() => { if (!document.hidden) latest.current(); }, milliseconds);
+    return () => clearInterval(timer);
+  }, [milliseconds]);
 }
 
 // Lets what is too wide scroll sideways, and says so while there is more.

@@ -3,18 +3,17 @@ import { html, useEffect, useState } from "/page/vendor/preact-htm.js";
 import { get, post, query } from "/page/api.js";
 import { Model, color } from "/page/chart.js";
 import { count, fixed, moment, ms, percent, usd, when } from "/page/format.js";
-import { Bar, Card, Choice, Dialog, Empty, Failure, Head, Scroll, Waiting, useData, useThrottled } from "/page/widgets.js";
+import { Bar, Card, Choice, Dialog, Empty, Failure, Head, Scroll, Waiting, useData, useEvery } from "/page/widgets.js";
 
 const NONE = { model: "", reason: "", key: "", status: "", scored: "", least_cost: "", text: "" };
 const SCORED = [["", "any"], ["yes", "scored"], ["low", "below 0.5"], ["no", "not scored"]];
 const STATUSES = ["ok", "upstream_error", "timeout", "client_gone", "refused"];
 
-export function Decisions({ who, news, id }) {
+export function Decisions({ who, id }) {
   const [filters, setFilters] = useState(NONE);
   const [older, setOlder] = useState({ rows: [], next: undefined });
   const [found, again, error] = useData(`decisions${query(filters)}`);
-  const live = older.rows.length === 0;
-  useThrottled(live ? news : null, again, 1500);
+  useEvery(3000, () => { if (!older.rows.length) again(); });
   useEffect(() => setOlder({ rows: [], next: undefined }), [filters]);
   const set = (name) => (value) => setFilters({ ...filters, [name]: value });
   const next = older.next === undefined ? found?.next : older.next;
@@ -24,7 +23,6 @@ export function Decisions({ who, news, id }) {
   }
   const open = (row) => { location.hash = `#/decisions/${row}`; };
   const rows = [...(found?.rows ?? []), ...older.rows];
-  const fresh = new Set((news ?? []).map((row) => row.id));
   return html`<${Head} title="Decisions" about="Which model answered, why, and what it cost. Newest first, live." />
     <${Card}><div class="row" role="search" aria-label="Filters">
       <${Choice} id="filter-model" label="Model" value=${filters.model} onChange=${set("model")} options=${[["", "any"], ...who.models.map((name) => [name, name])]} />
@@ -41,7 +39,7 @@ export function Decisions({ who, news, id }) {
       <${Scroll} label="List of decisions"><table>
         <thead><tr><th>Time</th><th>Model</th><th>Reason</th><th>Prompt or task</th><th class="hide-small">Key</th><th class="n">Cost</th><th class="n hide-small">Latency</th><th class="n">Score</th><th>Status</th></tr></thead>
         <tbody>${rows.map((row) => html`<tr key=${row.id} class="open" onClick=${() => open(row.id)}>
-          <td class=${fresh.has(row.id) ? "fresh" : ""}><button class="link" onClick=${() => open(row.id)}>${when(row.time)}</button></td>
+          <td><button class="link" onClick=${() => open(row.id)}>${when(row.time)}</button></td>
           <td><${Model} who=${who} name=${row.served ?? row.chosen} /></td>
           <td>${row.reason}</td><td class="prompt">${row.text ?? row.task ?? html`<span class="muted">not kept</span>`}</td>
           <td class="hide-small">${row.key_name ?? row.key}</td><td class="n">${usd(row.cost)}</td><td class="n hide-small">${ms(row.latency_ms)}</td>

@@ -2,16 +2,16 @@
 import { html, useMemo, useState } from "/page/vendor/preact-htm.js";
 import { Chart, Legend, Lines, axis, color, stacked } from "/page/chart.js";
 import { count, fixed, ms, percent, sinceDay, usd } from "/page/format.js";
-import { Card, Empty, Failure, Head, Tile, Waiting, useData, useThrottled } from "/page/widgets.js";
+import { Card, Empty, Failure, Head, Tile, Waiting, useData, useEvery } from "/page/widgets.js";
 
 const MUCH = 0.1; // share of requests that go to another model
 const WIDE = 0.4; // an interval this wide says nothing yet
 const WINDOWS = [[1, "1 hour"], [24, "24 hours"], [168, "7 days"], [720, "30 days"]];
 
-export function Overview({ who, news, theme }) {
+export function Overview({ who, theme }) {
   const [hours, setHours] = useState(24);
   const [found, again, error] = useData(`overview?hours=${hours}`);
-  useThrottled(news, again, 3000);
+  useEvery(5000, again);
   if (!found) return html`<${Head} title="Overview" /><${Failure} error=${error} />${!error && html`<${Waiting} />`}`;
   return html`<${Head} title="Overview" about=${`${who.admin ? "All keys of this gateway" : "The requests of your key"}${found.age > 10 ? `, ${count(Math.round(found.age))} seconds ago` : ""}.`}>
       <div class="segments" role="group" aria-label="Period">${WINDOWS.map(([value, shown]) => html`
