@@ -24,9 +24,11 @@ def test_the_first_requests_all_explore_and_then_fewer_and_fewer_with_exact_prop
     assert explorer.share_after(0, 3) == explorer.share_after(14, 3) == 1.0
     assert explorer.share_after(49, 3) == pytest.approx(0.3)
     assert explorer.share_after(10_000, 3) == 0.1
-    found = [explorer.choose(0, DRAWN, EVERY, 49) for _ in range(20_000)]
+    found = [Explorer(0.1, seed).choose(0, DRAWN, EVERY, 49) for seed in range(4_000)]
     assert {round(choice.propensity, 12) for choice in found if choice.index == 0} == {round(0.7 + 0.3 * 5 / 8, 12)}
-    assert np.mean([choice.index == 0 for choice in found]) == pytest.approx(0.7 + 0.3 * 5 / 8, abs=0.01)
+    assert np.mean([choice.index == 0 for choice in found]) == pytest.approx(0.7 + 0.3 * 5 / 8, abs=0.03)
+    found = [explorer.choose(0, DRAWN, EVERY, 0) for _ in range(2_000)]  # nothing is learned, and it explores less
+    assert np.mean([choice.index != 0 for choice in found[1000:]]) == pytest.approx(0.1 * 3 / 8, abs=0.02)
 
 
 def test_only_models_that_may_answer_are_drawn():

@@ -96,7 +96,8 @@ class Version:
         )
         own = {name: arrays[name] for name in NAMES}
         found = Coefficients(ModelPool(about["models"]), features, asked=about["asked"], **own)
-        curve = Curve(*arrays["curve"], arrays["curves"], arrays["levels"], about["span"])
+        tradeoffs, kept_along = arrays["curve"]
+        curve = Curve(tradeoffs, kept_along, arrays["curves"], arrays["levels"], about["span"])
         kept = None if about["kept"] is None else Kept(**about["kept"])
         encoder = EncoderIdentity.from_json(about["encoder"])
         return cls(found, curve, encoder, kept, about["target"], number, at)

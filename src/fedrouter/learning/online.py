@@ -238,6 +238,7 @@ class Explorer:
         if not 0 <= share <= 1:
             raise BadInput(f"share: expected a number in [0, 1], got {share!r}")
         self.share, self._random = share, np.random.default_rng(seed)
+        self._chosen = 0
 
     def share_after(self, asked: float, models: int) -> float:
         """The share of requests that explore after so many; none if none ever should."""
@@ -251,9 +252,10 @@ class Explorer:
         best : the routing rule's choice
         drawn : (D, M) utilities of the models under each draw
         among : (M,) which models may be chosen
-        asked : requests that the posterior knows of
+        asked : requests that the posterior knows of; those before this one count if they are more
         """
-        share = self.share_after(asked, drawn.shape[1])
+        share = self.share_after(max(asked, self._chosen), drawn.shape[1])
+        self._chosen += 1
         chosen = np.where(among, drawn, -np.inf).argmax(axis=1)
         index = best
         if self._random.random() < share:

@@ -69,7 +69,7 @@ def test_a_config_of_models_and_prices_alone_routes_explores_and_logs_embeddings
     records = [gateway.record(gateway.chat(f"prompt number {number}")) for number in range(60)]
     served = Counter(record.served for record in records)
     assert served.most_common(1)[0][0] == "large"  # 95% of its guessed accuracy, as cheaply as possible
-    assert sum(record.explored for record in records) <= 0.5 * 60
+    assert sum(record.explored for record in records[30:]) < 15  # at first nearly all do, then fewer
     assert {record.reason for record in records} <= {"prior", "explored"}
     assert all(record.propensity < 1 for record in records if record.explored)
     assert all(record.embedding for record in records)

@@ -74,7 +74,8 @@ class ServedBundle:
         self.points = OperatingPoints.of(self._over_models(estimates))
         self._found = Coefficients.of(self.router) if isinstance(self.router, BayesRouter) else None
         self.seconds = np.full(len(models), np.nan) if self._found is None else self._found.seconds[self._columns]
-        self.asked, self.levels = 0.0 if self._found is None else self._found.asked, None
+        self.asked = 0.0 if self._found is None else self._found.asked
+        self.levels: Floats | None = None
         self._cache = EstimatesCache(self.estimate, cached_queries)
 
     def estimate(self, embedding: Embeddings) -> QueryEstimates:

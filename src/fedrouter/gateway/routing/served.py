@@ -223,7 +223,7 @@ class ServedVersion:
         self.needs_embedding = bool(self._found.rows.any())
         self.typical = np.zeros((1, self.encoder.dimension), np.float32)
         self.points = OperatingPoints(*version.curve.points)
-        self.levels = self._over(version.curve.levels)
+        self.levels: Floats | None = self._over(version.curve.levels)
         self.seconds, self.asked = self._found.seconds[self._columns], self._found.asked
         self._unasked = self._estimates(None, self._phi(self.typical))
         self._cache = EstimatesCache(self.estimate, cached_queries)
