@@ -25,7 +25,7 @@ def test_a_quality_is_kept_on_average_and_no_larger_tradeoff_would_keep_it(quali
         return estimates.accuracy[np.arange(200), estimates.choose(at)].mean()
 
     wanted = quality * estimates.accuracy.mean(axis=0).max()
-    assert accuracy(tradeoff) >= wanted > accuracy(tradeoff * 1.2)
+    assert accuracy(tradeoff / 1.1) >= wanted > accuracy(tradeoff * 1.1)
 
 
 def test_more_quality_is_a_smaller_tradeoff_and_prices_in_cents_choose_as_prices_in_dollars():
