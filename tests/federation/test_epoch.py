@@ -58,6 +58,30 @@ def test_every_allowed_dropout_leaves_the_sum_of_those_who_sent(make, exchange):
         assert (total.vector == federation.exact(stayed)).all()
 
 
+def test_three_of_ten_drop_out_one_after_another(make):
+    """One never sends shares, one never its vector, one is gone before the masks are opened: seven are enough."""
+    federation = make(10, epsilon=0.0)
+    gone = {"m1": "shares", "m4": "masked", "m7": "agree"}
+    order = [*EXCHANGES, "total"]
+    total = federation.run(lambda at, name: name in gone and order.index(at) >= order.index(gone[name]), epsilon=0.0)
+    stayed = [name for name in federation.names if gone.get(name) not in ("shares", "masked")]
+    assert list(total.survivors) == stayed
+    assert (total.vector == federation.exact(stayed)).all()
+    with pytest.raises(TooFewLeft, match="shares: 6 members have answered, 7 are needed"):
+        federation.run(lambda at, name: at != "keys" and name in ("m0", "m1", "m2", "m3"), epsilon=0.0)
+
+
+def test_clocks_that_are_days_apart_delay_nothing(make):
+    """A time limit is counted from a member's own first answer; nobody compares two clocks."""
+    federation = make(3)
+    federation.coordinator.now = lambda: 1_000_000.0
+    federation.clock |= {"m0": 1_000_000.0 - 30 * 86_400, "m2": 1_000_000.0 + 30 * 86_400}
+    for number in (1, 2):
+        assert federation.run().survivors == tuple(federation.names)
+        assert all(len(member.journal.releases()) == number for member in federation.members.values())
+    assert all(member.journal.state(2) is None for member in federation.members.values())
+
+
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_an_epoch_resumes_after_everybody_was_killed(make, exchange):
     """Replies to one exchange are lost and all processes die; the same vectors make the total, and only once."""
