@@ -22,7 +22,7 @@ from fedrouter.federation.policy import Policy
 
 COMMAND = [str(Path(sys.executable).with_name("fedrouter"))]
 NAMES = ("bank", "clinic", "school")
-JOB = {"family": "bayes", "epsilon": 8.0, "delta": 1e-6, "settings": {}, "days": 7, "consent": True, "wait": 60}
+JOB = {"family": "bayes", "epsilon": 8.0, "delta": 1e-6, "settings": {}, "days": 7, "consent": True, "wait": 300}
 
 
 def write_logs(folder, names=NAMES, parts=1, part=0):

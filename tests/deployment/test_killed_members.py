@@ -107,7 +107,7 @@ def processes(tmp_path):
 
 
 class Killing(OverSockets):
-    """Kills a member at each exchange: before it is asked, while it works, and after its reply, which is lost."""
+    """Kills a member at each exchange: while it works, or after its reply, which is lost."""
 
     def __init__(self, processes, moment):
         super().__init__(processes.folder / "r")
@@ -124,15 +124,12 @@ class Killing(OverSockets):
             again = super().ask(name, content, end)
             assert again == lost
             return again
-        if self.moment == "while":
-            super().ask(name, b"not a message", end)  # its process is there
-            asking = threading.Thread(target=self._vainly, args=(name, content))
-            asking.start()
-            time.sleep(0.01 * len(self.killed))  # each exchange at another moment of its work
-            self.processes.kill(name)
-            asking.join()
-        else:
-            self.processes.kill(name)
+        super().ask(name, b"not a message", end)  # its process is there
+        asking = threading.Thread(target=self._vainly, args=(name, content))
+        asking.start()
+        time.sleep(0.01 * len(self.killed))  # each exchange at another moment of its work
+        self.processes.kill(name)
+        asking.join()
         return super().ask(name, content, end)
 
     def _vainly(self, name, content):
@@ -141,7 +138,7 @@ class Killing(OverSockets):
 
 
 def test_a_member_that_is_killed_at_every_exchange_sends_everything_once(processes):
-    for moment in ("before", "while", "after"):
+    for moment in ("while", "after"):
         coordinator, link = Coordinator(processes.coordinator), Killing(processes, moment)
         total = run_epoch(coordinator, link, JOB)
         coordinator.close()

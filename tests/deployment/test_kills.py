@@ -56,7 +56,7 @@ def test_five_epochs_survive_a_kill_of_every_process_at_every_exchange(tmp_path)
                 if line["event"] == "exchange" and line["outcome"] == "asked" and line["exchange"] in left:
                     left.pop(line["exchange"])(federation)
 
-            last, lines = federation.epoch(on_event, timeout=600.0)
+            last, lines = federation.epoch(on_event, timeout=1800.0, wait=600)
             assert not left
             assert (last["event"], last.get("epoch")) == ("done", number + 1), (number, last, lines[-5:])
             assert last["survivors"] == list(NAMES)

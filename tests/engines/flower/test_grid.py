@@ -86,6 +86,19 @@ def exchanged(wire, seconds=30.0, **options):
     return found
 
 
+def test_a_member_that_is_admitted_after_an_exchange_began_is_asked_too():
+    wire, looks, found = Wire(lambda name, time, message: b"here"), [], []
+
+    def nodes():
+        looks.append(1)
+        return NODES if len(looks) > 2 else {"bank": 1}
+
+    messages = {name: name.encode() for name in NODES}
+    GridLink(wire, nodes).exchange(messages, 30.0, lambda *reply: found.append(reply))
+    assert sorted(found) == [(name, b"here") for name in sorted(NODES)]
+    assert sorted(wire.sent) == sorted(NODES)
+
+
 def content(message):
     return message.content[RECORD][CONTENT]
 

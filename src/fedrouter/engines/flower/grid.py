@@ -27,8 +27,9 @@ LOOK = 5.0
 class _Asked:
     """A member that has not replied."""
 
-    node: int
     content: bytes
+    node: int = 0
+    """The id of its SuperNode once it is admitted: another one after the SuperLink has lost its database."""
     due: float = 0.0
     """When its message is sent, or sent again."""
     seen: float = field(default_factory=time.monotonic)
@@ -51,18 +52,19 @@ class GridLink:
     def exchange(self, messages: Mapping[str, bytes], seconds: float, on_reply: Callable[[str, bytes], None]) -> None:
         """Send each member its message and hand over replies as they come, until all have come or the time is over."""
         deadline = time.monotonic() + seconds
-        nodes = self._nodes()
-        left = {name: _Asked(nodes[name], content) for name, content in messages.items() if name in nodes}
+        left = {name: _Asked(content) for name, content in messages.items()}
         sent: dict[str, str] = {}  # member by the id of a message
         looked = 0.0
         while left and (now := time.monotonic()) < deadline:
             if now - looked >= LOOK:
-                looked, connected = now, self.connected()
-                for name in connected & left.keys():
-                    left[name].seen = now
-                for name in [name for name, asked in left.items() if now - asked.seen > self._offline]:
-                    del left[name]
-            self._send({name: asked for name, asked in left.items() if asked.due <= now}, deadline - now, sent)
+                looked, nodes, online = now, self._nodes(), set(self._grid.get_node_ids())
+                for name, asked in left.items():
+                    asked.node, before = nodes.get(name, 0), asked.node
+                    asked.due = asked.due if asked.node == before else now
+                    asked.seen = now if asked.node in online else asked.seen
+                left = {name: asked for name, asked in left.items() if now - asked.seen <= self._offline}
+            due = {name: asked for name, asked in left.items() if asked.node and asked.due <= now}
+            self._send(due, deadline - now, sent)
             for message in self._grid.pull_messages([one for one, name in sent.items() if name in left]):
                 name = sent.pop(message.metadata.reply_to_message_id, "")
                 if name not in left:  # a second reply to a message that was sent twice
