@@ -89,7 +89,11 @@ def test_join_reads_the_log_before_it_makes_anything(coordinator, tmp_path):
     assert not target.exists()
 
 
-def test_a_run_needs_the_coordinators_process(coordinator, member):
+def test_a_run_needs_members_and_the_coordinators_process(coordinator, member, tmp_path):
+    assert "at least 3 members, 0 are approved; `fedrouter federation approve" in refused("run", coordinator)
+    invited = Invitation.unpack((coordinator / "invitation").read_text().strip())
+    more = [create_member(tmp_path / name, invited, name, ["a"], {"log": "x", "encoder": "static"}) for name in "cd"]
+    answered("approve", coordinator, member / "request", *(each.request for each in more))
     assert f"fedrouter federation coordinator {coordinator}" in refused("run", coordinator)
     assert "expected the coordinator's" in refused("run", member)
 

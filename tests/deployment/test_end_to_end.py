@@ -103,3 +103,5 @@ def test_families_of_the_paper_are_learned_over_the_wire_and_kept_by_every_membe
                 found = load(link).router.arrays()
                 assert all(np.array_equal(array, found[key]) for key, array in expected.items()), (family, name)
         assert federation.command("verify", tmp_path / "bank")["epochs"] == [1, 2]
+        audited = federation.command("audit", tmp_path / "bank")
+        assert all("in the clear" in each["words"] for each in audited["releases"])

@@ -311,13 +311,14 @@ class _Run:
             coordinator.keep_requests(epoch, exchange, requests)
         there = coordinator.replies(epoch, exchange)
         missing = {name: request for name, request in requests.items() if name not in there}
-        decided = self._decided(exchange)
-        if missing and not decided:
+        replied = set(there)
+        if missing and not self._decided(exchange):
             self._event(exchange, "asked", done=len(there), expected=len(requests))
 
             def on_reply(name: str, content: bytes) -> None:
                 if name not in missing or name in there:
                     return
+                replied.add(name)
                 try:
                     reply = Frame.unpack(content)
                     if reply.kind == "refused":
@@ -334,7 +335,7 @@ class _Run:
                 self._event(exchange, "answered", name, len(there), len(requests))
 
             self._link.exchange(missing, self._job.seconds, on_reply)
-            for name in missing.keys() - there.keys():
+            for name in sorted(missing.keys() - replied):
                 self._event(exchange, "silent", name, len(there), len(requests))
         if len(there) < least:
             until = self._terms.opened + self._terms.seconds
@@ -425,7 +426,7 @@ def claims(coordinator: Coordinator, total: Total) -> list[str]:
 
 def _in_words(noise: Noise, found: float, size: int) -> str:
     """What noise of this deviation does to a total, and what more trust would gain."""
-    words = f"Each of the total's numbers has noise of {found:.0f}, which is as much as {found**2:,.0f} queries vary"
+    words = f"Each number of the total has noise of {found:.2f} (standard deviation; a query moves one by at most 1)"
     best = noise.total(size)
-    more = f"; if all members trusted each other it were {best:.0f} ({best**2:,.0f} queries)" if found > best else ""
+    more = f"; it would be {best:.2f} if all members trusted each other (`approve`)" if found > 1.01 * best else ""
     return f"{words}{more}."

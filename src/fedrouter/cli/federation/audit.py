@@ -87,13 +87,16 @@ def audit(
 
 def _in_words(one: Released) -> str:
     """What a release says about whom, in sentences."""
+    if one.family != "bayes":
+        return (
+            f"what {one.family} asked about {one.queries:,} queries, which have taken part in it now and never do "
+            "again. No noise was added; what is marked above as in the clear the coordinator saw as it was"
+        )
     epsilon = float(one.spent.get("epsilon", 0.0))
     about = (
         f"{len(one.sent):,} numbers about {one.queries:,} queries, each of which has left now and never leaves again: "
         "for each model the count, the sums of features, of features times accuracy and times cost, and one table of "
         "sums of products of features"
-        if one.family == "bayes"
-        else f"{len(one.sent):,} numbers of {one.family} about {one.queries:,} queries"
     )
     noise = (
         f"Noise of standard deviation {float(one.spent['deviation']):.1f} was added here before masking, so that for "

@@ -12,7 +12,7 @@ from fedrouter.cli.federation.options import CoordinatorPath
 from fedrouter.cli.gateway.stores import plain
 from fedrouter.cli.output import Json, Voice, bars
 from fedrouter.cli.protocol_options import SetOption
-from fedrouter.errors import REFUSALS, FedrouterError
+from fedrouter.errors import REFUSALS, BadInput, FedrouterError
 
 DEFAULT = "bayes"
 EXCHANGES = {
@@ -42,9 +42,15 @@ def run(
     """Perform one epoch with all members, or go on with one that was interrupted."""
     from fedrouter.deployment.directories import open_coordinator
     from fedrouter.deployment.runs import perform
+    from fedrouter.federation.secagg.participant import LEAST_MEMBERS
 
     voice, directory = Voice(as_json), open_coordinator(path)
-    config = directory.config
+    config, members = directory.config, len(directory.roster())
+    if members < LEAST_MEMBERS:
+        raise BadInput(
+            f"{path}: an epoch needs at least {LEAST_MEMBERS} members, {members} are approved; "
+            f"`fedrouter federation approve {path} REQUEST` admits one that has joined"
+        )
     job = {
         "family": router,
         "epsilon": config["epsilon"] if router == DEFAULT else 0.0,
@@ -95,7 +101,7 @@ class _Shown:
             self._voice.say(f"epoch {line['epoch']} {what}")
         elif outcome == "asked":
             self._move(list(EXCHANGES).index(exchange) if exchange in EXCHANGES else 0)
-            about = EXCHANGES.get(exchange, "")
+            about = EXCHANGES.get(exchange, "the family asks, and is answered in the clear")
             self._voice.say(f"epoch {line['epoch']}, [bold]{plain(exchange)}[/]: {about}")
         elif outcome == "answered":
             self.answered.setdefault(exchange, []).append(member)
@@ -117,14 +123,20 @@ class _Shown:
 
 def _finish(voice: Voice, last: Mapping[str, Any], shown: _Shown) -> None:
     inside = last["survivors"]
+    personal = last["family"] == DEFAULT
+    what = f"{last['numbers']:,} numbers, a total" if personal else f"a {last['family']} router"
     voice.say(
-        f"\n[bold]Epoch {last['epoch']}[/]: {last['numbers']:,} numbers, a total of {len(inside)} members with about "
-        f"{last['rows']:,} queries: {_names(inside)}"
+        f"\n[bold]Epoch {last['epoch']}[/]: {what} of {len(inside)} members with about {last['rows']:,} queries: "
+        f"{_names(inside)}"
     )
     for sentence in shown.claims:
         voice.say(plain(sentence))
     voice.say("\n[bold]Each member[/] may now, on its own machine:")
-    voice.say("  route with its personal router, made from the total and its own log: DIR/bundle")
+    voice.say(
+        "  route with its personal router, made from the total and its own log: DIR/bundle"
+        if personal
+        else f"  route with this router, which is the same for all: DIR/bundle-{last['family']}"
+    )
     voice.say("  see what it was worth, `fedrouter federation status DIR`, and all that left it, `audit DIR`")
     voice.say("  recompute the router from the totals, `fedrouter federation verify DIR`")
     voice.say("  trust other members' noise and add less of its own, `fedrouter federation approve DIR NAME`")

@@ -52,6 +52,7 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
         report(
             "done",
             epoch=total.epoch,
+            family=total.terms.family,
             survivors=list(total.survivors),
             rows=total.rows,
             numbers=len(total.vector),
