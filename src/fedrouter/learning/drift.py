@@ -117,7 +117,7 @@ def restart(store: Store, now: float | None = None) -> None:
 
 def compared(before: Evidence, recent: Evidence, since: float, level: float) -> list[Cell]:
     fitted = _fit(before)
-    covariance, moments, found = LACK_OF_FIT[False] * fitted.covariance(), recent.moments(), []
+    covariance, moments, found = LACK_OF_FIT[False] * fitted.covariance, recent.moments(), []
     for model, name in enumerate(recent.pool.names):
         count, total = float(moments.count[model]), moments.gram[model, 0]
         if count < LEAST or before.count[model] < LEAST:

@@ -225,7 +225,7 @@ def _last(kept: Floats, share: float) -> int:
 def left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -> Floats:
     """What the router would have expected of each answer ``(n,)`` without its score."""
     posterior = router.accuracy
-    covariance, expected = posterior.covariance(), np.empty(len(phi))
+    covariance, expected = posterior.covariance, np.empty(len(phi))
     for one in np.unique(model):
         own = model == one
         leverage = ((phi[own] @ covariance[one]) * phi[own]).sum(axis=1) / posterior.variance[one]
@@ -238,7 +238,7 @@ def left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -
 def _model_error(router: BayesRouter, phi: Floats, model: int, rows: int) -> float:
     """Standard error of the mean over ``rows`` of a model's estimates for some of them."""
     total = phi.sum(axis=0) / rows
-    return math.sqrt(max(LACK_OF_FIT[False] * float(total @ router.accuracy.covariance()[model] @ total), 0.0))
+    return math.sqrt(max(LACK_OF_FIT[False] * float(total @ router.accuracy.covariance[model] @ total), 0.0))
 
 
 def _error(values: Floats) -> float:

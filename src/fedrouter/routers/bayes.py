@@ -158,7 +158,7 @@ class BayesRouter(Router):
     @cached_property
     def covariance(self) -> Floats:
         """Covariances ``(M, r + 1, r + 1)`` of the weights of accuracy, with what features cannot express."""
-        return LACK_OF_FIT[self.evidence.features.cells is not None] * self.accuracy.covariance()
+        return LACK_OF_FIT[self.evidence.features.cells is not None] * self.accuracy.covariance
 
     def _estimate(self, embeddings: Embeddings) -> Estimates:
         features = self.evidence.features.features(embeddings)
@@ -237,7 +237,9 @@ class BayesRouter(Router):
             with np.errstate(all="ignore"):
                 weights, shift = self.weights
                 furthest = 3 * float(np.linalg.norm(weights, axis=0).max()) + abs(shift)  # |φ| is hardly longer
-                sound = furthest <= MOST_LOG_COST and bool(np.isfinite(self.covariance).all())
+                # Covariances are products of these, computed when somebody asks for an error.
+                parts = (self.accuracy.inverse, self.accuracy.spread, self.accuracy.variance)
+                sound = furthest <= MOST_LOG_COST and all(bool(np.isfinite(part).all()) for part in parts)
         except (np.linalg.LinAlgError, OverflowError):
             sound = False
         if not sound:

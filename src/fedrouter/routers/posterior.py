@@ -2,9 +2,9 @@
 
 An outcome of model m is ``φ·w_m`` plus noise of variance σ², and ``w_m = c + d_m``: a part that all models share, and
 each model's own deviation. Both have normal priors around zero whose precisions, in units of 1/σ², are one penalty for
-each block of features. The penalties and σ² maximize the marginal likelihood, which follows from the sums alone: no
-folds, and nobody is asked again. Where queries teach nothing the penalties of the blocks grow, and what remains is
-each model's mean.
+each block of features. The penalties, with a wide prior of their own, and σ² maximize the marginal likelihood, which
+follows from the sums alone: no folds, and nobody is asked again. Where queries teach nothing the penalties of blocks
+grow, and what remains is each model's mean.
 
 With ``G_m = Σφφᵀ``, ``b_m = Σφy``, ``D`` and ``C`` the diagonals of penalties and ``B_m = (G_m + D)⁻¹``, integrating
 ``d_m`` out leaves for c the sums ``S = Σ_m (G_m − G_m B_m G_m)`` and ``s = Σ_m (b_m − G_m B_m b_m)``.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,7 +25,10 @@ BASE: Final = 3.0
 """Penalties are powers of this: everybody finds the same ones, though linear algebra differs in its last bits."""
 LOWEST, HIGHEST = -8, 12
 STEPS: Final = (1, -1, 2, -2)
-SWEEPS: Final = 3
+SWEEPS: Final = 4
+USUAL, DOUBT = 3, 3.0
+"""What exponents are before any row is seen, and the standard error of that: otherwise few rows choose extremes, as
+that a block explains nothing."""
 LEVEL: Final = -6
 """The exponent of the shared constant's penalty: nearly none."""
 CLOSE: Final = 1e-6
@@ -40,7 +44,12 @@ class Penalties:
 
     @classmethod
     def start(cls, blocks: int) -> Penalties:
-        return cls((LEVEL, *(1,) * blocks), (1, *(3,) * blocks))
+        return cls((LEVEL, *(USUAL,) * blocks), (USUAL,) * (1 + blocks))
+
+    @property
+    def belief(self) -> float:
+        """The logarithm of their prior, up to a constant."""
+        return -0.5 * sum(((each - USUAL) / DOUBT) ** 2 for each in self.common[1:] + self.deviation)
 
     def of(self, exponents: Sequence[int], sizes: Sequence[int]) -> Floats:
         """The penalty of every feature ``(r + 1,)``, given how many features each block has."""
@@ -83,6 +92,7 @@ class Posterior:
         """Means ``(n, M)`` for features ``(n, r+1)``."""
         return np.asarray(features @ self.weights.T)
 
+    @cached_property
     def covariance(self) -> Floats:
         """Covariances ``(M, r+1, r+1)`` of the weights: B_m + B_m D spread D B_m, times σ²."""
         lever = self.inverse * self.penalty  # B_m D
@@ -126,8 +136,8 @@ def posterior(
         fit = _fit(gram, products, tried.of(tried.common, sizes), tried.of(tried.deviation, sizes))
         if variance is None:
             left = max((spread - fit.explained) / max(rows, 1.0), LEAST_VARIANCE)
-            return -0.5 * (rows * np.log(left) + fit.size), fit
-        return 0.5 * (fit.explained / variance - fit.size), fit
+            return -0.5 * (rows * np.log(left) + fit.size) + tried.belief, fit
+        return 0.5 * (fit.explained / variance - fit.size) + tried.belief, fit
 
     best = penalties or start or Penalties.start(len(sizes))
     value, fit = of(best)
@@ -156,7 +166,7 @@ def posterior(
         fit.spread,
         best.of(best.deviation, sizes),
         best,
-        value,
+        value - best.belief,
     )
 
 
