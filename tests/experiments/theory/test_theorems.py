@@ -90,7 +90,7 @@ def test_bounds_below_the_loss_are_refuted(runs):
         growth = [
             {
                 **entry,
-                "federated": {**entry["federated"], "bound": [-1.0] * 5},
+                "federated": {**entry["federated"], "bound": -1.0},
             }
             for entry in run["growth"]
         ]

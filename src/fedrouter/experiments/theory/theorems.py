@@ -61,6 +61,12 @@ def run(world: World) -> Document:
     return {"seed": world.seed, "weights": list(WEIGHTS), "tradeoffs": lambdas.tolist(), "growth": growth}
 
 
+def _terms(**terms: Any) -> dict[str, float | None]:
+    """A router's terms, each the mean over λ; None for infinity."""
+    means = {name: float(np.mean(values)) for name, values in terms.items()}
+    return {name: mean if np.isfinite(mean) else None for name, mean in means.items()}
+
+
 def utility_of(expected: Grid, tradeoff: float) -> Floats:
     return np.asarray(expected.accuracy - tradeoff * expected.cost)
 
@@ -103,23 +109,18 @@ def _kmeans(place: Population, steepness: tuple[float, float], rows: int, lambda
         distance = float(place.test @ np.linalg.norm(place.embeddings - centres[cluster], axis=1))
         least = int(router.sums.count.min())
         estimates = router.estimate(place.embeddings)
-        found = [_parts(estimates, place, cluster, len(centres), tradeoff) for tradeoff in lambdas]
-        cells = len(centres) * len(place.pool)
-        return {
-            "quantization": [part[0] for part in found],
-            "estimation": [part[1] for part in found],
-            "n_min": least,
-            "rows_per_cell": float(router.sums.count.mean()),
-            "distance": distance,
-            # An empty cell makes the bound infinite; one row is assumed in it, in favor of who has empty cells.
-            "bound": [
-                float(
-                    2 * (steepness[0] + tradeoff * steepness[1]) * distance
-                    + 2 * (1 + tradeoff) * np.sqrt(np.log(2 * cells / DELTA) / (2 * max(least, 1)))
-                )
-                for tradeoff in lambdas
-            ],
-        }
+        parts = np.array([_parts(estimates, place, cluster, len(centres), tradeoff) for tradeoff in lambdas])
+        steep = steepness[0] + lambdas * steepness[1]
+        # An empty cell makes the bound infinite; one row is assumed in it, in favor of who has empty cells.
+        deviation = np.sqrt(np.log(2 * len(centres) * len(place.pool) / DELTA) / (2 * max(least, 1)))
+        return _terms(
+            loss=parts.sum(axis=1),
+            quantization=parts[:, 0],
+            estimation=parts[:, 1],
+            distance=distance,
+            n_min=least,
+            bound=2 * steep * distance + 2 * (1 + lambdas) * deviation,
+        )
 
     alone = [learn([name], settings.client_local().single_client()) for name in logs]
     return {
@@ -187,7 +188,7 @@ def _heads(place: Population, log: Evaluations, lambdas: Floats) -> dict[str, An
     features = place.embeddings.astype(np.float64)
     fitted = np.zeros((2, *place.expected.accuracy.shape))
     inverse: list[Floats | None] = []
-    largest, in_sample = 0.0, 0.0
+    largest = 0.0
     true_heads = [
         np.linalg.lstsq(features, values, rcond=None)[0] for values in (place.expected.accuracy, place.expected.cost)
     ]
@@ -202,26 +203,20 @@ def _heads(place: Population, log: Evaluations, lambdas: Floats) -> dict[str, An
             fitted[part, :, model] = features @ heads
             truth = true_heads[part][:, model]
             largest = max(largest, float(np.linalg.norm(heads)), float(np.linalg.norm(truth)))
-            in_sample += float(((x @ (heads - truth)) ** 2).sum())
-    error = _in_sample_bound(len(log), largest, float(np.linalg.norm(features, axis=1).max()), len(place.pool))
-    losses, coverage, bounds, tight = [], [], [], []
-    every = np.arange(len(features))
+    length = float(np.linalg.norm(features, axis=1).max())
+    # The covering number of heads in a ball of this radius, for features of at most this length, at ε = 1/rows.
+    log_covering = 2 * len(place.pool) * WIDTH * np.log(1 + 2 * np.sqrt(2) * largest * length * len(log))
+    error = _in_sample_bound(len(log), log_covering)
+    losses, coverage, every = [], [], np.arange(len(features))
     for tradeoff in lambdas:
         utility, guess = utility_of(place.expected, tradeoff), fitted[0] - tradeoff * fitted[1]
         best, chosen = utility.argmax(axis=1), guess.argmax(axis=1)
         losses.append(float(place.test @ (utility[every, best] - utility[every, chosen])))
-        both = sum(coverage_of(policy, features, place.test, inverse) for policy in (best, chosen))
-        coverage.append(both / 2)
-        bounds.append((1 + tradeoff) * both * np.sqrt(error))
-        tight.append((1 + tradeoff) * both * np.sqrt(in_sample))
-    finite = [None if np.isinf(value) else float(value) for value in (*coverage, *bounds, *tight)]
-    each = len(lambdas)
-    return {
-        "loss": losses,
-        "coverage": finite[:each],
-        "bound": finite[each : 2 * each],
-        "with_in_sample_error": finite[2 * each :],
-    }
+        coverage.append(sum(coverage_of(policy, features, place.test, inverse) for policy in (best, chosen)))
+    both = np.array(coverage)
+    return _terms(
+        loss=losses, coverage=both / 2, log_covering=log_covering, bound=(1 + lambdas) * both * np.sqrt(error)
+    )
 
 
 def coverage_of(policy: Any, features: Floats, test: Floats, inverse: Sequence[Floats | None]) -> float:
@@ -240,17 +235,9 @@ def coverage_of(policy: Any, features: Floats, test: Floats, inverse: Sequence[F
     return float(np.sqrt(total))
 
 
-def _in_sample_bound(rows: int, radius: float, length: float, models: int) -> float:
-    """The lemma's bound on the sum of squared errors on the training rows, with ε = 1/rows.
-
-    The covering number is that of heads in a ball of this radius, for features of at most this length.
-    """
-    epsilon = 1 / rows
-    log_covering = 2 * models * WIDTH * np.log(1 + 2 * radius * length * np.sqrt(2) / epsilon)
+def _in_sample_bound(rows: int, log_covering: float) -> float:
+    """The lemma's bound on the sum of squared errors on the training rows, with ε = 1/rows."""
     noise = np.sqrt(2) * SIGMA
     return float(
-        10 * rows * epsilon**2
-        + 12 * noise * rows * epsilon
-        + 32 * SIGMA**2 * (np.log(2 / DELTA) + log_covering)
-        + 12 * noise**2 * np.log(4 / DELTA)
+        10 / rows + 12 * noise + 32 * SIGMA**2 * (np.log(2 / DELTA) + log_covering) + 12 * noise**2 * np.log(4 / DELTA)
     )
