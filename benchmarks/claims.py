@@ -27,12 +27,12 @@ import numpy as np
 from fedrouter.data.partition import ClientData
 from fedrouter.data.read import Dataset, read
 from fedrouter.evaluations import Evaluations, Integers, first_alike
-from fedrouter.experiments.choice import as_printed
 from fedrouter.experiments.claims import VERDICTS
 from fedrouter.experiments.experiment import Document, World
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.runner import Unit, code_digest, complete, units_of
+from fedrouter.federation.families.choice import as_printed
 
 PROJECT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDROUTER_DATA", PROJECT.parent / "shared" / "data"))

@@ -100,7 +100,7 @@ def test_the_settings_of_every_way_are_reported(simulated):
 
 def test_simulate_writes_figures_and_a_page_that_needs_nothing_else(simulated):
     out, _ = simulated
-    for name in ("frontiers.png", "frontiers.svg", "shares.png", "shares.svg"):
+    for name in ("frontiers.png", "frontiers.svg"):
         assert (out / name).stat().st_size > 5000
     page = (out / "report.html").read_text()
     assert page.count("<svg") == 2

@@ -61,8 +61,8 @@ def test_experiments_leave_figures_numbers_and_claims_and_the_next_ones_join_the
     assert second["measured"] == []
     assert sorted(second["found"]) == ["comparison kmeans, seed 0", "comparison mlp, seed 0"]
     assert list(second["experiments"]) == ["global", "own", "heterogeneity"]
-    claims = (out / "claims.md").read_text()
-    assert all(f"`{claim['name']}`" in claims for claim in second["claims"])
+    claims = (out / "claims.html").read_text()
+    assert all(f"<code>{claim['name']}</code>" in claims for claim in second["claims"])
     assert "fedrouter reproduce global own heterogeneity --data table.parquet --seeds 1 --rounds 2" in claims
     assert str(tmp_path) not in claims
 
@@ -83,7 +83,7 @@ def test_what_failed_is_named_at_the_end_and_in_the_exit_status(world, tmp_path)
     assert sorted(document["failed"]) == ["encoders kmeans, seed 0", "encoders mlp, seed 0"]
     assert "row 7" in document["failed"]["encoders mlp, seed 0"]
     assert list(document["experiments"]) == ["heterogeneity"]
-    assert (tmp_path / "out" / "claims.md").exists()
+    assert (tmp_path / "out" / "claims.html").exists()
 
 
 @pytest.mark.slow

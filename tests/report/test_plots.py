@@ -8,9 +8,10 @@ from fedrouter.baselines import ModelMeans, baselines
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations
 from fedrouter.experiments.protocol import Comparison, Curves
+from fedrouter.experiments.sheet import PER
 from fedrouter.frontier import mix, sweep, verdict_of
 from fedrouter.report.comparison import frontier_sheet
-from fedrouter.report.plots import PER, draw_verdict
+from fedrouter.report.plots import draw_verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedrouter.experiments.claims import CONSTRUCTION, HOLDS, REFUTED, UNDECIDED, UNTESTABLE, Claim
+from fedrouter.experiments.claims import HOLDS, REFUTED, SIMULATED, UNDECIDED, UNTESTABLE, Claim
 from fedrouter.experiments.experiment import Experiment, Measurement
 from fedrouter.experiments.paper_protocols import ROUTERBENCH
 from fedrouter.experiments.sheet import Line, Panel, Sheet
@@ -15,7 +15,7 @@ RUNS = [{"seed": 0, "area": 0.5}, {"seed": 1, "area": 0.7}]
 CLAIMS = [
     Claim("good", "Routers <route>.", "Section One", "auc: 0.7 against 0.6", HOLDS),
     Claim("bad", "Pipes | and\nlines.", "Section & Two", "a|b \\ c", REFUTED),
-    Claim("wide", "Clusters.", "Section Two", "within noise", UNDECIDED, 40),
+    Claim("wide", "Clusters.", "Section Two", "within noise", UNDECIDED),
     Claim("open", "Encoders.", "Section Three", "one encoder only", UNTESTABLE),
 ]
 ORIGIN = Origin(
@@ -48,11 +48,11 @@ def experiment(name="areas", claims=CLAIMS):
 @pytest.fixture
 def written(tmp_path):
     result = write_experiment(experiment(), RUNS, ORIGIN, tmp_path)
-    return tmp_path, [result], *write_claims([result], ORIGIN, tmp_path)
+    return tmp_path, write_claims([result], ORIGIN, tmp_path).read_text()
 
 
 def test_an_experiment_leaves_figures_and_a_summary(written):
-    out, *_ = written
+    out, _ = written
     assert sorted(path.name for path in (out / "areas").iterdir()) == [
         "areas-figure.png",
         "areas-figure.svg",
@@ -63,22 +63,17 @@ def test_an_experiment_leaves_figures_and_a_summary(written):
     assert [claim["verdict"] for claim in document["claims"]] == [HOLDS, REFUTED, UNDECIDED, UNTESTABLE]
 
 
-def test_the_table_of_claims_has_every_claim_in_whole_rows(written):
-    text = written[2].read_text()
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    assert len(rows) == len(CLAIMS)
-    for row in rows:
-        assert row.replace("\\|", "").count("|") == 6
-    assert "Pipes \\| and lines." in rows[1]
-    assert "a\\|b \\\\ c" in rows[1]
-    assert "✗ refuted" in rows[1]
-    assert "4 claims: 1 hold, 1 refuted, 1 undecided, 1 not testable here" in text
-    assert "95% interval" in text
-    assert ORIGIN.command in text
+def test_the_page_has_every_claim_with_its_verdict_the_rules_and_the_command(written):
+    html = written[1]
+    assert html.count("<code>") == len(CLAIMS)
+    assert "Pipes | and\nlines." in html
+    assert "4 claims: 1 hold, 1 refuted, 1 undecided, 1 not testable here" in html
+    assert "95% interval" in html
+    assert ORIGIN.command in html
 
 
 def test_the_page_holds_claims_first_then_figures_and_nothing_from_elsewhere(written):
-    html = written[3].read_text()
+    html = written[1]
     assert html.index("✗ refuted") < html.index("<svg")
     assert "Routers &lt;route&gt;." in html
     assert "<route>" not in html
@@ -90,18 +85,17 @@ def test_the_page_holds_claims_first_then_figures_and_nothing_from_elsewhere(wri
 
 
 def test_claims_that_say_nothing_about_this_data_are_marked_and_not_counted(tmp_path):
-    claims = [*CLAIMS, replace(CLAIMS[0], name="sure", apart=CONSTRUCTION)]
+    claims = [*CLAIMS, replace(CLAIMS[0], name="sure", apart=SIMULATED)]
     result = write_experiment(experiment(claims=claims), RUNS, ORIGIN, tmp_path)
-    text = write_claims([result], ORIGIN, tmp_path)[0].read_text()
+    text = write_claims([result], ORIGIN, tmp_path).read_text()
     assert "4 claims: 1 hold, 1 refuted, 1 undecided, 1 not testable here" in text
-    assert "✓ holds (true by construction)" in text
+    assert "✓ holds</span> simulated population" in text
 
 
 def test_settings_are_a_table(written):
-    for row in ("| K-Means, k_global | 0 |", "| seeds, MLP | 2 |", "| tasks over clients | Dirichlet(0.6)"):
-        assert row in written[2].read_text()
-    html = written[3].read_text()
-    assert "<td>MLP, rounds</td><td>20</td>" in html
+    html = written[1]
+    for name, value in (("K-Means, k_global", "0"), ("seeds, MLP", "2"), ("MLP, rounds", "20")):
+        assert f"<td>{name}</td><td>{value}</td>" in html
     assert html.count('<div class="wide">') == html.count("<table") == 2
 
 

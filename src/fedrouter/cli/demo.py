@@ -40,7 +40,7 @@ def demo(
     """Show the whole story on this machine: logs, alone and together, what left, a gateway that learns."""
     from fedrouter.data.partition import partition
     from fedrouter.data.simulator import simulated_world
-    from fedrouter.experiments.choice import chosen_settings
+    from fedrouter.federation.families.choice import chosen_settings
 
     voice = Voice(as_json)
     require_gateway()

@@ -66,9 +66,6 @@ def reproduce(
     ] = False,
     device: DeviceOption = "cpu",
     jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes; default: one per core.")] = None,
-    so_far: Annotated[
-        bool, typer.Option("--so-far", help="Measure nothing; report the seeds that are complete.")
-    ] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; a stopped run is resumed there.")] = Path(
         "out/reproduce"
     ),
@@ -78,13 +75,13 @@ def reproduce(
 
     docs/paper.md says what the paper leaves open.
     """
-    from fedrouter.experiments.choice import as_printed, named_families, read_changes
     from fedrouter.experiments.experiment import PAPER_FAMILIES
     from fedrouter.experiments.figures.encoders import make_missing
     from fedrouter.experiments.paper_protocols import protocol_named
     from fedrouter.experiments.registry import EXPERIMENTS, chosen
     from fedrouter.experiments.runner import complete, seeds_of
     from fedrouter.experiments.runner import reproduce as measure
+    from fedrouter.federation.families.choice import as_printed, named_families, read_changes
     from fedrouter.report.reproduction import Origin, counted, write_claims, write_experiment
 
     voice = Voice(as_json)
@@ -122,14 +119,13 @@ def reproduce(
                 protocol_named(protocol),
                 changes,
                 device,
-                so_far,
             )
         except KeyboardInterrupt:
             voice.warn(f"stopped; finished measurements are kept, and the same command resumes from there ({out})")
             raise
     # Results of earlier commands are reported again, so that the claims are those of the whole folder.
     earlier = [name for name in EXPERIMENTS if (out / name / f"{name}.json").exists()]
-    runs = complete(chosen(asked + earlier), seeds, outcome.plan, families, so_far)
+    runs = complete(chosen(asked + earlier), seeds, outcome.plan, families)
     shown_names = "all" if set(asked) == set(EXPERIMENTS) else " ".join(runs)
     manifest = outcome.manifest
     command = (
@@ -144,7 +140,7 @@ def reproduce(
     origin = Origin(manifest["data"], manifest["encoder"], counts, manifest, command)
     results = [write_experiment(EXPERIMENTS[name], documents, origin, out) for name, documents in runs.items()]
     claims = [claim for result in results for claim in result.claims]
-    paths = write_claims(results, origin, out) if results else ()
+    page = write_claims(results, origin, out) if results else None
 
     voice.say("")
     voice.table(
@@ -156,8 +152,8 @@ def reproduce(
     for name in asked:
         if name not in runs:
             voice.warn(f"{name}: not complete, so nothing was written; the same command measures what is missing")
-    if paths:
-        voice.next(f"open {quoted(paths[1])}", f"ls {quoted(results[0].folder)}")
+    if page:
+        voice.next(f"open {quoted(page)}", f"ls {quoted(results[0].folder)}")
     voice.result(
         {
             **manifest,
@@ -171,7 +167,7 @@ def reproduce(
             "found": [str(unit) for unit in outcome.found],
             "missing": outcome.missing,
             "failed": {str(unit): problem for unit, problem in outcome.failed.items()},
-            "files": [str(path) for path in paths],
+            "page": page and str(page),
         }
     )
     if outcome.failed:

@@ -60,7 +60,7 @@ def simulate(
     from fedrouter.data.partition import partition
     from fedrouter.data.read import read
     from fedrouter.encoders.device import use_device
-    from fedrouter.experiments.choice import chosen_settings, read_changes
+    from fedrouter.federation.families.choice import chosen_settings, read_changes
 
     voice = Voice(as_json)
     settings = chosen_settings(router, rounds, participation, read_changes(changes or ()), paper)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedrouter.evaluations import Floats
 
 HOLDS, REFUTED, UNDECIDED, UNTESTABLE = "holds", "refuted", "undecided", "not testable here"
-CONSTRUCTION, SIMULATED, OURS = "true by construction", "simulated population", "not the paper's"
+SIMULATED, OURS = "simulated population", "not the paper's"
 VERDICTS = (HOLDS, REFUTED, UNDECIDED, UNTESTABLE)
 ON_PAR = 0.02
 """An area may be this much lower than another and still count as on par with it."""
@@ -26,8 +26,6 @@ RATE_MARGIN = 0.1
 """An exponent may be this much larger than a theorem's, and the rate still counts as reached.
 
 Rates are about the limit of many rows or rounds; on a finite range, an exponent comes close to them from above."""
-MOST_SEEDS = 1000
-"""Numbers of seeds that an undecided claim would need are not given above this one."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,8 @@ class Claim:
     ----------
     name : the same for all data sets
     section : of the paper
-    apart : why it is not counted with the others: true by construction, simulated, or not the paper's
+    apart : why it is not counted with the others: simulated, or not the paper's
     by_aiq : the verdict that the same rule would give with ``aiq`` instead of the paper's area, if it is about areas
-    seeds_needed : for an undecided claim, how many seeds would decide it if mean and spread stayed as they are; None
-        if one seed shows no spread, or if more than :data:`MOST_SEEDS` would be needed
     """
 
     name: str
@@ -49,7 +45,6 @@ class Claim:
     section: str
     measured: str
     verdict: str
-    seeds_needed: int | None = None
     by_aiq: str | None = None
     apart: str = ""
 
@@ -59,28 +54,13 @@ class Claim:
 
 def interval(values: npt.ArrayLike) -> tuple[float, float, float]:
     """Mean and 95% confidence interval; one value has no interval, which is then infinite."""
-    found = np.asarray(values, np.float64)
-    mean = float(found.mean())
-    half = _half_width(float(found.std(ddof=1)), len(found)) if len(found) > 1 else np.inf
-    return mean, mean - half, mean + half
-
-
-def _half_width(deviation: float, count: int) -> float:
     from scipy import stats
 
-    return float(stats.t.ppf(0.975, count - 1) * deviation / np.sqrt(count))
-
-
-def seeds_needed(values: npt.ArrayLike, threshold: float) -> int | None:
-    """The number of seeds whose interval would not contain the threshold, at this mean and this spread."""
     found = np.asarray(values, np.float64)
-    distance = abs(float(found.mean()) - threshold)
-    if len(found) < 2:
-        return None
-    deviation = float(found.std(ddof=1))
-    return next(
-        (count for count in range(len(found) + 1, MOST_SEEDS + 1) if _half_width(deviation, count) < distance), None
-    )
+    mean, half = float(found.mean()), np.inf
+    if len(found) > 1:
+        half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
+    return mean, mean - half, mean + half
 
 
 def spread(values: npt.ArrayLike) -> str:
@@ -104,8 +84,7 @@ def above(
         return untestable(name, text, section, "not measured")
     _, low, high = interval(sign * found)
     verdict = HOLDS if low > sign * threshold else REFUTED if high <= sign * threshold else UNDECIDED
-    needed = seeds_needed(found, threshold) if verdict == UNDECIDED else None
-    return Claim(name, text, section, measured + _more_seeds(verdict, len(found), needed), verdict, needed)
+    return Claim(name, text, section, measured + _more_seeds(len(found)), verdict)
 
 
 def below(name: str, text: str, section: str, values: npt.ArrayLike, threshold: float, measured: str) -> Claim:
@@ -143,7 +122,7 @@ def _paired(
 def fact(name: str, text: str, section: str, measured: str, holds: bool, seeds: int) -> Claim:
     """A claim that is exact, such as an equality: one counterexample refutes it, one seed does not decide it."""
     verdict = UNDECIDED if seeds < 2 else HOLDS if holds else REFUTED
-    return Claim(name, text, section, measured + _more_seeds(verdict, seeds, None), verdict)
+    return Claim(name, text, section, measured + _more_seeds(seeds), verdict)
 
 
 def untestable(name: str, text: str, section: str, why: str) -> Claim:
@@ -160,13 +139,8 @@ def mean_and_interval(values: npt.ArrayLike) -> str:
     )
 
 
-def _more_seeds(verdict: str, seeds: int, needed: int | None) -> str:
-    """For an undecided claim, what would decide it."""
-    if verdict != UNDECIDED:
-        return ""
-    if seeds < 2:
-        return "; one seed decides nothing"
-    return f"; at this spread {needed or f'more than {MOST_SEEDS:,}'} seeds would decide it"
+def _more_seeds(seeds: int) -> str:
+    return "; one seed decides nothing" if seeds < 2 else ""
 
 
 def unique(claims: Sequence[Claim]) -> Sequence[Claim]:

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from fedrouter.evaluations import Floats
-from fedrouter.experiments.claims import HOLDS, REFUTED, UNDECIDED, UNTESTABLE, Claim, known, mean_and_interval, spread
+from fedrouter.experiments.claims import UNTESTABLE, Claim, known, mean_and_interval, spread
 from fedrouter.experiments.experiment import Document, Measurement, Runs, World, curve
 from fedrouter.experiments.protocol import WAYS, Comparison, compare
-from fedrouter.experiments.sheet import Line, frontier_line
+from fedrouter.experiments.sheet import Line, Panel, frontier_line
 from fedrouter.federation.families.registry import title
 from fedrouter.routers.base import Router
 
 GLOBAL = "global"
+BEFORE, AFTER = "before", "after"
 AREAS = ("auc", "aiq")
 LEAST_TESTS = 20
 """A client with fewer test queries is not compared by itself: its areas are noise."""
-SAID = {HOLDS: "holds", REFUTED: "is refuted", UNDECIDED: "is undecided"}
 TOO_SMALL = f"no client has {LEAST_TESTS} test queries"
 
 ByArea = Callable[[str], Floats]
@@ -88,6 +88,12 @@ def mean_line(runs: Runs, name: str, kind: str, reference: bool = False, **label
     if not found:
         return []
     return [frontier_line(found, name, kind, reference)]
+
+
+def before_and_after(runs: Runs, title: str, **labels: str) -> Panel:
+    """A panel with the curves of a router before and after it has grown."""
+    ways = (mean_line(runs, way, way, False, way=way, **labels) for way in (BEFORE, AFTER))
+    return Panel(title, [line for lines in ways for line in lines])
 
 
 def over(runs: Runs) -> str:
@@ -168,5 +174,5 @@ def judged(rule: Rule, name: str, text: str, section: str, ours: ByArea, theirs:
     both = ~np.isnan(one - other)
     verdict = rule(name, text, section, one, other, "aiq").verdict
     common = f"aiq {spread(one[both])} against {spread(other[both])}, difference "
-    common += f"{mean_and_interval((one - other)[both])}, by which it {SAID[verdict]}"
+    common += f"{mean_and_interval((one - other)[both])}, {verdict} by it"
     return replace(claim, measured=f"{claim.measured}; {common}", by_aiq=verdict)

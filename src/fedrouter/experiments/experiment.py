@@ -8,10 +8,10 @@ from typing import Any
 
 from fedrouter.data.partition import ClientData
 from fedrouter.data.read import Dataset
-from fedrouter.experiments.choice import Changes
 from fedrouter.experiments.claims import Claim
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.sheet import Sheet
+from fedrouter.federation.families.choice import Changes
 from fedrouter.federation.families.family import Settings
 from fedrouter.federation.families.registry import family
 from fedrouter.frontier import Frontier

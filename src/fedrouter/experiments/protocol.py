@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -93,15 +93,11 @@ class Comparison:
         ]
 
 
-@dataclass
-class _Clock:
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def of(self, what: str) -> Any:
-        start = time.perf_counter()
-        yield
-        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+@contextmanager
+def _timed(what: str, seconds: dict[str, float]) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - start
 
 
 def _global_test(clients: Sequence[ClientData]) -> Evaluations:
@@ -132,7 +128,7 @@ def compare(
     test = _global_test(clients)
     truth = test.grid()
     own_truth = {client.name: (client.test.embeddings, client.test.grid()) for client in with_test}
-    clock = _Clock()
+    seconds: dict[str, float] = {}
     curves: dict[str, dict[str, Curves]] = {way: {} for way in WAYS}
     spent: dict[str, dict[str, Mapping[str, Any]]] = {way: {} for way in WAYS}
     routers: dict[str, Router] = {}
@@ -166,7 +162,7 @@ def compare(
     for name, chosen in settings.items():
         kind = family(name)
         learn = kind.learn
-        with clock.of(f"federated {name}"):
+        with _timed(f"federated {name}", seconds):
             # Whole logs, as in a real federation: queries of a model that is left out still count in groups of queries.
             everyone = LocalFederation(logs, privacy, seed)
             try:
@@ -176,7 +172,7 @@ def compare(
                     raise
                 notes.append(f"{name}: left out, {error.reason}")
                 continue
-        with clock.of(f"local {name}"):
+        with _timed(f"local {name}", seconds):
             follow = watch("local", name)
             alone = {
                 client.name: kind.alone(chosen, client.train, seed, single_owner)
@@ -188,14 +184,14 @@ def compare(
                 for client in clients
                 if len(client.train)
             }
-        with clock.of(f"personal {name}"):
+        with _timed(f"personal {name}", seconds):
             own_routers = _personal(routers[name], local, logs)
-        with clock.of(f"centralized {name}"):
+        with _timed(f"centralized {name}", seconds):
             pooled = kind.pooled(chosen, train, seed, single_owner)
             central = learn(single_owner("centralized", train), pool, pooled, seed, watch("centralized", name))
         spent["federated"][name], spent["centralized"][name] = chosen.to_json(), pooled.to_json()
         spent["local"][name] = _of_all([used.to_json() for used in alone.values()])
-        with clock.of("evaluation"):
+        with _timed("evaluation", seconds):
             for way, shared in (("federated", routers[name]), ("centralized", central)):
                 curves[way][name] = measure({way: shared}, dict.fromkeys(own_truth, shared))
             curves["local"][name] = measure(local, local)
@@ -208,7 +204,7 @@ def compare(
         baselines(ModelMeans.of(train), truth),
         routers,
         spent,
-        clock.seconds,
+        seconds,
         personal,
         privacy,
         notes,

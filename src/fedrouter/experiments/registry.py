@@ -18,23 +18,19 @@ from fedrouter.experiments.figures import (
 )
 from fedrouter.experiments.theory import theorem_claims
 
-EXPERIMENTS: Mapping[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        global_test.EXPERIMENT,
-        own_test.EXPERIMENT,
-        centralized_training.EXPERIMENT,
-        new_models.EXPERIMENT,
-        new_clients.EXPERIMENT,
-        personalization.EXPERIMENT,
-        encoders.EXPERIMENT,
-        heterogeneity.EXPERIMENT,
-        theorem_claims.EXPERIMENT,
-    )
-}
-MEASUREMENTS: Mapping[str, Measurement] = {
-    experiment.measurement.name: experiment.measurement for experiment in EXPERIMENTS.values()
-}
+FIGURES = (
+    global_test,
+    own_test,
+    centralized_training,
+    new_models,
+    new_clients,
+    personalization,
+    encoders,
+    heterogeneity,
+    theorem_claims,
+)
+EXPERIMENTS: Mapping[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in FIGURES}
+MEASUREMENTS: Mapping[str, Measurement] = {each.measurement.name: each.measurement for each in EXPERIMENTS.values()}
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:

@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -31,11 +30,11 @@ from fedrouter.data.read import Dataset, read
 from fedrouter.encoders.device import use_device
 from fedrouter.encoders.encoder import Watch as EncodingWatch
 from fedrouter.errors import BadInput, FedrouterError
-from fedrouter.experiments.choice import Changes, refuse_unused
 from fedrouter.experiments.experiment import PAPER_FAMILIES, Document, Experiment, Runs, World, settings_of
 from fedrouter.experiments.figures.new_models import withheld
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
+from fedrouter.federation.families.choice import Changes, refuse_unused
 from fedrouter.federation.families.registry import family
 from fedrouter.files import PUBLIC, replace_file
 
@@ -43,7 +42,6 @@ SEEDS, NETWORK_SEEDS = 20, 10
 """Numbers of seeds, fixed beforehand: of families that only count and solve, and of families that train a network."""
 MANIFEST = "run.json"
 PACKAGES = ("fedrouter", "numpy", "scikit-learn", "scipy", "torch")
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 ROOMS = (
     "*.py",
     "data/partition.py",
@@ -147,7 +145,6 @@ def reproduce(
     protocol: Protocol = ROUTERBENCH,
     changes: Changes | None = None,
     device: str = "cpu",
-    so_far: bool = False,
 ) -> Outcome:
     """Measure what these experiments need, except what is in ``out`` already.
 
@@ -160,7 +157,6 @@ def reproduce(
     encoding : called with the progress of encoding, if the file has text but no embeddings
     families, changes : the families to compare, and settings of theirs that differ from the defaults
     device : where networks are trained
-    so_far : measure nothing, and only say what was found
     """
     experiments = chosen(names)
     for name, value in (("seeds", seeds), ("rounds", rounds), ("jobs", jobs)):
@@ -168,8 +164,7 @@ def reproduce(
             raise BadInput(f"--{name}: expected at least 1, got {value}")
     for name in families:
         family(name)  # an unknown name is refused before anything is read
-    if not so_far:
-        device = use_device(device)
+    device = use_device(device)
     dataset = read(path, encoder=encoder, watch=encoding)
     world = World(dataset, 0, rounds, str(path), encode, tuple(families), protocol, changes or {})
     refuse_unused(world.changes, world.settings())
@@ -179,7 +174,7 @@ def reproduce(
     manifest = open_folder(out, world, device)
     units = units_of(experiments, seeds, families)
     found = [unit for unit in units if plan.document(unit) is not None]
-    missing = [] if so_far else [unit for unit in units if unit not in found]
+    missing = [unit for unit in units if unit not in found]
     failed: dict[Unit, str] = {}
     if missing:
         watch(len(found), len(units), "")
@@ -195,24 +190,23 @@ def reproduce(
 
 def measure(plan: Plan, units: Sequence[Unit], jobs: int) -> Iterator[tuple[Unit, str]]:
     """Measure units in worker processes, and give each with its error, or an empty string, as it ends."""
-    with one_thread():
-        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
-        try:
-            futures = {pool.submit(run_unit, plan, unit): unit for unit in units}
-            for future in as_completed(futures):
-                try:
-                    problem = future.result()
-                except BrokenProcessPool:
-                    problem = "its process was killed, perhaps for lack of memory; start again with fewer --jobs"
-                yield futures[future], problem
-        except BaseException:
-            # Documents are written atomically, so the workers can be stopped at any time.
-            workers = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
-                worker.terminate()
-            raise
-        pool.shutdown()
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_worker)
+    try:
+        futures = {pool.submit(run_unit, plan, unit): unit for unit in units}
+        for future in as_completed(futures):
+            try:
+                problem = future.result()
+            except BrokenProcessPool:
+                problem = "its process was killed, perhaps for lack of memory; start again with fewer --jobs"
+            yield futures[future], problem
+    except BaseException:
+        # Documents are written atomically, so the workers can be stopped at any time.
+        workers = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+        raise
+    pool.shutdown()
 
 
 def run_unit(plan: Plan, unit: Unit) -> str:
@@ -242,23 +236,11 @@ def _dataset(path: str, encoder: str) -> Dataset:
     return read(path, encoder=encoder)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Processes started in this block use one thread each: the matrices are small, and the cores are shared."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ |= dict.fromkeys(ONE_THREAD, "1")
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def _start_worker() -> None:
-    """Initialize a worker: the parent handles Ctrl-C, and the worker exits when the parent does."""
+    """Initialize a worker: one thread, for the matrices are small and the cores shared; it exits with its parent."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

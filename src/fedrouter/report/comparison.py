@@ -1,4 +1,4 @@
-"""The report of one run of the protocol: two figures, an HTML page, and the same numbers as JSON."""
+"""The report of one run of the protocol: a figure, an HTML page, and the same numbers as JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 
 from fedrouter.data.read import Dataset
 from fedrouter.experiments.protocol import PERSONAL, WAYS, Comparison
-from fedrouter.experiments.sheet import Line, Panel, Sheet
+from fedrouter.experiments.sheet import PER, Line, Panel, Sheet
 from fedrouter.federation.families.registry import title
 from fedrouter.frontier import MATCHED, Frontier, Measures
 from fedrouter.report.page import Page
-from fedrouter.report.plots import PER, draw_shares
 from fedrouter.report.sheets import draw
 from fedrouter.report.style import inline, write
 
@@ -144,12 +143,7 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
     """Write the figures as PNG and SVG, and ``report.html`` with everything."""
     note = SIMULATED if dataset.simulated else f"{dataset.name}, seed {seed}"
     frontiers = draw(frontier_sheet(comparison), note)
-    shares = draw_shares(
-        {f"{title(name)} router, federated": comparison.shared("federated", name) for name in comparison.routers},
-        note,
-    )
     write(frontiers, out / "frontiers")
-    write(shares, out / "shares")
     page = Page(f"Federated routing on {'the ' if dataset.simulated else ''}{dataset.name}")
     if dataset.simulated:
         page.text(SIMULATED, "mark")
@@ -163,11 +157,6 @@ def write_report(comparison: Comparison, dataset: Dataset, seed: int, command: s
         inline(frontiers),
         "Accuracy against cost as λ sweeps, on the union of all clients' test queries. Up and to the left is better. "
         "Each gray line is a router that one client learned from its own log alone.",
-    )
-    page.heading("Share of each model, by λ")
-    page.figure(
-        inline(shares),
-        "Share of the test queries each model gets. Small λ favors accuracy, large λ low cost.",
     )
     page.heading("Measures")
     page.table(HEADER, rows(comparison))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fedrouter.experiments.claims import (
-    CONSTRUCTION,
     HOLDS,
     ON_PAR,
     OURS,
@@ -31,20 +30,13 @@ from fedrouter.report.sheets import draw
 from fedrouter.report.style import write
 
 RULES = (
-    "Differences are paired: the same seed and the same split, and means are of the same seeds. Over seeds, a mean is "
-    "given with its standard deviation, a difference with its 95% interval by Student's t.",
-    "“Better” holds if that whole interval lies above zero and is refuted if the whole interval lies below. Otherwise "
-    "it is undecided, and the number of seeds that would decide it at the same mean and spread is given.",
-    f"“On par” or “matches” holds if the whole interval lies above −{ON_PAR}, and is refuted if it lies below.",
-    "A claim about a rate or a share of clients is judged by the interval in the same way. A claim that is exact, such "
-    "as an equality, holds if there is no counterexample. One seed decides nothing.",
-    "Means over clients on their own tests are weighted by test queries.",
-    "A claim that this data cannot decide is not testable here, for the reason given.",
-    f"A theorem's rate is reached if the whole interval of the exponent lies below the theorem's plus {RATE_MARGIN}: "
-    "rates are about the limit.",
-    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets it cannot pay, is given beside it, "
-    "with the verdict by it.",
-    f"Claims that are {CONSTRUCTION}, about a {SIMULATED}, or {OURS} are marked so and not counted.",
+    "Differences are paired: the same seed and the same split; means over clients on their own tests are weighted by "
+    "test queries.",
+    "“Better” holds if the whole 95% interval of the difference (Student's t over seeds) lies above zero, and is "
+    f"refuted if it lies below; “on par” or “matches” likewise with −{ON_PAR}, a theorem's exponent with "
+    f"{RATE_MARGIN} added to the theorem's. Otherwise a claim is undecided. One seed decides nothing.",
+    "Verdicts use auc, the paper's area; aiq, which credits no curve at budgets it cannot pay, is given beside it.",
+    f"Claims about a {SIMULATED} or {OURS} are marked so and not counted.",
 )
 COLORS = {
     HOLDS: ("#00664b", "#e0f3ec"),
@@ -134,13 +126,12 @@ def _for_screen(svg: str) -> str:
     )
 
 
-def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> tuple[Path, Path]:
-    """Write ``claims.md`` and ``claims.html``: each claim, its section, what was measured, and the verdict."""
+def write_claims(results: Sequence[Written], origin: Origin, out: Path) -> Path:
+    """Write ``claims.html``: each claim, its section, what was measured, and the verdict."""
     claims = unique([claim for result in results for claim in result.claims])
-    markdown, html = out / "claims.md", out / "claims.html"
-    markdown.write_text(_markdown(claims, origin))
-    html.write_text(_page(results, claims, origin))
-    return markdown, html
+    path = out / "claims.html"
+    path.write_text(_page(results, claims, origin))
+    return path
 
 
 def counted(claims: Sequence[Claim]) -> str:
@@ -149,26 +140,6 @@ def counted(claims: Sequence[Claim]) -> str:
     hold, *others = (verdicts.count(verdict) for verdict in VERDICTS)
     counts = ", ".join(f"{count} {verdict}" for count, verdict in zip(others, VERDICTS[1:], strict=True))
     return f"{len(verdicts)} claims: {hold} hold, {counts}"
-
-
-def _markdown(claims: Sequence[Claim], origin: Origin) -> str:
-    lines = [f"# The paper's claims on {origin.data}", "", f"{counted(claims)}.", "", f"    {origin.command}", ""]
-    lines += ["How verdicts are decided:", "", *(f"- {rule}" for rule in RULES), ""]
-    lines += [
-        "| claim | verdict | what the paper says, in our words | section | measured here |",
-        "|---|---|---|---|---|",
-    ]
-    for claim in claims:
-        verdict = f"{SIGNS[claim.verdict]} {claim.verdict}" + (f" ({claim.apart})" if claim.apart else "")
-        cells = (f"`{claim.name}`", verdict, claim.text, claim.section, claim.measured)
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    lines += ["", "| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in origin.settings)]
-    return "\n".join([*lines, ""])
-
-
-def _cell(text: str) -> str:
-    """Text as one cell of a Markdown table."""
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
 
 
 def _page(results: Sequence[Written], claims: Sequence[Claim], origin: Origin) -> str:

@@ -1,30 +1,25 @@
 """New clients: who joins, who is asked, and that forgetting is measured on the old clients' tests."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from experiments.small_world import check_what_it_says, measured, small_world
-from fedrouter.engines.local import LocalFederation
 from fedrouter.experiments.figures.new_clients import (
     AFTER,
     BEFORE,
     EXPERIMENT,
     NEW,
     OLD,
-    Attendance,
     labels_of,
 )
 from fedrouter.experiments.paper_protocols import ROUTERBENCH
-from fedrouter.federation.families.mlp import CostsRequest
 
 NAMES = {
     "new-clients-mlp",
     "new-clients-kmeans",
     "new-clients-forgetting-mlp",
     "new-clients-forgetting-kmeans",
-    "new-clients-no-participation",
 }
 
 
@@ -35,30 +30,6 @@ def runs():
 
 def test_the_experiment_says_what_every_experiment_says(runs):
     check_what_it_says(EXPERIMENT, runs, NAMES)
-
-
-def test_only_the_new_clients_are_asked_when_they_join(runs):
-    for run in runs:
-        for asked in run["asked"].values():
-            assert asked["old clients, learning"] > 0
-            assert asked["old clients, joining"] == 0
-            assert asked["new clients, joining"] > 0
-
-
-def test_a_request_to_an_old_client_is_noticed(runs):
-    asked = {family: {**counts, "old clients, joining": 1} for family, counts in runs[0]["asked"].items()}
-    claims = {claim.name: claim for claim in EXPERIMENT.claims([{**runs[0], "asked": asked}, runs[1]])}
-    assert claims["new-clients-no-participation"].verdict == "refuted"
-
-
-def test_attendance_counts_whoever_is_asked():
-    clients = replace(small_world(), protocol=replace(ROUTERBENCH, clients=3)).clients()
-    federation = Attendance(LocalFederation({client.name: client.train for client in clients}))
-    request = CostsRequest(clients[0].train.pool.names)
-    federation.ask("costs", request)
-    replies = federation.ask("costs", request, to=["client-2"])
-    assert list(replies) == ["client-2"]
-    assert federation.asked == Counter({"client-1": 1, "client-2": 2, "client-3": 1})
 
 
 def test_forgetting_is_measured_on_the_tests_of_the_seven_old_clients(runs):

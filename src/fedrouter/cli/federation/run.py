@@ -147,7 +147,7 @@ def _settings(router: str, paper: bool, changes: list[str]) -> dict[str, Any]:
     """The family's settings as they travel in the terms; none for the default."""
     if router == DEFAULT and not paper and not changes:
         return {}
-    from fedrouter.experiments.choice import read_changes, refuse_unused
+    from fedrouter.federation.families.choice import read_changes, refuse_unused
     from fedrouter.federation.families.registry import family, paper_settings
 
     start = paper_settings(router) if paper else family(router).settings()

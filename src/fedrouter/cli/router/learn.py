@@ -115,7 +115,7 @@ def learn(
 
 
 def _settings(saved: Bundle | None, router: str, paper: bool, changes: Sequence[str]) -> Settings:
-    from fedrouter.experiments.choice import read_changes, refuse_unused
+    from fedrouter.federation.families.choice import read_changes, refuse_unused
     from fedrouter.federation.families.registry import family, paper_settings
 
     if router == "auto":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fedrouter.experiments.claims import CONSTRUCTION, OURS, Claim, better, fact
+from fedrouter.experiments.claims import OURS, Claim, better
 from fedrouter.experiments.comparison import (
     COMPARISON,
     GLOBAL,
@@ -96,7 +96,6 @@ def claims(runs: Runs) -> Sequence[Claim]:
     return [
         *together,
         *(_between_families(federated, local) if {"mlp", "kmeans"} <= set(titles) else ()),
-        _tradeoff(runs),
         *seeing,
     ]
 
@@ -124,24 +123,6 @@ def _between_families(federated: Mapping[str, ByArea], local: Mapping[str, ByAre
             "federated MLP against federated K-Means",
         ),
     ]
-
-
-def _tradeoff(runs: Runs) -> Claim:
-    """True by construction, since every curve is one router's; it would fail if λ changed nothing."""
-    curves = [entry for run in runs for entry in find(run, way="federated", test=GLOBAL)]
-    swept = sorted({len(entry["points"][0]) for entry in curves})
-    distinct = [len(set(zip(*entry["points"][1:], strict=True))) for entry in curves]
-    claim = fact(
-        "tradeoff-at-inference",
-        "The trade-off is chosen when a query is served: one router gives the whole accuracy–cost curve without being "
-        "trained again.",
-        "Problem Formulation",
-        f"{len(curves)} federated routers, learned once and swept over {' or '.join(map(str, swept))} values of λ: "
-        f"{min(distinct)} to {max(distinct)} distinct points a curve",
-        min(distinct) > 1,
-        len(runs),
-    )
-    return replace(claim, apart=CONSTRUCTION)
 
 
 EXPERIMENT = Experiment(

@@ -16,29 +16,28 @@ from fedrouter.engines.local import LocalFederation
 from fedrouter.errors import BadInput
 from fedrouter.estimates import Estimates
 from fedrouter.evaluations import Evaluations, Integers, first_alike
-from fedrouter.experiments.claims import CONSTRUCTION, Claim, better, fact
+from fedrouter.experiments.claims import Claim, better
 from fedrouter.experiments.comparison import (
+    AFTER,
+    BEFORE,
     area_table,
+    before_and_after,
     families_of,
-    having,
     judged,
     mean_area,
-    mean_line,
     over,
     over_seeds,
 )
 from fedrouter.experiments.experiment import Document, Experiment, Measurement, Runs, World, curve
-from fedrouter.experiments.sheet import Panel, Sheet
+from fedrouter.experiments.sheet import Sheet
 from fedrouter.federation.families.registry import FAMILIES
 from fedrouter.federation.seeds import derive
 from fedrouter.frontier import sweep
 from fedrouter.pool import ModelPool
-from fedrouter.routers.base import Arrays
 
 SECTION = "When New Models are Added to the Pool"
 CALIBRATION = 0.1
 """Share of its training prompts that a client sends to each new model."""
-BEFORE, AFTER = "before", "after"
 PSEUDO_COUNT = 0.1
 """Added to the number of queries that a client sent to each model, when it must choose another model."""
 
@@ -56,12 +55,11 @@ def run(world: World) -> Document:
     logs = {client.name: log_without(client.name, client.train, full, old, world.seed) for client in clients}
     asked = {client.name: calibration(client.name, client.train, full, new, world.seed) for client in clients}
     without, calibrating = (LocalFederation(part) for part in (logs, asked))
-    curves, unchanged = [], {}
+    curves = []
     for name, settings in world.settings().items():
         family = FAMILIES[name]
         router = family.learn(without, old, settings, world.seed)
         grown = family.add_models(router, calibrating, new, settings, world.seed)
-        unchanged[name] = kept(router.arrays(), grown.arrays())
         ways = {BEFORE: _only_old(router.estimate(test.embeddings), full.pool), AFTER: grown.estimate(test.embeddings)}
         for way, estimates in ways.items():
             frontier = sweep(estimates, truth, ties=world.seed)
@@ -74,7 +72,6 @@ def run(world: World) -> Document:
         "calibration_rows": sum(map(len, asked.values())),
         "test_queries": test.queries,
         "curves": curves,
-        "unchanged": unchanged,
     }
 
 
@@ -118,13 +115,6 @@ def calibration(name: str, log: Evaluations, full: Evaluations, new: ModelPool, 
     return full.of_queries(np.sort(few)).over(new)
 
 
-def kept(before: Arrays, after: Arrays) -> dict[str, bool]:
-    """For each array whether its old part is unchanged, bit for bit; new entries are appended."""
-    return {
-        name: after[name][tuple(map(slice, array.shape))].tobytes() == array.tobytes() for name, array in before.items()
-    }
-
-
 def _numbers(log: Evaluations) -> Integers:
     return np.array(log.text, np.int64)
 
@@ -153,14 +143,7 @@ def sheets(runs: Runs) -> Sequence[Sheet]:
         f"{', '.join(first['withheld'])}), on the union of all clients' test queries. Each client sent the new "
         f"models {CALIBRATION:.0%} of its training prompts. In the legends, areas under the curves."
     )
-    kinds = {BEFORE: "before", AFTER: "after"}
-    panels = [
-        Panel(
-            f"{title} router",
-            [line for way, kind in kinds.items() for line in mean_line(runs, way, kind, way=way, family=family)],
-        )
-        for family, title in families_of(runs).items()
-    ]
+    panels = [before_and_after(runs, f"{title} router", family=family) for family, title in families_of(runs).items()]
     return [Sheet("new-models", caption, panels)]
 
 
@@ -172,52 +155,22 @@ def summary(runs: Runs) -> Document:
         **area_table({f"{way} {family}": mean_area(runs, way=way, family=family) for way, family in ways}),
         "share of queries that the new models serve": {family: over_seeds(share) for family, share in shares.items()},
         "withheld": {str(run["seed"]): run["withheld"] for run in runs},
-        "unchanged": all(_intact(runs).values()),
-    }
-
-
-def _intact(runs: Runs) -> dict[str, bool]:
-    """By family, whether every array kept what it had, in every run."""
-    return {
-        family: all(all(run["unchanged"][family].values()) for run in having(runs, family))
-        for family in families_of(runs)
     }
 
 
 def claims(runs: Runs) -> Sequence[Claim]:
-    intact, titles = _intact(runs), families_of(runs)
-    checked = {family: sum(len(run["unchanged"][family]) for run in having(runs, family)) for family in titles}
     return [
-        *(_gains(runs, family, title) for family, title in titles.items()),
-        replace(
-            fact(
-                "new-models-unchanged",
-                "Adding models changes nothing that was learned: the MLP's trunk and old heads, the K-Means centres "
-                "and old cells.",
-                SECTION,
-                "; ".join(
-                    f"{title}: {checked[family]} arrays compared bit for bit, "
-                    + ("all equal" if intact[family] else "not all equal")
-                    for family, title in titles.items()
-                ),
-                all(intact.values()),
-                len(runs),
-            ),
-            apart=CONSTRUCTION,
-        ),
+        judged(
+            better,
+            f"new-models-{family}",
+            f"When new models are added, a light calibration is enough for the {title} router to gain from them.",
+            SECTION,
+            mean_area(runs, way=AFTER, family=family),
+            mean_area(runs, way=BEFORE, family=family),
+            "on the global test, after against before",
+        )
+        for family, title in families_of(runs).items()
     ]
-
-
-def _gains(runs: Runs, family: str, title: str) -> Claim:
-    return judged(
-        better,
-        f"new-models-{family}",
-        f"When new models are added, a light calibration is enough for the {title} router to gain from them.",
-        SECTION,
-        mean_area(runs, way=AFTER, family=family),
-        mean_area(runs, way=BEFORE, family=family),
-        "on the global test, after against before",
-    )
 
 
 EXPERIMENT = Experiment(

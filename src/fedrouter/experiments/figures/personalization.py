@@ -47,10 +47,7 @@ from fedrouter.personalization import personalize
 
 SECTION = "Adaptive Personalization for High Heterogeneity"
 FEDERATED, LOCAL, PAPERS, HELD_OUT = "federated", "local", "in-sample", "out-of-fold"
-FORMS = {
-    PAPERS: "the paper's weights, from errors on the training rows",
-    HELD_OUT: "the paper's weights, from out-of-fold errors",
-}
+FORMS = PAPERS, HELD_OUT
 
 
 def run(world: World) -> Document:
@@ -70,15 +67,10 @@ def run(world: World) -> Document:
             if (count := cells_of(local)) is not None:
                 cells.setdefault(name, []).append(len(client.train) / count)
             ways, truth = {FEDERATED: federated, LOCAL: local}, client.test.grid()
-            for form, out_of_fold in ((PAPERS, False), (HELD_OUT, True)):
+            for form in FORMS:
+                fold = form == HELD_OUT
                 ways[form] = personalize(
-                    federated,
-                    client.train,
-                    name,
-                    alone,
-                    world.seed,
-                    out_of_fold=out_of_fold,
-                    local=local,
+                    federated, client.train, name, alone, world.seed, out_of_fold=fold, local=local
                 )
             curves += [
                 curve(
@@ -213,8 +205,8 @@ def _personal(runs: Runs, family: str, title: str) -> Claim:
     claim = judged(
         on_par,
         f"personalization-{family}",
-        f"The personalized {title} router ({FORMS[PAPERS]}) matches the better of the federated and the local one "
-        f"(here: its area is at most {ON_PAR} lower).",
+        f"The personalized {title} router (the paper's weights, from errors on the training rows) matches the better "
+        f"of the federated and the local one (here: its area is at most {ON_PAR} lower).",
         SECTION,
         weighted(runs, family=family, way=PAPERS),
         weighted(runs, family=family, way=way),

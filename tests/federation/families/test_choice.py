@@ -3,7 +3,7 @@
 import pytest
 
 from fedrouter.errors import BadInput
-from fedrouter.experiments.choice import chosen_settings, read_changes
+from fedrouter.federation.families.choice import chosen_settings, read_changes
 from fedrouter.federation.families.registry import FAMILIES
 
 
