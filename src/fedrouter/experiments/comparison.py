@@ -92,7 +92,7 @@ def mean_line(runs: Runs, name: str, kind: str, reference: bool = False, **label
 
 def before_and_after(runs: Runs, title: str, **labels: str) -> Panel:
     """A panel with the curves of a router before and after it has grown."""
-    ways = (mean_line(runs, way, way, False, way=way, **labels) for way in (BEFORE, AFTER))
+    ways = (mean_line(runs, way, way, False, way=way, **labels) for way in (AFTER, BEFORE))  # the thinner line on top
     return Panel(title, [line for lines in ways for line in lines])
 
 

@@ -146,6 +146,9 @@ def _panel(axes: Axes, panel: Panel, width: float) -> None:
     axes.margins(x=0.03, y=0.06)
     if panel.log_x:
         axes.set_xscale("log")
+        shown = np.unique(np.concatenate([np.asarray(line.x, np.float64) for line in panel.lines]))[::2]
+        axes.set_xticks(shown, [f"{value:,.0f}" for value in shown])
+        axes.set_xticks([], minor=True)
     if panel.log_y:
         axes.set_yscale("log")
     if any(line.label for line in panel.lines):

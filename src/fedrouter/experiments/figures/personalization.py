@@ -68,9 +68,8 @@ def run(world: World) -> Document:
                 cells.setdefault(name, []).append(len(client.train) / count)
             ways, truth = {FEDERATED: federated, LOCAL: local}, client.test.grid()
             for form in FORMS:
-                fold = form == HELD_OUT
                 ways[form] = personalize(
-                    federated, client.train, name, alone, world.seed, out_of_fold=fold, local=local
+                    federated, client.train, name, alone, world.seed, out_of_fold=form == HELD_OUT, local=local
                 )
             curves += [
                 curve(
