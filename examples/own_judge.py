@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fedrouter.learning.judges import ABSTAIN, ExactMatch, FreeJudge, Verdict
-from fedrouter.learning.panel import Panel
+from fedrouter.learning.judges import ABSTAIN, ExactMatch, FreeJudge, Panel, Verdict
 
 
 class PythonParses(FreeJudge):

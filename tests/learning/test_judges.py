@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 
 from fedrouter.errors import BadInput
 from fedrouter.learning.judges import (
+    DAY,
     ExactMatch,
     JsonSchema,
     ModelAnswer,
     ModelJudge,
+    Panel,
     PricedModel,
     Regex,
     Verdict,
+    judge_of,
 )
-from fedrouter.learning.panel import DAY, Panel, judge_of
 from fedrouter.learning.schema import MAX_BYTES, WORKER, SchemaWorker, Undecidable
 from fedrouter.store.scores import JUDGE
 

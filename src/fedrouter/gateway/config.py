@@ -31,8 +31,7 @@ from pydantic_core import PydanticCustomError
 
 from fedrouter.errors import BadInput
 from fedrouter.frontier.operating_point import OperatingPoints
-from fedrouter.learning.judges import ModelAnswer, PricedModel
-from fedrouter.learning.panel import judge_of
+from fedrouter.learning.judges import ModelAnswer, PricedModel, judge_of
 
 MEGABYTE = 1 << 20
 

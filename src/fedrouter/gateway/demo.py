@@ -15,7 +15,7 @@ from fedrouter.federation.families.bayes import BayesSettings, from_rows
 from fedrouter.gateway.config import Config, RoutingConfig, ServerConfig, Upstream, UpstreamParams
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.page.demo_traffic import SimulatedTraffic
-from fedrouter.gateway.upkeep.leadership import LEASE
+from fedrouter.gateway.upkeep import LEASE
 from fedrouter.gateway.upstream.simulated import Cast, SimulatedServer
 from fedrouter.store.store import Store
 

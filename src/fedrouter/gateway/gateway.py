@@ -32,10 +32,7 @@ from fedrouter.gateway.routing.decision import Decider, StickySessions
 from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
 from fedrouter.gateway.routing.encoder_process import EncoderProcess
 from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
-from fedrouter.gateway.upkeep.history import QualityHistory
-from fedrouter.gateway.upkeep.leadership import Leadership
-from fedrouter.gateway.upkeep.learning import Learning
-from fedrouter.gateway.upkeep.retention import Retention
+from fedrouter.gateway.upkeep import Leadership, Learning, QualityHistory, Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
 from fedrouter.learning.learner import Learner, first_version
 from fedrouter.learning.online import OnlineRouter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,11 @@ from fedrouter.data.read import EMBEDDING
 from fedrouter.data.source import Source
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.errors import BadInput
-from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers
+from fedrouter.evaluations import Embeddings, Evaluations, Floats
 from fedrouter.pool import ModelPool
 from fedrouter.store.records import Record
 from fedrouter.store.store import Store
 
-NOT_IN_POOL = -1
-"""The index of a model that is not in the pool."""
 LEARNED = "learned from already"
 UNROUTED = ("named", "off")
 """The gateway's reasons for decisions that no router made."""
@@ -31,24 +29,15 @@ RECENT, ENOUGH = 500, 50
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Scored requests: query, chosen model, its propensity, λ, and the outcome; n rows each.
+    """Scored requests as evaluations of the chosen models, and the probability ``(n,)`` with which each was chosen.
 
-    ``chosen`` is an index into ``pool``, or :data:`NOT_IN_POOL`. Accuracy and cost are the outcome of the choice, also
-    where a fallback model answered: a router is accountable for choosing a model that is down. ``left_out`` counts the
-    requests that cannot be used, by reason.
+    Accuracy and cost are the outcome of the choice, also where a fallback model answered: a router is accountable for
+    choosing a model that is down. ``left_out`` counts the requests that cannot be used, by reason.
     """
 
-    pool: ModelPool
-    embeddings: Embeddings
-    chosen: Integers
+    evaluations: Evaluations
     propensity: Floats
-    tradeoff: Floats
-    accuracy: Floats
-    cost: Floats
-    left_out: Mapping[str, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.chosen)
+    left_out: Mapping[str, int]
 
 
 def traffic_of(
@@ -66,34 +55,29 @@ def traffic_of(
             why = NOT_ROUTED
         if not why and after is not None and scored_at(record) <= after:
             why = LEARNED
+        if not why and record.chosen not in pool:
+            why = f"{record.chosen} is not in the pool"
         if why:
             left_out[why] += 1
         else:
             kept.append(record)
-    return Traffic(
-        pool,
-        _embeddings(kept, encoder.dimension),
-        _indices(pool, [record.chosen for record in kept]),
-        np.array([record.propensity for record in kept], np.float64),
-        np.array([record.tradeoff for record in kept], np.float64),
-        np.array([record.score for record in kept], np.float64),
-        np.array([record.cost for record in kept], np.float64),
-        dict(left_out),
-    )
+    columns = [(pool.index(row.chosen), row.score, row.cost, row.propensity) for row in kept]
+    numbers = np.array(columns, np.float64).reshape(-1, 4).T
+    return _traffic(pool, _embeddings(kept, encoder.dimension), numbers, left_out)
 
 
 def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, after: float | None = None) -> Traffic:
     """Read the same from a file that ``fedrouter log --out`` wrote; ``after`` is compared with the request's time."""
     source = Source(path)
     column = next((name for name in (column_stem(encoder.name) + EMBEDDING, "embedding") if name in source.names), "")
-    if not {"propensity", "chosen", "tradeoff"} <= set(source.names) or not column:
+    if not {"propensity", "chosen"} <= set(source.names) or not column:
         raise source.error(
-            "expected an export of a gateway's log: 'chosen', 'propensity', 'tradeoff', 'accuracy', 'cost' and "
+            "expected an export of a gateway's log: 'chosen', 'propensity', 'accuracy', 'cost' and "
             f"'{column_stem(encoder.name)}{EMBEDDING}'; without propensities no other router can be evaluated on it"
         )
-    numbers = {name: source.numbers(name) for name in ("propensity", "tradeoff", "accuracy", "cost")}
+    numbers = {name: source.numbers(name) for name in ("accuracy", "cost", "propensity")}
     for name, values in numbers.items():
-        most = np.inf if name in ("tradeoff", "cost") else 1.0
+        most = np.inf if name == "cost" else 1.0
         bad = ~((values >= 0) & (values <= most)) | ((values == 0) & (name == "propensity"))
         if bad.any():
             expected = {"propensity": "a number in (0, 1]", "accuracy": "a number in [0, 1]"}
@@ -101,15 +85,23 @@ def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, afte
     embeddings = source.vectors(column)
     if embeddings.shape[1] != encoder.dimension:
         raise source.error(f"expected embeddings of width {encoder.dimension}, got {embeddings.shape[1]}")
-    why = np.full(source.rows, "", object)
+    names = source.words("chosen")
+    why = np.array([None if name in pool else f"{name} is not in the pool" for name in names], object)
     if after is not None and "time" in source.names:
         why[source.numbers("time") <= after] = LEARNED
     if "reason" in source.names:
         why[np.isin(source.words("reason"), UNROUTED)] = NOT_ROUTED
-    chosen, keep = _indices(pool, source.words("chosen")), why == ""
-    left_out = Counter(why[~keep].tolist())
-    propensity, tradeoff, accuracy, cost = (values[keep] for values in numbers.values())
-    return Traffic(pool, embeddings[keep], chosen[keep], propensity, tradeoff, accuracy, cost, left_out)
+    keep = np.array([each is None for each in why], bool)
+    chosen = np.array([pool.index(name) for name, kept in zip(names, keep, strict=True) if kept], np.float64)
+    columns = np.stack([chosen, *(values[keep] for values in numbers.values())])
+    return _traffic(pool, embeddings[keep], columns, Counter(why[~keep].tolist()))
+
+
+def _traffic(pool: ModelPool, embeddings: Embeddings, columns: Floats, left_out: Mapping[str, int]) -> Traffic:
+    """From model, accuracy, cost and propensity ``(4, n)``."""
+    chosen, accuracy, cost, propensity = columns
+    rows = Evaluations(pool, embeddings, np.arange(len(chosen)), chosen.astype(np.int64), accuracy, cost)
+    return Traffic(rows, propensity, dict(left_out))
 
 
 def evaluations_of(
@@ -178,10 +170,6 @@ def _missing(record: Record, encoder: EncoderIdentity) -> str | None:
     if column_stem(record.encoder) != column_stem(encoder.name) or len(record.embedding) != 4 * encoder.dimension:
         return "embedded by another encoder"
     return None
-
-
-def _indices(pool: ModelPool, names: Iterable[str]) -> Integers:
-    return np.array([pool.index(name) if name in pool else NOT_IN_POOL for name in names], np.int64)
 
 
 def _embeddings(records: list[Record], dimension: int) -> Embeddings:

@@ -13,7 +13,7 @@ import pytest
 
 from fedrouter.bundle import load
 from fedrouter.gateway.config import ExploreConfig, LearningConfig
-from fedrouter.gateway.upkeep.learning import Learning
+from fedrouter.gateway.upkeep import Learning
 from fedrouter.learning.learner import Version
 from fedrouter.learning.promise import Kept
 from fedrouter.store import evidence

@@ -5,10 +5,9 @@ import time
 
 import pytest
 
+from fedrouter.gateway import upkeep
 from fedrouter.gateway.config import Config, RetentionConfig, Upstream, UpstreamParams
-from fedrouter.gateway.upkeep import retention
-from fedrouter.gateway.upkeep.leadership import Leadership
-from fedrouter.gateway.upkeep.retention import DAY, Retention
+from fedrouter.gateway.upkeep import DAY, Leadership, Retention
 from fedrouter.store.records import Record, new_id
 from fedrouter.store.store import Store
 from gateway.running import config_for, eventually
@@ -36,8 +35,8 @@ def record(age: float) -> Record:
 
 
 def test_old_rows_go_in_small_steps_while_others_are_written_and_sums_stay(store, monkeypatch, caplog):
-    monkeypatch.setattr(retention, "AT_ONCE", 7)
-    monkeypatch.setattr(retention, "LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(upkeep, "AT_ONCE", 7)
+    monkeypatch.setattr(upkeep, "LEAST_PAUSE", 0.0)
     caplog.set_level("INFO")
     old, young = [record(40 + number / 100) for number in range(30)], [record(1)]
     store.append(old + young)
@@ -62,7 +61,7 @@ def test_old_rows_go_in_small_steps_while_others_are_written_and_sums_stay(store
 
 
 def test_prompts_and_embeddings_can_go_before_their_rows(store, monkeypatch):
-    monkeypatch.setattr(retention, "AT_ONCE", 4)
+    monkeypatch.setattr(upkeep, "AT_ONCE", 4)
     rows = [record(age) for age in (20, 10, 10, 10, 10, 10, 8, 6, 1)]
     rows += [Record(**vars(rows[1]) | {"id": new_id(rows[1].time)})]  # at the very same time
     store.append(rows)

@@ -112,10 +112,8 @@ def read_traffic(saved: Bundle, source: str) -> Log | None:
 
     Requests from which the router has learned are left out.
     """
-    import numpy as np
 
     from fedrouter.data.source import Source
-    from fedrouter.evaluations import Evaluations
     from fedrouter.learning.traffic import traffic_in, traffic_of
     from fedrouter.store.store import Store
 
@@ -125,14 +123,11 @@ def read_traffic(saved: Bundle, source: str) -> Log | None:
     if is_store(source):
         with Store.open(source, create=False) as store:
             traffic = traffic_of(store.rows(), pool, encoder, after)
-    elif {"propensity", "chosen", "tradeoff"} <= set(Source(source).names):
+    elif {"propensity", "chosen"} <= set(Source(source).names):
         traffic = traffic_in(source, pool, encoder, after)
     else:
         return None
-    known = traffic.chosen >= 0
-    if not known.any():
+    if not len(traffic.evaluations):
         reasons = ", ".join(f"{count:,} {why}" for why, count in traffic.left_out.items())
-        raise BadInput(f"{source}: no request that the router can be judged on ({reasons or 'none is of its models'})")
-    columns = (traffic.chosen[known], traffic.accuracy[known], traffic.cost[known])
-    rows = Evaluations(pool, traffic.embeddings[known], np.arange(int(known.sum())), *columns)
-    return Log("gateway", source, rows, encoder, propensity=traffic.propensity[known])
+        raise BadInput(f"{source}: no request that the router can be judged on ({reasons or 'it has none'})")
+    return Log("gateway", source, traffic.evaluations, encoder, propensity=traffic.propensity)

@@ -15,8 +15,7 @@ from fedrouter.gateway.apis import CHAT, Usage, cost_of
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.upstream.bodies import MAX_TEXT
 from fedrouter.gateway.upstream.upstreams import Upstreams
-from fedrouter.learning.judges import CallModel, ModelAnswer, PricedModel
-from fedrouter.learning.panel import Panel, judge_of
+from fedrouter.learning.judges import CallModel, ModelAnswer, Panel, PricedModel, judge_of
 from fedrouter.store.records import Record
 from fedrouter.store.writer import OutboxWriter
 

@@ -20,7 +20,7 @@ from fedrouter.evaluations import Floats
 from fedrouter.gateway.apis import Usage, cost_of
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.routing.served import guesses_of, pool_of
-from fedrouter.gateway.upkeep.history import QualityHistory
+from fedrouter.gateway.upkeep import QualityHistory
 from fedrouter.gateway.upstream.simulated import Cast
 from fedrouter.learning.learner import Learner
 from fedrouter.learning.online import Explorer, OnlineRouter

@@ -1,1 +1,0 @@
-"""Work beside requests, and what one process of all on a store does: learning, and retention."""
