@@ -1,6 +1,7 @@
 """Decisions as a client sees them through /v1/route and the answers' headers."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -246,6 +247,10 @@ def test_a_decision_can_be_explained_later(gateway, prompts):
     assert found["because"]
     assert {entry["model"] for entry in found["estimates"]} == set(NAMES)
     assert "text" not in found
+    earlier = replace(gateway.record(response), id="0" * 32, bundle="version:0", version=0)
+    gateway.store.append([earlier])
+    again = gateway.http.get(f"/v1/decisions/{earlier.id}").json()
+    assert (again["version"], again["estimated_by"], again["estimates"]) == (0, found["version"], found["estimates"])
     assert gateway.http.get("/v1/decisions/nothing").status_code == 404
 
 

@@ -11,7 +11,6 @@ from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply,
 from fedrouter.gateway.routes.decisions import logged_estimates
 from fedrouter.gateway.routes.feedback import write_score
 from fedrouter.gateway.routing.decision import REASONS
-from fedrouter.gateway.routing.served import Served
 from fedrouter.store.page import Filters, search
 from fedrouter.store.records import Record
 
@@ -51,15 +50,16 @@ async def decision(gateway: Gateway, visit: Visit, send: Send) -> None:
     record = await asyncio.to_thread(_record, gateway, visit, visit.id)
 
     def look() -> dict[str, Any]:
-        serving = gateway.bundles.current
         scores = gateway.store.feedback(record.id)
-        return record.to_json() | {
-            "text": record.text,
-            "because": REASONS.get(record.reason),
-            "estimates": None if serving is None else _estimates(gateway, serving, record),
-            "estimated_by": None if serving is None else serving.version,
-            "feedback": [{"score": each.score, "by": each.by, "at": each.at} for each in scores],
-        }
+        return (
+            record.to_json()
+            | logged_estimates(gateway, record)
+            | {
+                "text": record.text,
+                "because": REASONS.get(record.reason),
+                "feedback": [{"score": each.score, "by": each.by, "at": each.at} for each in scores],
+            }
+        )
 
     await reply(send, await asyncio.to_thread(look))
 
@@ -81,13 +81,6 @@ def _record(gateway: Gateway, visit: Visit, identity: str) -> Record:
     if record is None or visit.own not in (None, record.key):
         raise HttpError(404, "No decision of this key has this id.", "decision_not_found")
     return record
-
-
-def _estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[str, Any]]:
-    """What serves now about a logged query, at the λ of its decision; nothing if it was embedded by another encoder."""
-    if serving.needs_embedding and len(record.embedding or b"") != 4 * serving.encoder.dimension:
-        return []
-    return logged_estimates(gateway, serving, record)
 
 
 ENDPOINTS = (

@@ -29,7 +29,7 @@ async def explain(gateway: Gateway, request: HttpRequest, send: Send) -> None:
         raise HttpError(404, "No decision of this key has this id.", "decision_not_found")
     found = record.to_json()
     found["because"] = REASONS.get(record.reason)
-    found["estimates"] = _estimates(gateway, record)
+    found |= logged_estimates(gateway, record)
     await send_response(send, 200, orjson.dumps(found))
 
 
@@ -44,18 +44,20 @@ async def _written(gateway: Gateway, identity: str, own: str | None) -> Record |
     return await asyncio.to_thread(gateway.store.get, identity)  # its row may have left the outbox meanwhile
 
 
-def _estimates(gateway: Gateway, record: Record) -> list[dict[str, Any]] | None:
-    """The estimates of every model at the time; None if the router that made them is no longer in service."""
+def logged_estimates(gateway: Gateway, record: Record) -> dict[str, Any]:
+    """Every model's estimates for a logged query at the λ of its decision, and the version that makes them.
+
+    That is what serves now, which has learned since; no estimates if the query was not embedded by its encoder.
+    """
     serving = gateway.bundles.current
-    if serving is None or serving.digest != record.bundle or record.embedding is None:
-        return None
-    return logged_estimates(gateway, serving, record)
-
-
-def logged_estimates(gateway: Gateway, serving: Served, record: Record) -> list[dict[str, Any]]:
-    """Every model's estimates for a logged query by a router, at the λ of its decision."""
-    found = serving.estimate(np.frombuffer(record.embedding or b"", "<f4"))
-    return shown_estimates(gateway, serving, found, record.tradeoff)
+    if serving is None:
+        return {"estimates": None, "estimated_by": None}
+    width, shown = 4 * serving.encoder.dimension, None
+    own = record.embedding if len(record.embedding or b"") == width else None
+    if own is not None or not serving.needs_embedding:
+        estimates = serving.estimate(np.frombuffer(own or bytes(width), "<f4"))
+        shown = shown_estimates(gateway, serving, estimates, record.tradeoff)
+    return {"estimates": shown, "estimated_by": serving.version}
 
 
 def shown_estimates(gateway: Gateway, serving: Served, found: QueryEstimates, tradeoff: float) -> list[dict[str, Any]]:
