@@ -1,6 +1,11 @@
 """How time and memory of learning grow with the number of clients, for every family, and the cost model fitted to it.
 
     python benchmarks/scale.py [--processes 1] [--families kmeans …] [--clients 10 100 1000 10000] [--out FILE]
+    python benchmarks/scale.py --posterior
+    python benchmarks/scale.py --log parquet|csv [--rows 5000000]
+
+The second form prints processor seconds of one refit, one search of penalties, one estimate and one learning of 17,147
+rows of 18 models; the third the peak memory of reading one large log, in a process of its own.
 
 Clients are in one process and one thread; their sums are added as secure aggregation adds them, and they set no minimum
 group sizes, so that ten rows can be learned from. Two series: 40,000 rows in all, and 12 rows a client. Each run is a
@@ -19,6 +24,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,6 +71,99 @@ def measured(family: str, clients: int, rows: int) -> dict[str, float]:
         "seconds": time.process_time() - began,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
         "before": before * 1024.0,
+    }
+
+
+def posteriors() -> dict[str, float]:
+    """Processor seconds, each the least of five."""
+    from fedrouter.encoders.feature_map import STATIC_WIDTH, map_of_width
+    from fedrouter.evaluations import Evaluations
+    from fedrouter.evidence import Evidence
+    from fedrouter.federation.families.bayes import from_rows
+    from fedrouter.pool import ModelPool
+    from fedrouter.routers.bayes import BayesRouter
+
+    draw = np.random.default_rng(0)
+
+    def rows(number: int, models: int) -> Evaluations:
+        pool = ModelPool([f"model-{one}" for one in range(models)])
+        points = draw.normal(size=(number, STATIC_WIDTH))
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        model, skill = draw.integers(0, models, number), draw.normal(size=(models, STATIC_WIDTH))
+        chance = 0.5 + 0.2 * np.tanh((points * skill[model]).sum(axis=1))
+        accuracy = (draw.random(number) < chance).astype(np.float64)
+        return Evaluations(pool, points.astype(np.float32), np.arange(number), model, accuracy, draw.random(number))
+
+    def least(work: Any, times: int = 5, repeat: int = 1) -> float:
+        found = []
+        for _ in range(times):
+            began = time.process_time()
+            for _ in range(repeat):
+                work()
+            found.append((time.process_time() - began) / repeat)
+        return min(found)
+
+    def fitted_weights(penalties: Any) -> None:
+        _ = BayesRouter(evidence.pool, evidence, penalties=penalties).weights
+
+    evidence = Evidence.of(rows(5_000, 20), map_of_width(STATIC_WIDTH))
+    router, large = BayesRouter.of(evidence), rows(17_147, 18)
+    query = large.embeddings[:1]
+    return {
+        "refit of 20 models, 84 features": least(lambda: fitted_weights(router.penalties)),
+        "the same with a search of penalties": least(lambda: fitted_weights(None)),
+        "one estimate of 20 models": least(lambda: router.estimate(query), repeat=1_000),
+        "learning 17,147 rows of 18 models, with cells": least(lambda: from_rows([large]), times=2),
+    }
+
+
+LARGE_BATCH = 100_000
+
+
+def write_log(path: Path, rows: int) -> None:
+    """A log of many rows, of ten models: parquet with embeddings of 64 dimensions, or CSV with prompts."""
+    draw, names = np.random.default_rng(0), np.array([f"model-{number}" for number in range(10)])
+    if path.suffix == ".csv":
+        words = np.array(["what", "who", "when", "how", "is", "the", "of", "a", "sum", "code", "paper", "model", "why"])
+        with path.open("w") as file:
+            file.write("prompt,model,accuracy,cost\n")
+            for start in range(0, rows, LARGE_BATCH):
+                prompts = words[draw.integers(0, len(words), (LARGE_BATCH, 8))]
+                own = draw.integers(0, 10, LARGE_BATCH), draw.integers(0, 2, LARGE_BATCH), draw.random(LARGE_BATCH)
+                for row, (prompt, model, right, cost) in enumerate(zip(prompts, *own, strict=True)):
+                    file.write(f"{' '.join(prompt)} {start + row},{names[model]},{right},{cost / 100:.6f}\n")
+        return
+    import pyarrow
+    from pyarrow import parquet
+
+    writer = None
+    for _ in range(0, rows, LARGE_BATCH):
+        points = draw.normal(size=(LARGE_BATCH, 64)).astype(np.float32)
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        columns = {
+            "embedding": pyarrow.FixedSizeListArray.from_arrays(points.ravel(), 64),
+            "model": names[draw.integers(0, 10, LARGE_BATCH)],
+            "accuracy": draw.integers(0, 2, LARGE_BATCH).astype(np.float64),
+            "cost": draw.random(LARGE_BATCH) / 100,
+        }
+        table = pyarrow.table(columns)
+        writer = writer or parquet.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    assert writer is not None
+    writer.close()
+
+
+def read_log(path: Path) -> dict[str, float]:
+    """Learn from one large log in this process."""
+    from fedrouter.data.batches import evidence_of
+
+    began = time.process_time()
+    evidence, _ = evidence_of([path])
+    return {
+        "rows": float(evidence.count.sum()),
+        "file": float(path.stat().st_size),
+        "seconds": time.process_time() - began,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
     }
 
 
@@ -115,7 +214,23 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", nargs=3)
+    parser.add_argument("--posterior", action="store_true")
+    parser.add_argument("--log", choices=("parquet", "csv"))
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--read", type=Path)
     options = parser.parse_args()
+    if options.posterior:
+        print(json.dumps(posteriors(), indent=1))
+        return
+    if options.read:
+        print(json.dumps(read_log(options.read)))
+        return
+    if options.log:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"log.{options.log}"
+            write_log(path, options.rows)
+            subprocess.run([sys.executable, __file__, "--read", str(path)], check=True)
+        return
     if options.one:
         family, clients, rows = options.one
         print(json.dumps(measured(family, int(clients), int(rows))))
