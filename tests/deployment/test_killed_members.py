@@ -161,3 +161,22 @@ def test_a_coordinator_that_is_killed_at_every_exchange_goes_on_from_disk(proces
     processes.grow()
     assert subprocess.run([*command, "never", ""], env=tests, timeout=300).returncode == 0
     processes.require_exact_sum()
+
+
+def test_two_processes_that_make_routers_make_each_once(processes):
+    """A member that was killed leaves one behind; the other one waits for it, and finds nothing to do."""
+    coordinator = Coordinator(processes.coordinator)
+    processes.running.pop(VICTIM).kill()  # nobody but those below makes its router
+    run = [sys.executable, "-m", "fedrouter.deployment.home", processes.folder / VICTIM]
+    link = OverSockets(processes.folder / "r")
+    with opened(MemberDirectory(processes.folder / VICTIM)) as member:
+        usual = link.ask
+        link.ask = lambda name, content, end: member.answer(content) if name == VICTIM else usual(name, content, end)
+        run_epoch(coordinator, link, JOB)
+    coordinator.close()
+    both = [subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    said = sorted(each.communicate(timeout=300)[0] for each in both)
+    assert [each.returncode for each in both] == [0, 0]
+    assert said[0] == ""
+    assert said[1].startswith("router of epoch 1 in ")
+    assert (processes.folder / VICTIM / "bundle").exists()

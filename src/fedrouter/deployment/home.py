@@ -31,7 +31,7 @@ from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence
 from fedrouter.federation.families.bayes import from_rows
 from fedrouter.federation.total import Total, sum_of, verified
-from fedrouter.files import replace_file
+from fedrouter.files import locked, replace_file
 from fedrouter.frontier.outcomes import NORMAL, WIDER, Log
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
@@ -55,7 +55,10 @@ def main() -> None:
     own = OwnLog(str(directory.config["log"]), str(directory.config["encoder"]))
     with opened(directory, own) as member:
         try:
-            sys.stdout.buffer.write("\n".join(make_routers(directory.path, member, own)).encode())
+            # One at a time: a member that was killed leaves one of these behind, and starts another when it is back.
+            with locked(directory.path / "routers.lock"):
+                made = make_routers(directory.path, member, own)
+            sys.stdout.buffer.write("\n".join(made).encode())
         except FedrouterError as error:
             sys.exit(str(error))
 
