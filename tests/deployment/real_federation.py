@@ -58,7 +58,7 @@ class RealFederation:
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
-            process.wait(60)
+            process.wait(180)
 
     def command(self, *words):
         """What a command says to a machine."""

@@ -166,7 +166,9 @@ def test_a_coordinator_that_is_killed_at_every_exchange_goes_on_from_disk(proces
 def test_two_processes_that_make_routers_make_each_once(processes):
     """A member that was killed leaves one behind; the other one waits for it, and finds nothing to do."""
     coordinator = Coordinator(processes.coordinator)
-    processes.running.pop(VICTIM).kill()  # nobody but those below makes its router
+    victim = processes.running.pop(VICTIM)  # nobody but those below makes its router
+    victim.kill()
+    victim.wait()
     run = [sys.executable, "-m", "fedrouter.deployment.home", processes.folder / VICTIM]
     link = OverSockets(processes.folder / "r")
     with opened(MemberDirectory(processes.folder / VICTIM)) as member:

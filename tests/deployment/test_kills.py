@@ -1,4 +1,4 @@
-"""Processes of a federation over Flower are killed at every exchange: each epoch ends with a total, and the next works.
+"""At every exchange of an epoch over Flower a process is killed: it ends with a total, and the next one works.
 
 Members and coordinators are killed without Flower, at more moments, in ``test_killed_members.py``.
 """
@@ -40,28 +40,29 @@ def kill_member(federation):
 
 
 VICTIMS = (kill_superlink, kill_supernode, kill_app, kill_member, kill_coordinator)
+TURNS = (0, 2)
 
 
-def test_five_epochs_survive_a_kill_of_every_process_at_every_exchange(tmp_path):
-    """In each epoch another process is killed at each exchange; after five epochs every one was killed at all five."""
+def test_epochs_survive_a_kill_of_another_process_at_every_exchange(tmp_path):
+    """Five kills in one epoch, and in the next one of other processes at the same exchanges."""
     with RealFederation(tmp_path) as federation:
-        write_logs(tmp_path, parts=len(VICTIMS))
+        write_logs(tmp_path, parts=len(TURNS))
         federation.form()
-        for number in range(len(VICTIMS)):
+        for number, turn in enumerate(TURNS):
             if number:
-                write_logs(tmp_path, parts=len(VICTIMS), part=number)
-            left = {exchange: VICTIMS[(at + number) % len(VICTIMS)] for at, exchange in enumerate(EXCHANGES)}
+                write_logs(tmp_path, parts=len(TURNS), part=number)
+            left = {exchange: VICTIMS[(at + turn) % len(VICTIMS)] for at, exchange in enumerate(EXCHANGES)}
 
             def on_event(line, left=left):
                 if line["event"] == "exchange" and line["outcome"] == "asked" and line["exchange"] in left:
                     left.pop(line["exchange"])(federation)
 
             last, lines = federation.epoch(on_event, timeout=1800.0, wait=600)
-            assert not left
+            assert not left, lines[-5:]
             assert (last["event"], last.get("epoch")) == ("done", number + 1), (number, last, lines[-5:])
             assert last["survivors"] == list(NAMES)
         for name in NAMES:
             released = federation.journal(name)
-            assert [epoch for epoch, _ in released] == [1, 2, 3, 4, 5]
+            assert [epoch for epoch, _ in released] == [1, 2]
             rows = len((tmp_path / f"{name}.csv").read_text().splitlines()) // 2
             assert 0 < sum(queries for _, queries in released) <= rows
