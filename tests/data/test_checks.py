@@ -71,7 +71,7 @@ def test_contradicting_duplicates_are_counted_by_query_and_model(text):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("GPT-4", "gpt-4 ", "other"), "differ by blanks or case only are different models: 'GPT-4', 'gpt-4 '"),
+        (("GPT-4", "gpt-4 ", "other"), "differ by blanks or case only are different models: 'GPT-4' and 'gpt-4 '"),
         (("large", " small"), "names with blanks around them: ' small'"),
     ],
 )

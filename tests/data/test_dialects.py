@@ -57,6 +57,12 @@ def test_decimal_commas_are_read(tmp_path, delimiter):
     assert_is_the_log(read(path))
 
 
+def test_small_costs_with_decimal_commas_are_read(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("prompt;model;accuracy;cost\na;small;1;6,62e-05\nb;small;0,5;1,234E-05\n")
+    assert read(path).evaluations.cost.tolist() == [6.62e-05, 1.234e-05]
+
+
 def test_a_comma_that_may_group_thousands_is_refused(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("prompt;model;accuracy;cost\na;small;1;0,5\nb;small;1;1,234\n")

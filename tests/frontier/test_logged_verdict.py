@@ -200,6 +200,21 @@ def test_a_log_without_costs_is_judged_by_accuracy():
     assert "the log has no costs" in found.sentence()
 
 
+def test_a_log_without_costs_says_nothing_of_them_with_one_answer_a_query():
+    """A router estimates some small cost of every model, of which shares are no finding."""
+    rows, _, _ = single_answers(300)
+    found = verdict_of(replace(rows, cost=np.zeros(len(rows))), lambda some: from_rows([some]), folds=3)
+    assert found.shares.cost is None
+    assert "the log has no costs" in found.sentence()
+
+
+def test_a_sentence_names_a_few_models_that_need_rows():
+    found = verdict_of(full_log(LEAST_QUERIES), by_kind)
+    names = "abcdef"
+    lacking = replace(found, shares=None, rows=dict.fromkeys(names, 1), missing=dict.fromkeys(names, 29))
+    assert lacking.sentence().endswith("c has 1 and needs about 29 more and 3 models more.")
+
+
 def test_sentences():
     found = verdict_of(full_log(1000), by_kind)
     share = partial(Share, 0.5)

@@ -212,11 +212,11 @@ def _alike(names: Sequence[str]) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault("".join(name.split()).casefold(), []).append(name)
-    for group in groups.values():
-        if len(group) > 1:
-            yield f"names that differ by blanks or case only are different models: {_shown([repr(n) for n in group])}"
+    alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    if alike:
+        yield f"names that differ by blanks or case only are different models: {_shown(alike)}"
     blank = [name for name in names if name != name.strip()]
-    if blank and not any(len(group) > 1 for group in groups.values()):
+    if blank and not alike:
         yield f"names with blanks around them: {_shown([repr(name) for name in blank])}"
 
 

@@ -323,7 +323,8 @@ def _number(value: Any) -> float | None:
     if isinstance(value, str):
         if value.strip().lower() in ("true", "false"):
             return float(value.strip().lower() == "true")
-        if re.fullmatch(r"[+-]?\d+,\d+", value) and not re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", value):
+        number = re.fullmatch(r"[+-]?\d+,\d+([eE][+-]?\d+)?", value)
+        if number and not re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", value):
             return float(value.replace(",", "."))
     return float(value)
 

@@ -44,6 +44,8 @@ LEAST_SUPPORT = 0.5
 """Share of the choices of the router, and of the best model's queries, for which the log must have such answers."""
 SUPPORTED = 0.9
 """With less support the verdict says so."""
+NAMED = 3
+"""Models without enough rows that a sentence names."""
 CONFIDENT = 2.5758
 """Standard errors of the gain that make a decision: a 99% interval, since a wrong one is worse than none.
 
@@ -184,12 +186,13 @@ class Verdict:
                 f"the log has answers for {self.support:.0%} of what router and best model would do, worth "
                 f"{self.effective:.0f} queries; explore, or ask several models the same queries"
             )
-        return ", ".join(
+        needs = [
             f"{name} has {self.rows[name]} and needs about {more} more"
             if self.rows[name]
             else f"{name} was never asked"
             for name, more in self.missing.items()
-        )
+        ]
+        return ", ".join(needs[:NAMED]) + (f" and {len(needs) - NAMED} models more" if len(needs) > NAMED else "")
 
 
 class CrossFitted:

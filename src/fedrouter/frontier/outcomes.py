@@ -316,6 +316,8 @@ class Log:
                 # Where the router has no estimate, any number from the other folds will do.
                 filled[place] = np.where(np.isfinite(guess), guess, _means(seen[rest]))
                 result[place] = filled[place] + weight * np.where(weight > 0, seen[held] - filled[place], 0.0)
+        if not np.nan_to_num(self.observed.cost).any():  # a log without costs says nothing of them
+            cost[:], priced[:] = 0.0, 0.0
         reasons = tuple(None if each else "too few evaluations" for each in usable)
         estimates = Estimates(self.rows.pool, guessed, priced, reasons)
         return Outcomes(self.rows.pool, accuracy, cost, estimates, self.judged, self.group[kept])
