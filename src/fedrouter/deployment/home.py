@@ -1,8 +1,8 @@
 """A member's routers, made at home from the totals and its own log, and what being a member was worth.
 
 The total of an epoch has this member's numbers in it, which it knows without noise and takes out; what remains is what
-the others say. It has one weight, chosen by how likely it makes the own rows, and counts as at most ``cap`` rows
-a model.
+the others say. It has a weight for each model, chosen by how likely it makes the own rows of that model, and counts as
+at most ``cap`` rows of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedrouter.files import locked, replace_file
 from fedrouter.frontier.outcomes import NORMAL, WIDER, Log
 from fedrouter.pool import ModelPool
 from fedrouter.routers.base import Router
-from fedrouter.routers.bayes import BayesRouter, weigh
+from fedrouter.routers.bayes import BayesRouter
 
 if TYPE_CHECKING:
     from fedrouter.federation.member import Member
@@ -93,7 +93,7 @@ def make_router(
         worth = compare(own, router, rows)
     else:
         router, worth = without_own(others, cap), {"queries": 0, "worth": None}
-    change = {"epoch": epoch, "totals": [total.epoch for total in totals], "weight": router.weight}
+    change = {"epoch": epoch, "totals": [total.epoch for total in totals]}
     text = _sentence(worth, router)
     verdict = json.dumps({"epoch": epoch, "text": text, **worth}, indent=2).encode()
     _save(link, folder, router, encoder, member, totals, change, {}, {member.name: len(rows)})
@@ -133,15 +133,14 @@ def together(own: BayesRouter, others: Release, cap: int) -> BayesRouter:
     """The router of own evidence and of what the others' total says, over the models of either."""
     more = [name for name in others.pool.names if name not in own.pool]
     pool = own.pool.with_models(ModelPool(more)) if more else own.pool
-    evidence, total = own.evidence.over(pool), others.over(pool)
-    return BayesRouter.of(evidence, total, weigh(evidence, total, cap))
+    return BayesRouter.of(own.evidence.over(pool)).beside(others.over(pool), cap)
 
 
 def without_own(others: Release | None, cap: int) -> BayesRouter:
     """The router of a member whose log is empty."""
     if others is None:
         raise BadInput("the log is empty, and there is no total that logs can have: no router can be made")
-    weight = min(1.0, cap / max(float(others.count.max()), 1.0))
+    weight = np.minimum(cap / np.maximum(others.count, 1.0), 1.0)
     return BayesRouter.of(Evidence.none(others.pool, others.features), others, weight)
 
 
@@ -189,7 +188,7 @@ def compare(own: BayesRouter, router: BayesRouter, rows: Evaluations) -> dict[st
 
 
 def _sentence(worth: Mapping[str, Any], router: BayesRouter) -> str:
-    if router.total is None or not router.weight:
+    if router.total is None or not np.any(np.where(router.total.told, router.weight, 0.0)):
         return "The totals do not fit this log, so they count for nothing here: the router is that of the own log."
     if worth["worth"] is None:
         return f"The log has too few queries ({worth['queries']}) to say what being a member is worth."

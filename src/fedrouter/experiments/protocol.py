@@ -24,7 +24,6 @@ from fedrouter.pool import ModelPool
 from fedrouter.release import Release
 from fedrouter.routers.base import Router
 from fedrouter.routers.bayes import BayesRouter
-from fedrouter.routers.bayes import personal as personal_router
 
 WAYS = ("federated", "local", "centralized")
 """Learned by all clients together, by each client on its own rows, and on the pooled rows."""
@@ -218,7 +217,8 @@ def _personal(shared: Router, local: Mapping[str, Router], logs: Mapping[str, Ev
     total, found = shared.total, dict[str, Router]()
     for name, own in local.items():
         assert isinstance(own, BayesRouter)
-        found[name] = personal_router(own, total, Release.of(logs[name].over(shared.pool), total.features))
+        # A member knows its own release without noise; its noise stays in the total, as that of the others does.
+        found[name] = own.beside(total - Release.of(logs[name].over(shared.pool), total.features))
     return found
 
 

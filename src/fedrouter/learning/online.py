@@ -98,11 +98,10 @@ class OnlineRouter:
     ) -> None:
         self.pool, self.features, self._guesses = pool, features.without_cells(), guesses
         self._own = Evidence.none(pool, self.features)
-        self._total, self._weight = None, None
+        self._total = None
         if base is not None:
             self._own = base.evidence.without_cells().over(pool)
             self._total = None if base.total is None else base.total.over(pool)
-            self._weight = base.weight if base.evidence.count.any() else None
         self._last: BayesRouter | None = None
         self._rows = 0
 
@@ -119,14 +118,12 @@ class OnlineRouter:
             self._last = replace(self._last, evidence=evidence, prior=prior)
         return self._last
 
-    def _weighed(self, evidence: Evidence, rows: int) -> float:
+    def _weighed(self, evidence: Evidence, rows: int) -> Floats | float:
         if self._total is None:
             return 1.0
-        if self._weight is not None:
-            return self._weight
         if rows < ENOUGH:
-            return float(min(1.0, MOST_FROM_OTHERS / max(self._total.count.max(), 1.0)))
-        return weigh(evidence, self._total, MOST_FROM_OTHERS)
+            return np.minimum(MOST_FROM_OTHERS / np.maximum(self._total.count, 1.0), 1.0)
+        return weigh(BayesRouter.of(evidence), self._total, MOST_FROM_OTHERS)
 
     def _prior(self, guesses: Guesses, evidence: Evidence) -> Prior:
         """Guesses at the level of what was observed: all of them may be too high or too low together."""

@@ -23,7 +23,7 @@ from fedrouter.evidence import ACCURACY, CENTERS, COST, DECADES, Evidence, Momen
 from fedrouter.pool import ModelPool
 from fedrouter.release import RESIDUAL_VARIANCE, Release
 from fedrouter.routers.base import Arrays, Router
-from fedrouter.routers.posterior import HIGHEST, LOWEST, Penalties, Posterior, likelihood, posterior
+from fedrouter.routers.posterior import HIGHEST, LOWEST, Penalties, Posterior, likelihoods, posterior
 
 NATURAL: Final = math.log(10) * DECADES
 """From outcomes of cost to natural logarithms of dollars."""
@@ -35,6 +35,14 @@ REGIONS: Final = 64
 """Queries that stand for the training queries."""
 MOST_FROM_OTHERS: Final = 500
 """Rows of a model that a federation's total counts for at most beside a member's own: what a liar can add."""
+BORROWED: Final = 30
+"""Rows of a model that a total counts for at most with each own row of it, and one row more.
+
+Only own rows refute a lie, so of a model without any a total says next to nothing: counted as ten rows there, a lie
+took members below what they have alone (benchmarks/liars.py, seeds 0 to 2).
+"""
+SHARES: Final = (1.0, 0.3, 0.1, 0.0)
+"""Of what a total may count for, among which own rows choose."""
 LACK_OF_FIT: Final = (1.7, 1.1)
 """How many times the posterior's variance that of estimates is, without and with cells: no linear function of the
 features is the truth, but with cells one comes near.
@@ -69,16 +77,17 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class BayesRouter(Router):
-    """Evidence, and beside it perhaps a federation's total, which counts ``weight`` times, and a prior of models.
+    """Evidence, and beside it perhaps a federation's total and a prior of models.
 
-    ``penalties`` are those of accuracy and of cost; None until they are chosen, beginning with those of ``start``.
+    ``weight`` is how often the total counts for each model ``(M,)``, or one number for all. ``penalties`` are those of
+    accuracy and of cost; None until they are chosen, beginning with those of ``start``.
     """
 
     family: ClassVar[str] = "bayes"
     pool: ModelPool
     evidence: Evidence
     total: Release | None = None
-    weight: float = 1.0
+    weight: Floats | float = 1.0
     prior: Prior | None = None
     penalties: tuple[Penalties, Penalties] | None = None
     start: tuple[Penalties, Penalties] | None = None
@@ -88,7 +97,7 @@ class BayesRouter(Router):
         cls,
         evidence: Evidence,
         total: Release | None = None,
-        weight: float = 1.0,
+        weight: Floats | float = 1.0,
         prior: Prior | None = None,
         start: tuple[Penalties, Penalties] | None = None,
     ) -> BayesRouter:
@@ -99,10 +108,13 @@ class BayesRouter(Router):
     def with_evidence(self, evidence: Evidence) -> BayesRouter:
         """The router of other evidence, which may have more models behind its own; a total is weighed beside it."""
         pool = evidence.pool
-        total = None if self.total is None else self.total.over(pool)
         prior = None if self.prior is None else self.prior.extended(len(pool))
-        weight = self.weight if total is None else weigh(evidence, total, MOST_FROM_OTHERS)
-        return BayesRouter.of(evidence, total, weight, prior)
+        own = BayesRouter.of(evidence, prior=prior)
+        return own if self.total is None else own.beside(self.total.over(pool))
+
+    def beside(self, total: Release, most: float = MOST_FROM_OTHERS) -> BayesRouter:
+        """A member's router: of its own evidence, exactly, and of a federation's total as far as that is trusted."""
+        return BayesRouter.of(self.evidence, total, weigh(self, total, most), self.prior, self.penalties)
 
     @property
     def dimension(self) -> int:
@@ -134,8 +146,9 @@ class BayesRouter(Router):
         if self.total is not None:
             theirs, sums = self.total.moments(outcome, variance)
             width = theirs.shape[1]
-            gram[:, :width, :width] += self.weight * theirs
-            products[:, :width] += self.weight * sums
+            weight = np.broadcast_to(self.weight, len(self.pool))
+            gram[:, :width, :width] += weight[:, None, None] * theirs
+            products[:, :width] += weight[:, None] * sums
         if self.prior is not None:
             level, sums = self.prior.moments(outcome, variance)
             gram[:, 0, 0] += level
@@ -196,7 +209,7 @@ class BayesRouter(Router):
         found = {f"{EVIDENCE}{name}": array for name, array in self.evidence.arrays().items()}
         if self.total is not None:
             found |= {f"{TOTAL}{name}": array for name, array in self.total.arrays().items()}
-            found["weight"] = np.array([self.weight])
+            found["weight"] = np.broadcast_to(self.weight, len(self.pool)).astype(np.float64)
         if self.prior is not None:
             found |= {f"{PRIOR}mean": self.prior.mean, f"{PRIOR}error": self.prior.error}
         chosen = (self.accuracy.penalties, self.cost.penalties)
@@ -217,11 +230,12 @@ class BayesRouter(Router):
             evidence = Evidence.from_arrays(pool, _under(arrays, EVIDENCE))
         except BadInput as error:
             raise BadInput(f"bayes router: {error}") from None
-        total, prior, weight = None, None, 1.0
+        total, prior = None, None
+        weight: Floats | float = 1.0
         features = evidence.features
         if of_total := _under(arrays, TOTAL):
             total = Release.from_arrays(pool, features.without_cells(), of_total)
-            weight = _weight(arrays)
+            weight = _weight(arrays, len(pool))
         if levels := _under(arrays, PRIOR):
             shapes = {name: array.shape for name, array in levels.items()}
             if shapes != {"mean": (len(pool), 2), "error": (len(pool), 2)} or not (levels["error"] > 0).all():
@@ -246,34 +260,31 @@ class BayesRouter(Router):
             raise BadInput("bayes router: expected sums over evaluations, but no estimates follow from these")
 
 
-def weigh(evidence: Evidence, total: Release, most: float, weights: tuple[float, ...] = (0.0, 0.1, 0.3, 1.0)) -> float:
-    """How much a total counts beside own rows: what makes these most likely, a model's rows capped at ``most``."""
-    cap = float(min(1.0, most / max(total.count.max(), 1.0)))
-    router = BayesRouter.of(evidence, total, cap)
-    assert router.penalties is not None
-    moments, sizes = evidence.moments(), evidence.features.blocks
-    variance = float(router.accuracy.variance[0])
-    theirs, sums = total.moments(ACCURACY, variance)
-    width = theirs.shape[1]
+def weigh(own: BayesRouter, total: Release, most: float) -> Floats:
+    """How much a total counts for each model beside own rows, ``(M,)``: what makes the own rows of it most likely.
 
-    def gained(weight: float) -> float:
-        gram, products = np.zeros_like(moments.gram), np.zeros_like(moments.products[:, ACCURACY])
-        gram[:, :width, :width], products[:, :width] = weight * theirs, weight * sums
-        both = gram + moments.gram, products + moments.products[:, ACCURACY]
-        values = [likelihood(*one, sizes, variance, router.accuracy.penalties) for one in (both, (gram, products))]
-        return values[0] - values[1]
-
-    return max((cap * weight for weight in weights), key=gained)
-
-
-def personal(own: BayesRouter, total: Release, sent: Release, most: float = MOST_FROM_OTHERS) -> BayesRouter:
-    """A member's router of its own rows, and what a federation's total says beyond the release it ``sent``.
-
-    The member knows its release without noise; its noise stays in the total, as that of the others does.
+    The smaller of what accuracy and cost say: added up, the truth about costs would make a lie about accuracy likely.
+    What models share is that of own rows and all of the total together.
     """
-    rest = total - sent
-    weight = weigh(own.evidence, rest, most)
-    return BayesRouter.of(own.evidence, rest, weight, own.prior) if weight else own
+    assert own.penalties is not None
+    rows = np.minimum(most, 1.0 + BORROWED * own.evidence.count)
+    cap = np.minimum(rows / np.maximum(total.count, 1.0), 1.0)
+    joint = BayesRouter(own.pool, own.evidence, total, cap, own.prior, own.penalties)
+    found = cap
+    for outcome, fit in ((ACCURACY, joint.accuracy), (COST, joint.cost)):
+        gram, products = _with_unscored(own._moments, outcome)
+        theirs, sums = (np.zeros_like(values) for values in (gram, products))
+        variance, sizes = float(fit.variance[0]), own.evidence.features.blocks
+        width = total.features.width
+        theirs[:, :width, :width], sums[:, :width] = total.moments(outcome, variance)
+        gained = np.zeros((len(SHARES), len(own.pool)))
+        for row, share in enumerate(SHARES):
+            said = share * cap[:, None, None] * theirs, share * cap[:, None] * sums
+            both = gram + said[0], products + said[1]
+            values = (likelihoods(*one, sizes, variance, fit.penalties, fit.shared) for one in (both, said))
+            gained[row] = next(values) - next(values)
+        found = np.minimum(found, cap * np.array(SHARES)[gained.argmax(axis=0)])
+    return found
 
 
 def _with_unscored(moments: Moments, outcome: int) -> tuple[Floats, Floats]:
@@ -295,11 +306,11 @@ def _under(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _weight(arrays: Arrays) -> float:
-    weight = arrays.get("weight", np.ones(1))
-    if weight.shape != (1,) or not 0 <= float(weight[0]) <= 1:
-        raise BadInput("bayes router, array 'weight': expected a number from 0 to 1")
-    return float(weight[0])
+def _weight(arrays: Arrays, models: int) -> Floats:
+    weight = np.asarray(arrays.get("weight", np.zeros(0)), np.float64)
+    if weight.shape != (models,) or not ((weight >= 0) & (weight <= 1)).all():
+        raise BadInput("bayes router, array 'weight': expected a number from 0 to 1 for every model")
+    return weight
 
 
 def _penalties(arrays: Arrays, blocks: int) -> tuple[Penalties, Penalties]:

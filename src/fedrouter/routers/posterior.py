@@ -77,10 +77,12 @@ class Fit(NamedTuple):
 class Posterior:
     """Weights ``(M, r+1)`` of one outcome and everything needed for their covariances and draws.
 
-    ``variance`` is σ² of each model ``(M,)``; ``likelihood`` is the marginal log likelihood, up to a constant.
+    ``shared`` ``(r+1,)`` is the estimate of c, ``variance`` ``(M,)`` σ² of each model, and ``likelihood`` the marginal
+    log likelihood, up to a constant.
     """
 
     weights: Floats
+    shared: Floats
     variance: Floats
     inverse: Floats
     spread: Floats
@@ -161,6 +163,7 @@ def posterior(
         variance = max((spread - fit.explained) / max(rows, 1.0), LEAST_VARIANCE)
     return Posterior(
         fit.weights,
+        fit.shared,
         np.full(len(gram), variance),
         fit.inverse,
         fit.spread,
@@ -170,10 +173,14 @@ def posterior(
     )
 
 
-def likelihood(gram: Floats, products: Floats, sizes: Sequence[int], variance: float, penalties: Penalties) -> float:
-    """The logarithm of the marginal likelihood of sums, up to what does not depend on them but on Σy²."""
-    fit = _fit(gram, products, penalties.of(penalties.common, sizes), penalties.of(penalties.deviation, sizes))
-    return 0.5 * (fit.explained / variance - fit.size)
+def likelihoods(
+    gram: Floats, products: Floats, sizes: Sequence[int], variance: float, penalties: Penalties, shared: Floats
+) -> Floats:
+    """Logarithms of the likelihood of each model's sums ``(M,)`` given c, up to what does not depend on the sums."""
+    deviation = penalties.of(penalties.deviation, sizes)
+    precision, sums = gram + np.diag(deviation), products + deviation * shared
+    explained = np.einsum("mr,mr->m", sums, np.linalg.solve(precision, sums[..., None])[..., 0])
+    return np.asarray(0.5 * (explained / variance - np.linalg.slogdet(precision)[1]))
 
 
 def _stepped(penalties: Penalties, part: str, block: int, step: int) -> Penalties:

@@ -136,7 +136,7 @@ def add_models(
     if not any(one.count.any() for one in more):
         raise NothingToLearn("evidence of the new models", federation.clients())
     evidence = reduce(add, (one.over(pool) for one in more), router.evidence.over(pool))
-    grown = BayesRouter.of(evidence, router.total, router.weight, router.prior)
+    grown = router.with_evidence(evidence)
     callback(Progress("evidence", 1, 1, tuple(federation.clients()), router=grown))
     return grown
 
