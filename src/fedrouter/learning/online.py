@@ -121,7 +121,7 @@ class OnlineRouter:
     def _weighed(self, evidence: Evidence, rows: int) -> Floats | float:
         if self._total is None:
             return 1.0
-        if rows < ENOUGH:
+        if rows < ENOUGH and not self._own.count.any():
             return np.minimum(MOST_FROM_OTHERS / np.maximum(self._total.count, 1.0), 1.0)
         return weigh(BayesRouter.of(evidence), self._total, MOST_FROM_OTHERS)
 

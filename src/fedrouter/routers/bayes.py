@@ -270,7 +270,7 @@ def weigh(own: BayesRouter, total: Release, most: float) -> Floats:
     rows = np.minimum(most, 1.0 + BORROWED * own.evidence.count)
     cap = np.minimum(rows / np.maximum(total.count, 1.0), 1.0)
     joint = BayesRouter(own.pool, own.evidence, total, cap, own.prior, own.penalties)
-    found = cap
+    found = np.asarray(cap)
     for outcome, fit in ((ACCURACY, joint.accuracy), (COST, joint.cost)):
         gram, products = _with_unscored(own._moments, outcome)
         theirs, sums = (np.zeros_like(values) for values in (gram, products))
@@ -283,7 +283,7 @@ def weigh(own: BayesRouter, total: Release, most: float) -> Floats:
             both = gram + said[0], products + said[1]
             values = (likelihoods(*one, sizes, variance, fit.penalties, fit.shared) for one in (both, said))
             gained[row] = next(values) - next(values)
-        found = np.minimum(found, cap * np.array(SHARES)[gained.argmax(axis=0)])
+        found = np.asarray(np.minimum(found, cap * np.array(SHARES)[gained.argmax(axis=0)]))
     return found
 
 
