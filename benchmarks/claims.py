@@ -201,7 +201,7 @@ def page(found: Found) -> str:
         "",
         "✓ holds, ✗ refuted, ? undecided, – not testable on that data set, by the paper's `auc`; in brackets, where it "
         "differs, the verdict by `aiq`; empty: not measured. [How each is judged](../paper.md#how-claims-are-judged). "
-        "Claims that are true by construction, about a simulated population, or not the paper's stand below the line "
+        "Claims about a simulated population or not the paper's stand below the line "
         "and are not counted.",
         "",
         *verdicts(shown),
