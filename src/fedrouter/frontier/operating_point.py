@@ -6,6 +6,8 @@ pool's prices and changes when the router does.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from fedrouter.estimates import Chooser, Estimates
@@ -30,7 +32,7 @@ class OperatingPoints:
 
     def __init__(self, tradeoffs: Floats, kept: Floats, span: float, drawn: Floats | None = None) -> None:
         self._tradeoffs, self._kept, self._span, self._drawn = tradeoffs, kept, span, drawn
-        self._of_quality: dict[float, Floats] = {}
+        self._of_quality: dict[tuple[str, float], Floats] = {}
 
     @classmethod
     def of(cls, estimates: Estimates) -> OperatingPoints:
@@ -59,27 +61,28 @@ class OperatingPoints:
 
     def of_quality(self, quality: float) -> float:
         """The λ at which the mean predicted accuracy is this share of the best single model's, the largest of them."""
-        return float(self._largest(self._kept, quality))
+        return float(self._largest("kept", quality))
 
     def of_quality_drawn(self, quality: float) -> Floats | None:
         """The same under each draw ``(D,)``; None without draws."""
-        if self._drawn is None:
-            return None
-        if quality not in self._of_quality:
-            if len(self._of_quality) >= MOST_KEPT:  # clients may ask for any number
-                self._of_quality.clear()
-            self._of_quality[quality] = self._largest(self._drawn, quality)
-        return self._of_quality[quality]
+        return None if self._drawn is None else self._largest("drawn", quality)
 
-    def _largest(self, kept: Floats, quality: float) -> Floats:
+    def _largest(self, which: Literal["kept", "drawn"], quality: float) -> Floats:
         """The largest λ that keeps a share, along the last axis, between two that were tried; 0 if none does.
 
         λ = 0 takes the best estimate of every query, which no single model exceeds.
         """
+        known = self._of_quality.get((which, quality))  # every request asks for one
+        if known is not None:
+            return known
+        kept = self._drawn if which == "drawn" and self._drawn is not None else self._kept
         enough = kept >= quality - 1e-9
         last = enough.shape[-1] - 1 - np.flip(enough, axis=-1).argmax(axis=-1)
         after = np.minimum(last + 1, enough.shape[-1] - 1)
         more, less = (np.take_along_axis(kept, place[..., None], axis=-1)[..., 0] for place in (last, after))
         part = np.clip((more - quality) / np.maximum(more - less, 1e-9), 0.0, 1.0)
         found = self._tradeoffs[last] + part * (self._tradeoffs[after] - self._tradeoffs[last])
-        return np.where(enough.any(axis=-1), found, 0.0)
+        if len(self._of_quality) >= MOST_KEPT:  # clients may ask for any number
+            self._of_quality.clear()
+        self._of_quality[which, quality] = found = np.where(enough.any(axis=-1), found, 0.0)
+        return found

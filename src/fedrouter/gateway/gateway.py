@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +16,6 @@ from fedrouter.encoders import STATIC, EncoderIdentity
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
-from fedrouter.evaluations import Embeddings
 from fedrouter.gateway.access import IN_PROGRESS, Authenticator, Budgets, InProgress, RateLimiter, SignIns
 from fedrouter.gateway.config import Config, RetentionConfig
 from fedrouter.gateway.http import Interruptions
@@ -29,8 +27,7 @@ from fedrouter.gateway.observe.telemetry import Telemetry
 from fedrouter.gateway.observe.usage_reports import UsageReports
 from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.decision import Decider, StickySessions
-from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed
-from fedrouter.gateway.routing.encoder_process import EncoderProcess
+from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed, opened_on_use
 from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
 from fedrouter.gateway.upkeep import Leadership, Learning, QualityHistory, Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
@@ -80,7 +77,6 @@ class Gateway:
     leadership: Leadership
     telemetry: Telemetry | None
     drift: DriftWatch
-    encoder_process: EncoderProcess | None
     interruptions: Interruptions = field(default_factory=Interruptions)
     sign_ins: SignIns = field(default_factory=SignIns)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -144,8 +140,6 @@ class Gateway:
             await asyncio.to_thread(self.telemetry.close)
         await self.upstreams.close()
         self.embedder.close()
-        if self.encoder_process is not None:
-            await self.encoder_process.close()
         self.store.close()
 
     def gauges(self) -> Iterator[Gauge]:
@@ -186,18 +180,6 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self.upkeep, return_exceptions=True)
         await self.leadership.close()
-
-
-def _encoder(backend: str, identity: EncoderIdentity) -> Encode:
-    """The encoder with this name; loaded on the thread that first uses it."""
-
-    @cache
-    def loaded() -> Encode:
-        encoder = open_encoder(identity.name, backend)
-        identity.require(encoder.identity(), "the gateway's router")
-        return encoder.encode
-
-    return lambda texts: loaded()(texts)
 
 
 async def open_gateway(
@@ -250,27 +232,15 @@ async def _open_gateway(
     elif base is not None:
         bundles.begin(base)
     await asyncio.to_thread(bundles.look, store)
-    encoder = cache(encoder_of or partial(_encoder, config.routing.encoder))
 
-    def encode(texts: Sequence[str]) -> Embeddings:
-        assert bundles.encoder is not None  # set by what is in service
-        return encoder(bundles.encoder)(texts)
+    def loaded(found: EncoderIdentity) -> None:
+        if found.weights is not None:  # bundles that come later must be made for just these
+            bundles.encoder = found
 
-    def at_once() -> int:
-        return AT_ONCE if encoder_of is None and bundles.encoder is not None and bundles.encoder.name == STATIC else 0
-
-    def beside() -> EncoderProcess | None:
-        """Worth its way for several requests at once only: one alone has the core of the event loop."""
-        if process is None or not process.ready or gateway.serving <= 1 or not at_once():
-            return None
-        process.follow(bundles.current)
-        return process
-
-    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.cached_prompts, at_once, beside)
+    encode = encoder_of(identity) if encoder_of else opened_on_use(config.routing.encoder, identity, loaded)
+    at_once = AT_ONCE if encoder_of is None and identity.name == STATIC else 0
+    embedder = Embedder(encode, config.routing.encoder_timeout, config.routing.cached_prompts, at_once)
     opened.callback(embedder.close)
-    process = await _encoder_process(identity, workers) if encoder_of is None else None
-    if process is not None:
-        opened.push_async_callback(process.close)
     upstreams = Upstreams(config, lambda model, why: metrics.count("fedrouter_upstream_failures_total", model=model))
     opened.push_async_callback(upstreams.close)
     shares = workers > 1 or store.path is None or config.routing.session_budget is not None
@@ -302,7 +272,6 @@ async def _open_gateway(
         Leadership(store),
         Telemetry.of(config.otlp_endpoint),
         DriftWatch(store),
-        process,
     )
     opened.pop_all()
     opened.push_async_callback(gateway.close)
@@ -324,13 +293,6 @@ async def _open_gateway(
     if gateway.judge_queue is not None:
         gateway.run(gateway.judge_queue.run)
     return gateway
-
-
-async def _encoder_process(identity: EncoderIdentity, workers: int) -> EncoderProcess | None:
-    """The process for the encoder, if there is a core for it: several workers use all of them."""
-    if identity.name != STATIC or workers > 1 or len(os.sched_getaffinity(0)) < 2:
-        return None
-    return await EncoderProcess.start(identity.dimension)
 
 
 def _outbox(config: Config, store: Store) -> Outbox:

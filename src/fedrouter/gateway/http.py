@@ -25,7 +25,7 @@ SLOWEST = 1024
 """Bytes a second that a body must bring on average: one byte a second would hold its connection for ever."""
 
 
-UNWATCHED = 0.02
+UNWATCHED = 0.1
 """Seconds for which nobody looks whether a client has gone, which takes a task."""
 REQUEST_SECONDS = 30.0
 """For the head of a request, and for its body; a second more for each KiB."""

@@ -18,7 +18,6 @@ from fedrouter.gateway.config import Config, ServerConfig
 from fedrouter.gateway.gateway import Gateway, open_gateway
 from fedrouter.gateway.http_server import HttpServer, listen, url_of
 from fedrouter.gateway.observe.errors import not_reloaded
-from fedrouter.gateway.routing.encoder_worker import multiply_in_one_thread
 from fedrouter.gateway.workers import Worker, current_worker, supervise
 
 LOG = logging.getLogger("fedrouter.gateway")
@@ -187,6 +186,17 @@ def serve_by_workers(server: ServerConfig, count: int, ready: Ready, read: Calla
     listening = listen(server)
     url = url_of(server.host, listening.getsockname()[1])
     supervise(listening, count, server.drain, lambda key: ready(url, key), read)
+
+
+def multiply_in_one_thread() -> None:
+    """Keep numpy from spreading the products of this process over all cores.
+
+    A product for a few queries takes microseconds. Threads that wait for the next one, spinning, take the cores that
+    requests need: 1.6 ms of processor time a new prompt instead of 0.9 (measured on two cores).
+    """
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, user_api="blas")
 
 
 def log_to_stderr(name: str = "") -> None:

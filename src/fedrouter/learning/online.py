@@ -6,6 +6,7 @@ somebody's rows. New evidence is added to that; nothing is tried out or swapped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -221,6 +222,11 @@ def under_draws(drawn: Floats, cost: Floats, tradeoff: float, keep: ToKeep | Non
     return np.concatenate([drawn - np.multiply.outer(keep.rates, cost), keep.levels, in_turn])
 
 
+def best_of(cases: Floats, among: Flags) -> list[int]:
+    """The model with the highest utility in each case ``(n, M)``, of those that may be chosen ``(M,)``."""
+    return list(np.where(among, cases, -np.inf).argmax(axis=1).tolist())
+
+
 class Explorer:
     """Draws models for requests: now and then one is routed by a draw of the posterior instead of by its mean.
 
@@ -251,11 +257,14 @@ class Explorer:
         among : (M,) which models may be chosen
         asked : requests that the posterior knows of; those before this one count if they are more
         """
-        share = self.share_after(max(asked, self._chosen), drawn.shape[1])
+        return self.choose_of(best, best_of(drawn, among), drawn.shape[1], asked)
+
+    def choose_of(self, best: int, cases: Sequence[int], models: int, asked: float) -> Choice:
+        """The same, given the best model in each case (:func:`best_of`)."""
+        share = self.share_after(max(asked, self._chosen), models)
         self._chosen += 1
-        chosen = np.where(among, drawn, -np.inf).argmax(axis=1)
         index = best
         if self._random.random() < share:
-            index = int(chosen[int(self._random.integers(len(chosen)))])
-        propensity = share * float((chosen == index).mean()) + (1 - share) * (index == best)
+            index = cases[int(self._random.integers(len(cases)))]
+        propensity = share * (cases.count(index) / len(cases)) + (1 - share) * (index == best)
         return Choice(index, propensity, index != best)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedrouter.gateway.gateway import open_gateway
-from fedrouter.gateway.routing.embedding import AHEAD, BATCH, BEHIND, MAX_WAITING, Embedder, EncoderFailed
-from fedrouter.gateway.routing.encoder_process import Encoded
+from fedrouter.gateway.routing.embedding import MAX_WAITING, Embedder, EncoderFailed
 from gateway.running import SQL, config_for, eventually
 
 
@@ -188,7 +187,7 @@ def test_a_fast_encoder_encodes_short_prompts_on_the_event_loop_once_it_is_loade
         return encoder(texts)
 
     async def main():
-        embedder = Embedder(encode, 5, 10, at_once=lambda: 8)
+        embedder = Embedder(encode, 5, 10, at_once=8)
         found = [await embedder.embed(b"early", "early")]  # not loaded yet: this could take long
         await embedder.first("warm-up")
         found += [await embedder.embed(b"short", "short"), await embedder.embed(b"long", "long text")]
@@ -209,7 +208,7 @@ def test_a_fast_encoder_that_fails_says_so_and_keeps_nothing():
         return np.ones((len(texts), 4), np.float32)
 
     async def main():
-        embedder = Embedder(encode, 5, 10, at_once=lambda: 8)
+        embedder = Embedder(encode, 5, 10, at_once=8)
         await embedder.first("warm-up")
         with pytest.raises(EncoderFailed):
             await embedder.embed(b"bad", "bad")
@@ -220,117 +219,12 @@ def test_a_fast_encoder_that_fails_says_so_and_keeps_nothing():
     asyncio.run(main())
 
 
-def test_short_prompts_go_to_the_encoders_process_while_there_is_one_and_to_the_thread_if_it_fails():
-    class Process:
-        texts: list[str] = []  # noqa: RUF012
-        waiting = 0.0
-
-        def encode(self, texts, then):
-            self.texts += texts
-            found = None if "bad" in texts else Encoded(np.full((len(texts), 4), 2, np.float32), None, None)
-            asyncio.get_running_loop().call_soon(then, found)
-
-    process = Process()
-
-    async def main():
-        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 10, lambda: 8, lambda: process)
-        await embedder.first("a warm-up")
-        found = [await embedder.embed(text.encode(), text) for text in ("short", "a long text", "bad")]
-        embedder.close()
-        return [embedding[0] for embedding, _ in found]
-
-    assert asyncio.run(main()) == [2, 1, 1]
-    assert process.texts == ["short", "bad"]
-
-
-def test_the_event_loop_encodes_too_while_the_encoders_process_is_behind():
-    class Process:
-        waiting = 0.0
-
-        def encode(self, texts, then):
-            """Never answers."""
-
-    process = Process()
-
-    async def main():
-        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 99, lambda: 8, lambda: process)
-        await embedder.first("a warm-up")
-        waiting = [asyncio.ensure_future(embedder.embed(b"%d" % n, f"text {n}")) for n in range(20)]
-        await asyncio.sleep(0)
-        process.waiting = 2 * BEHIND
-        found, _ = await embedder.embed(b"one more", "one more")
-        assert not any(each.done() for each in waiting)
-        late = await asyncio.gather(*waiting)  # none of them has to do without its embedding
-        embedder.close()
-        assert embedder.late == 0
-        return [found[0], *(embedding[0] for embedding, _ in late)]
-
-    assert asyncio.run(main()) == [1] * 21
-
-
-def test_estimates_that_come_with_embeddings_are_kept_for_the_decision():
-    kept = []
-
-    class Served:
-        def keep(self, digest, embedding, numbers):
-            kept.append((digest, embedding, list(numbers)))
-
-    class Process:
-        waiting = 0.0
-
-        def encode(self, texts, then):
-            batch = Encoded(np.ones((len(texts), 4), np.float32), Served(), np.ones((len(texts), 7)))
-            asyncio.get_running_loop().call_soon(then, batch)
-
-    process = Process()
-
-    async def main():
-        embedder = Embedder(lambda texts: np.zeros((len(texts), 4), np.float32), 5, 99, lambda: 8, lambda: process)
-        await embedder.first("a warm-up")
-        found, _ = await embedder.embed(b"digest", "text")
-        embedder.close()
-        return found
-
-    found = asyncio.run(main())
-    [(digest, embedding, numbers)] = kept
-    assert (digest, numbers) == (b"digest", [1.0] * 7)
-    assert embedding is found  # by which the cache knows that they belong to it
-
-
-def test_prompts_that_come_together_are_passed_on_together_as_several_batches():
-    given = []
-
-    class Process:
-        waiting = 0.0
-
-        def encode(self, texts, then):
-            given.append((texts, then))
-
-    process = Process()
-
-    async def main():
-        embedder = Embedder(lambda texts: np.ones((len(texts), 4), np.float32), 5, 999, lambda: 8, lambda: process)
-        await embedder.first("a warm-up")
-        waiting = [asyncio.ensure_future(embedder.embed(b"%d" % n, f"text {n}")) for n in range(AHEAD * BATCH + 3)]
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert [len(texts) for texts, _ in given] == [BATCH] * AHEAD  # before any has come back
-        while given:
-            texts, then = given.pop(0)
-            then(Encoded(np.full((len(texts), 4), 2, np.float32), None, None))
-        found = await asyncio.gather(*waiting)
-        embedder.close()
-        return {float(embedding[0]) for embedding, _ in found}
-
-    assert asyncio.run(main()) == {2.0}
-
-
 def test_an_embedding_that_is_not_finite_counts_as_not_encoded(caplog):
     def encode(texts):
         return np.array([[np.nan, 1.0] if "bad" in text else [0.0, 1.0] for text in texts], np.float32)
 
     async def main(at_once):
-        embedder = Embedder(encode, 5, 10, lambda: at_once)
+        embedder = Embedder(encode, 5, 10, at_once)
         try:
             await embedder.first("warm-up")
             good, bad = await asyncio.gather(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -57,7 +57,9 @@ SUMMED = frozenset(
 REMEMBERED = 10_000
 """Requests whose model is kept in memory for when they are scored."""
 EVERY = 1.0
-"""Seconds between two readings of a worker's gauges."""
+"""Seconds between two looks at what a worker has counted and at its gauges."""
+AT_ONCE = 10_000
+"""Durations that are added to the histograms at once, at most."""
 Labels = tuple[tuple[str, str], ...]
 Gauge = tuple[str, str, Labels, float]
 """Name, help, labels and value."""
@@ -76,19 +78,22 @@ class Metrics:
         }
         for name, (about, labels) in HISTOGRAMS.items():
             self._known[name] = Histogram(name, about, labels, buckets=BUCKETS, registry=self._own)
-        self._children: dict[tuple[str, ...], Any] = {}
-        """By name and values of labels: looking them up at their metric takes longer than counting."""
         self._read: dict[tuple[str, Labels], float] = {}
         """The gauges as of the last reading."""
+        self._counted: defaultdict[tuple[str, Labels], float] = defaultdict(float)
+        self._observed: list[tuple[str, Labels, float]] = []
+        """What is not in prometheus_client's metrics yet, which take longer than all else that a request counts."""
         self._models: OrderedDict[str, str] = OrderedDict()
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Increase a counter of :data:`COUNTERS`."""
-        self._child(name, labels).inc(amount)
+        self._counted[name, tuple(labels.items())] += amount
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Add a duration to one of :data:`HISTOGRAMS`."""
-        self._child(name, labels).observe(seconds)
+        self._observed.append((name, tuple(labels.items()), seconds))
+        if len(self._observed) >= AT_ONCE:
+            self._add_up()
 
     def served(self, record: Record, key: str) -> None:
         """Count a request that has its row in the log; ``key`` is the name of its API key."""
@@ -123,19 +128,32 @@ class Metrics:
             self.count("fedrouter_score_sum_total", score, model=model)
 
     async def run(self) -> None:
-        """Read the gauges of a worker of several now and then, until cancelled, so that the others can show them."""
-        while self._folder is not None:
-            self._read_gauges()
-            await asyncio.sleep(EVERY)
+        """Write what a worker of several has counted now and then, until cancelled, so that the others can show it."""
+        try:
+            while self._folder is not None:
+                self._add_up()
+                self._read_gauges()
+                await asyncio.sleep(EVERY)
+        finally:
+            self._add_up()
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
+        self._add_up()
         self._read_gauges()
         if self._folder is None:
             return generate_latest(self._own)
         everybody = CollectorRegistry()
         MultiProcessCollector(everybody, self._folder)  # type: ignore[no-untyped-call]
         return generate_latest(everybody)
+
+    def _add_up(self) -> None:
+        counted, self._counted = self._counted, defaultdict(float)
+        observed, self._observed = self._observed, []
+        for (name, labels), amount in counted.items():
+            self._child(name, labels).inc(amount)
+        for name, labels, seconds in observed:
+            self._child(name, labels).observe(seconds)
 
     def _read_gauges(self) -> None:
         now = {(name, labels): (about, float(value)) for name, about, labels, value in self.gauges()}
@@ -147,11 +165,7 @@ class Metrics:
                 self._known[name] = PrometheusGauge(
                     name, about, [label for label, _ in labels], registry=self._own, multiprocess_mode=mode
                 )
-            self._child(name, dict(labels)).set(value)
+            self._child(name, labels).set(value)
 
-    def _child(self, name: str, labels: Mapping[str, str]) -> Any:
-        values = (name, *labels.values())
-        found = self._children.get(values)
-        if found is None:
-            found = self._children[values] = self._known[name].labels(**labels) if labels else self._known[name]
-        return found
+    def _child(self, name: str, labels: Labels) -> Any:
+        return self._known[name].labels(**dict(labels)) if labels else self._known[name]

@@ -92,12 +92,6 @@ class ServedBundle:
     def estimate_all(self, embeddings: Embeddings) -> Estimates:
         return self._over_models(self.router.estimate(embeddings))
 
-    def keep(self, digest: bytes, embedding: Embeddings, numbers: Floats) -> None:
-        """Put into the cache what the same bundle's router found for a query elsewhere, ``(3, P)`` over its own pool:
-        accuracy, cost, standard error."""
-        accuracy, cost, error = (self._filled(row, which) for which, row in enumerate(numbers))
-        self._cache.keep(digest, QueryEstimates(embedding, accuracy, cost, error, self._drawn(embedding)))
-
     def _over_models(self, found: Estimates) -> Estimates:
         accuracy, cost = self._filled(found.accuracy, 0), self._filled(found.cost, 1)
         return Estimates(self._pool, accuracy, cost, uncertainty=lambda: self._error(found))

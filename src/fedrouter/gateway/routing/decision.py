@@ -28,7 +28,7 @@ from fedrouter.gateway.routing.bundles import Bundles
 from fedrouter.gateway.routing.embedding import Embedder, EncoderFailed
 from fedrouter.gateway.routing.request import Prompt, RequestOptions
 from fedrouter.gateway.routing.served import Flags, QueryEstimates, Ranking, Served, guess_of
-from fedrouter.learning.online import Explorer, ToKeep, under_draws
+from fedrouter.learning.online import Explorer
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.records import new_id
 
@@ -408,13 +408,11 @@ class Decider:
             previous = self._sticky_model(context, ranking.utility, best, tradeoff)
             if previous is not None:
                 chosen, reason = previous, "sticky"
-            elif self._explorer.share and serving is not None and (drawn := estimates.drawn) is not None:
+            elif self._explorer.share and serving is not None and estimates.drawn is not None:
                 quality = self._quality(context.options)
                 rates = None if quality is None else serving.points.of_quality_drawn(quality)
-                keep = None if rates is None or serving.levels is None else ToKeep(rates, serving.levels)
-                values = under_draws(drawn, estimates.cost, tradeoff, keep)
-                values = values if slow is None else values - slow
-                choice = self._explorer.choose(best, values, ranking.known, serving.asked)
+                cases = ranking.cases(rates, serving.levels)
+                choice = self._explorer.choose_of(best, cases, len(self.names), serving.asked)
                 chosen, propensity, explored = choice.index, choice.propensity, choice.explored
                 reason = "explored" if explored else reason
         order, ordered = ranking.starting_with(chosen)

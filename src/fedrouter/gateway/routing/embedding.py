@@ -1,9 +1,8 @@
 """Prompt embeddings: small batches off the event loop, and a cache; short prompts at once where the encoder is fast.
 
 A fast encoder takes less time than two threads of one interpreter lose to each other, so it encodes short prompts on
-the event loop, or in a process of its own while other requests wait for the loop. Everything else is encoded by a
-thread: first what a request waits for, then what is only wanted for the log. What nobody wants any more, because its
-request has ended, is not encoded at all.
+the event loop. Everything else is encoded by a thread: first what a request waits for, then what is only wanted for the
+log. What nobody wants any more, because its request has ended, is not encoded at all.
 """
 
 from __future__ import annotations
@@ -14,30 +13,38 @@ import queue
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from fedrouter.encoders import EncoderIdentity
+from fedrouter.encoders.registry import open_encoder
 from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings
-from fedrouter.gateway.routing.encoder_process import Encoded, EncoderProcess
 
 LOG = logging.getLogger("fedrouter.gateway")
 Encode = Callable[[Sequence[str]], Embeddings]
 BATCH = 16
-AHEAD = 4
-"""Batches that the process has at most: it goes on with the next while the event loop handles the last."""
-BEHIND = 0.05
-"""Seconds for which the process may have been at a batch; then it got no core, and further short prompts are encoded
-on the event loop."""
-PATIENCE = 0.1
-"""Seconds that a short prompt waits for the process; then it too is encoded on the event loop."""
 MAX_WAITING = 256
 """Prompts that may wait for the encoder; further ones time out at once, so that overload does not build a queue."""
 
 
 class EncoderFailed(Exception):
     """The encoder raised an error; its message is not repeated, because it may quote a prompt."""
+
+
+def opened_on_use(backend: str, identity: EncoderIdentity, loaded: Callable[[EncoderIdentity], None]) -> Encode:
+    """The encoder with this name, loaded on the thread that first uses it; ``loaded`` is told which one it is."""
+
+    @cache
+    def encoder() -> Encode:
+        found = open_encoder(identity.name, backend)
+        identity.require(found.identity(), "the gateway's router")
+        loaded(found.identity())
+        return found.encode
+
+    return lambda texts: encoder()(texts)
 
 
 class Claim:
@@ -76,21 +83,17 @@ class Embedder:
         encode: Encode,
         timeout: float,
         cache_size: int,
-        at_once: Callable[[], int] = lambda: 0,
-        process: Callable[[], EncoderProcess | None] = lambda: None,
+        at_once: int = 0,
     ) -> None:
-        """``at_once``: the characters of the longest prompt that is encoded on the event loop, once it can be.
-
-        ``process``: what encodes such prompts instead, at the moment.
-        """
+        """``at_once``: the characters of the longest prompt that is encoded on the event loop, once it can be."""
         self._encode, self._timeout, self._cache_size = encode, timeout, cache_size
-        self._at_once, self._process, self._loaded = at_once, process, False
+        self._at_once, self._loaded = at_once, False
         self._loop = asyncio.get_running_loop()
         self._cache: OrderedDict[bytes, Embeddings] = OrderedDict()
         self._pending: dict[bytes, _Entry] = {}
         self._first: deque[_Entry] = deque()
         self._later: deque[_Entry] = deque()
-        self._busy, self._scheduled = 0, False
+        self._busy = self._scheduled = False
         self._batches: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
         self.hits = self.misses = self.late = self.left = self.failed = 0
         self._thread = threading.Thread(target=self._run, name="fedrouter-encoder", daemon=True)
@@ -143,8 +146,7 @@ class Embedder:
         it wanted for the log, until it is released.
         """
         self.misses += 1
-        at_once = self._loaded and len(text) <= self._at_once()
-        if at_once and ((process := self._process()) is None or process.waiting > BEHIND):
+        if self._loaded and len(text) <= self._at_once:
             return self._encoded_now(digest, text), None
         entry = self._entry(digest, text, self._first)
         if entry is None:
@@ -154,8 +156,7 @@ class Embedder:
         entry.waiting += 1
         awaited: set[asyncio.Future[Any]] = {entry.done} if interrupted is None else {entry.done, interrupted}
         try:
-            timeout = min(self._timeout, PATIENCE) if at_once else self._timeout
-            await asyncio.wait(awaited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(awaited, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             claim.release()
             raise
@@ -165,9 +166,6 @@ class Embedder:
             if interrupted is not None and interrupted.done():
                 self.left += 1
                 return None, claim
-            if at_once:
-                claim.release()
-                return self._encoded_now(digest, text), None
             self.late += 1
             return None, claim
         claim.release()
@@ -225,16 +223,10 @@ class Embedder:
         entry.done.cancel()
 
     def _next_batch(self) -> None:
-        """Give the process or the thread what is wanted most, as far as it can take more."""
+        """Give the thread what is wanted most, unless it has a batch."""
         self._scheduled = False
-        while self._passed_on():
-            pass
-
-    def _passed_on(self) -> bool:
-        """Pass a batch on; False if nothing waits, or no more can be taken."""
-        process, most = self._process(), self._at_once()
-        if self._busy >= (1 if process is None else AHEAD):
-            return False
+        if self._busy:
+            return
         batch: list[_Entry] = []
         while self._first and len(batch) < BATCH:
             entry = self._first.popleft()
@@ -247,25 +239,9 @@ class Embedder:
             entry = self._later.popleft()
             if self._alive(entry) and entry not in batch:
                 batch.append(entry)
-        if not batch:
-            return False
-        self._busy += 1
-        if process is None or any(len(entry.text) > most for entry in batch):
+        if batch:
+            self._busy = True
             self._batches.put(batch)
-            return True
-
-        def encoded(found: Encoded | None) -> None:
-            if found is None:
-                self._batches.put(batch)
-                return
-            rows = [row.copy() for row in found.embeddings]  # a row must not keep its batch in memory
-            if found.served is not None and found.estimates is not None:
-                for entry, row, numbers in zip(batch, rows, found.estimates, strict=True):
-                    found.served.keep(entry.digest, row, numbers)
-            self._settle(batch, rows)
-
-        process.encode([entry.text for entry in batch], encoded)
-        return True
 
     def _alive(self, entry: _Entry) -> bool:
         """Whether an entry is still to be encoded; one that nobody wants is dropped."""
@@ -291,7 +267,7 @@ class Embedder:
                 entry.done.set_exception(EncoderFailed())
             else:
                 entry.done.set_result(embedding)
-        self._busy -= 1
+        self._busy = False
         self._next_batch()
 
     def _run(self) -> None:

@@ -17,6 +17,7 @@ from fedrouter.evaluations import Embeddings, Floats
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import Upstream
 from fedrouter.learning.learner import Version
+from fedrouter.learning.online import ToKeep, best_of, under_draws
 from fedrouter.pool import Model, ModelPool
 from fedrouter.prior import UNRELATED, Guess, Guesses, guess
 from fedrouter.routers.bayes import BayesRouter
@@ -34,7 +35,8 @@ class Ranking:
     """
 
     def __init__(self, estimates: QueryEstimates, allowed: Flags, tradeoff: float, slow: Floats | None) -> None:
-        self._estimates = estimates
+        self._estimates, self._tradeoff, self._slow = estimates, tradeoff, slow
+        self._cases: tuple[Floats | None, list[int]] | None = None
         self.known: Flags = allowed & ~np.isnan(estimates.accuracy)
         values = utility(estimates.accuracy, estimates.cost, tradeoff)
         values = values if slow is None else values - slow
@@ -43,6 +45,19 @@ class Ranking:
         self.indices = tuple([index for index in ranking(self.utility, estimates.cost).tolist() if may[index]])
         self.any_known = True in self.known.tolist()  # numpy's `any` takes longer than all the rest for a few models
         self._starting_with: dict[int, tuple[tuple[int, ...], Mapping[str, Sequence[float]]]] = {}
+
+    def cases(self, rates: Floats | None, levels: Floats | None) -> list[int]:
+        """The best model in each case of which exploration takes one; ``rates`` are the λ of each draw, if they differ.
+
+        Kept for the same ``rates``: they are the same array as long as the same quality is asked for.
+        """
+        if self._cases is None or self._cases[0] is not rates:
+            drawn = self._estimates.drawn
+            assert drawn is not None
+            keep = None if rates is None or levels is None else ToKeep(rates, levels)
+            values = under_draws(drawn, self._estimates.cost, self._tradeoff, keep)
+            self._cases = rates, best_of(values if self._slow is None else values - self._slow, self.known)
+        return self._cases[1]
 
     def starting_with(self, index: int) -> tuple[tuple[int, ...], Mapping[str, Sequence[float]]]:
         """The indices with one of them moved to the front, and the estimates and utilities in that order."""
