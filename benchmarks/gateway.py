@@ -70,8 +70,8 @@ class Running:
 
     @property
     def megabytes(self) -> float:
-        """Resident memory of the process and of those that it started."""
-        found = [re.findall(r"VmRSS:\s+(\d+)", (each / "status").read_text()) for each in self._processes]
+        """Memory of the process and of those that it started; what several share is counted once (Pss)."""
+        found = [re.findall(r"^Pss:\s+(\d+)", (each / "smaps_rollup").read_text(), re.M) for each in self._processes]
         return sum(int(kilobytes[0]) for kilobytes in found if kilobytes) / 1024
 
     @property
