@@ -95,7 +95,7 @@ class Page:
             "## Start and memory",
             "",
             "Start: until it listens / until it answers, for the gateway with its encoder and router loaded. Memory: "
-            "resident, idle / after the run.",
+            "proportional (Pss: shared pages count once), idle / after the run.",
             "",
             "|  | start, s | memory, MB |",
             "|---|---|---|",
@@ -154,8 +154,8 @@ class Page:
             "",
             "Routed, the gateway checks a key, reads the prompt, encodes it with `static` or takes its embedding from "
             "the cache, estimates twelve models with the default router, forwards, and commits a row to its "
-            "SQLite log before the answer ends. It encodes and estimates in a second process while several requests "
-            "are in progress. With a named model nothing is estimated; the rest is the same. Its log holds "
+            "SQLite log before the answer ends. With a named model nothing is estimated; the rest is the same. Its "
+            "log holds "
             f"{self.logged:,} answered requests, none missing, for the reasons {reasons}. LiteLLM checks its master "
             "key and forwards, Portkey forwards to the address in a header; neither routes, and neither has a "
             "database here.",

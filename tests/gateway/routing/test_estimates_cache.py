@@ -6,7 +6,6 @@ import pytest
 from fedrouter.bundle import load
 from fedrouter.estimates import choose
 from fedrouter.gateway.routing.bundles import ServedBundle
-from fedrouter.gateway.routing.encoder_worker import estimates_of
 from fedrouter.gateway.routing.served import MAX_RANKINGS, QueryEstimates
 from gateway.running import models_named
 
@@ -91,16 +90,3 @@ def test_the_cache_may_be_empty(bundle):
     embedding = np.ones(serving.router.dimension, np.float32)
     assert serving.cached_estimates(b"a", embedding) is not serving.cached_estimates(b"a", embedding)
     assert len(serving._cache) == 0
-
-
-def test_estimates_made_elsewhere_are_those_that_the_gateway_would_make(bundle):
-    names = load(bundle).router.pool.names
-    serving = ServedBundle(load(bundle), models_named("stranger", *names[::-1]))
-    queries = np.random.default_rng(0).normal(size=(5, serving.router.dimension)).astype(np.float32)
-    for row, numbers in zip(queries, estimates_of(serving.router, queries), strict=True):
-        expected = serving.estimate(row)
-        serving.keep(b"text", row, numbers)
-        found = serving.cached_estimates(b"text", row)
-        for name in ("accuracy", "cost", "error"):
-            np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6)
-        assert found.accuracy.base is None or found.accuracy.base.size < numbers.size + 1  # not of the whole batch
