@@ -186,6 +186,7 @@ def litellm(folder: Path, upstream: str, venv: Path, workers: int = 1) -> Iterat
     port, key = free_port(), f"sk-{secrets.token_hex(32)}"
     command = [str(venv / "bin" / "litellm"), "--config", str(folder / "litellm.yaml"), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--num_workers", str(workers), "--telemetry", "False"]
+    command += ["--timeout_worker_healthcheck", "120"]  # on a busy machine its workers start in more than 5 s
     quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
     begun = time.perf_counter()
     with started("litellm", command, folder, LITELLM_MASTER_KEY=key, **quiet) as process:
