@@ -1,12 +1,14 @@
 """Pages of the documentation site that are made from other files: a hook that `mkdocs.yml` names.
 
-The start page is README.md, the command reference comes from the commands themselves, and the page of examples from
-`examples/`. So each exists once, and the site cannot disagree with it.
+The start page is README.md, the reference of commands comes from the commands themselves, that of messages from where
+they are raised, and the page of examples from `examples/`. So each exists once, and the site cannot disagree with it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ def on_files(files: Any, config: Any) -> Any:
         if page == "examples.md":
             text += listings()
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "reference/cli.md", content=command_reference()))
+    for page, content in GENERATED.items():
+        files.append(File.generated(config, page, content=content()))
     return files
 
 
@@ -111,3 +114,51 @@ def command_reference() -> str:
 def cell(text: str) -> str:
     """Text that fits a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def message_reference() -> str:
+    """Every error of the gateway as one page: its code, its status, and what it says."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for path in sorted((PROJECT / "src/fedrouter/gateway").rglob("*.py")):
+        for status, message, code in errors_of(ast.parse(path.read_text())):
+            found.setdefault((code, status), []).append(message)
+    lines = [
+        "# Messages of the gateway",
+        "",
+        'Errors have OpenAI\'s shape: `{"error": {"message", "type", "param", "code"}}`. Generated from the code; “…” '
+        "stands for what differs. An upstream's own refusal is passed on as it came.",
+        "",
+        "| code | status | message |",
+        "|---|---|---|",
+        *(
+            f"| `{code}` | {status} | {cell(' / '.join(dict.fromkeys(messages)))} |"
+            for (code, status), messages in sorted(found.items())
+        ),
+        "",
+        "What `fedrouter learn` warns of is explained in [Your log](../log.md#what-the-warnings-mean).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def errors_of(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
+    """Status, message and code of the errors that a module makes, where status and code stand there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "HttpError":
+            match node.args[:3]:
+                case [ast.Constant(int(status)), message, ast.Constant(str(code))]:
+                    yield status, worded(message), code
+
+
+def worded(message: ast.expr) -> str:
+    """The text of a message; what is put into it, or comes from elsewhere, is left open."""
+    match message:
+        case ast.Constant(str(text)):
+            return text
+        case ast.JoinedStr(values):
+            return "".join(worded(value) for value in values)
+    return "…"
+
+
+GENERATED = {"reference/cli.md": command_reference, "reference/messages.md": message_reference}
+"""Pages that are made from the code."""

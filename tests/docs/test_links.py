@@ -9,7 +9,8 @@ import yaml
 from docs.blocks import PAGES, PROJECT
 
 LINK = re.compile(r"\]\((?P<target>[^)#\s]*)(?:#(?P<anchor>[^)]*))?\)")
-COPIED = runpy.run_path(str(PROJECT / "scripts" / "docs_site.py"))["COPIED"]
+SITE = runpy.run_path(str(PROJECT / "scripts" / "docs_site.py"))
+COPIED = SITE["COPIED"]
 """Files outside docs/ that are pages of the site."""
 FILES = [*PAGES, PROJECT / "CHANGELOG.md", PROJECT / "examples" / "README.md"]
 
@@ -46,7 +47,7 @@ def in_menu(entry: object) -> set[str]:
 def test_every_page_is_in_the_menu_of_the_site():
     menu = yaml.load((PROJECT / "mkdocs.yml").read_text(), yaml.BaseLoader)["nav"]
     pages = {page.relative_to(PROJECT / "docs").as_posix() for page in (PROJECT / "docs").rglob("*.md")}
-    assert in_menu(menu) == pages | set(COPIED.values()) | {"reference/cli.md"}
+    assert in_menu(menu) == pages | set(COPIED.values()) | SITE["GENERATED"].keys()
 
 
 @pytest.mark.parametrize("page", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda page: page.stem)
@@ -57,3 +58,10 @@ def test_pages_link_to_pages_of_the_site_only(page):
             assert target.relative_to(PROJECT).as_posix() in COPIED, (
                 f"{page.name}: name {link['target']}, do not link it"
             )
+
+
+def test_the_reference_of_messages_has_what_the_gateway_says():
+    page = SITE["message_reference"]()
+    assert "| `request_timeout` | 408 | The body did not arrive in time. |" in page
+    assert "| `model_not_allowed` | 403 | model: …. |" in page
+    assert page.count("\n| `") >= 25
