@@ -42,6 +42,8 @@ SETS = {"routerbench_subset": 5, "mmlu_pro": 3, "llmrouter_mix": 3, "openllm_v2"
 ENCODER = "all-mpnet-base-v2"
 """The paper's encoder, whose embeddings the files have. The experiment `encoders` reads the others itself."""
 ROUNDS = 20
+TRIVIAL = ("oracle", "random", "cheapest")
+"""Baselines that no table needs."""
 MARKS = {"holds": "✓", "refuted": "✗", "undecided": "?", "not testable here": "–"}
 Found = Mapping[str, Mapping[str, Any]]
 """By data set and form, the summaries and claims of the experiments."""
@@ -208,7 +210,7 @@ def page(found: Found) -> str:
         "",
         "## Areas",
         "",
-        "`auc` / `aiq`, mean over seeds, on the union of the clients' test sets; own: on each client's own, weighted "
+        "`auc`/`aiq`, mean over seeds, on the union of the clients' test sets; own: on each client's own, weighted "
         "by test queries. `mix` is the coin toss between single models with hindsight of their test means, "
         "`query_blind` what is learned without reading the query.",
         "",
@@ -220,7 +222,7 @@ def page(found: Found) -> str:
         "",
         "## Personal routers at α = 0.03",
         "",
-        "`auc` / `aiq` on the clients' own tests, weighted by test queries; with the paper's weights, from errors on "
+        "`auc`/`aiq` on the clients' own tests, weighted by test queries; with the paper's weights, from errors on "
         "the training rows (in-sample) and, all else equal, from out-of-fold errors. In the paper's RouterBench a "
         "local (cluster, model) cell has 16.6 rows; the last rows show what happens where it has as many here, because "
         "clients ask all models alike, or know every model's answer.",
@@ -296,8 +298,13 @@ def areas(found: Found, experiments: Mapping[str, str]) -> list[str]:
         for experiment, added in experiments.items():
             summary = run["experiments"].get(experiment, {}).get("summary", {})
             for row, cells in summary.items():
-                if isinstance(cells, dict) and {"auc", "aiq"} <= set(cells) and cells["auc"]["mean"] is not None:
-                    cell = f"{cells['auc']['mean']:.3f} / {cells['aiq']['mean']:.3f}"
+                if (
+                    row not in TRIVIAL
+                    and isinstance(cells, dict)
+                    and {"auc", "aiq"} <= set(cells)
+                    and cells["auc"]["mean"] is not None
+                ):
+                    cell = f"{cells['auc']['mean']:.3f}/{cells['aiq']['mean']:.3f}"
                     rows.setdefault(row + added, {})[label] = cell
     lines = [f"| | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     return lines + [f"| {row} | {' | '.join(cells.get(label, '') for label in found)} |" for row, cells in rows.items()]
@@ -313,7 +320,7 @@ def personal(found: Found) -> list[str]:
             each = [summary.get(f"{way} {family}") for way in ways]
             if all(each):
                 rows = f"{summary[name][family]['mean']:.1f}" if family in summary[name] else ""
-                cells = " | ".join(f"{one['auc']['mean']:.3f} / {one['aiq']['mean']:.3f}" for one in each if one)
+                cells = " | ".join(f"{one['auc']['mean']:.3f}/{one['aiq']['mean']:.3f}" for one in each if one)
                 lines.append(f"| {label}, {family} | {rows} | {cells} |")
     return lines
 
@@ -326,7 +333,7 @@ def encoders(found: Found) -> list[str]:
         for encoder, cells in summary.get("encoders", {}).items():
             for family, areas in cells.items():
                 if isinstance(areas, dict):
-                    cell = f"{areas['auc']['mean']:.3f} / {areas['aiq']['mean']:.3f}"
+                    cell = f"{areas['auc']['mean']:.3f}/{areas['aiq']['mean']:.3f}"
                     rows.setdefault(f"{encoder}, {family}", {})[label] = cell
     return lines + [f"| {row} | {' | '.join(cells.get(label, '') for label in found)} |" for row, cells in rows.items()]
 

@@ -104,12 +104,15 @@ def test_a_total_counts_as_at_most_so_many_rows_a_model():
     assert (weigh(own, total, most=500) <= 500 / 9_000).all()
 
 
-def test_a_total_says_little_of_models_without_own_rows():
+def test_a_total_counts_for_models_without_own_rows_as_for_the_others():
     features = FeatureMap(8)
     rows = two_kinds(400)[0]
     own = BayesRouter.of(Evidence.of(rows.take(np.flatnonzero(rows.model != 2)), features))
     total = Release.of(two_kinds(3_000, seed=2)[0], features)
-    assert (weigh(own, total, most=500) * total.count)[2] == pytest.approx(1)
+    counted = weigh(own, total, most=500) * total.count
+    assert counted[:2].min() - 1 <= counted[2] <= counted[:2].max() + 1
+    nothing = BayesRouter.of(Evidence.none(rows.pool, features))
+    assert weigh(nothing, total, most=500) * total.count == pytest.approx(np.minimum(total.count, 500))
 
 
 def changed(name, value, place=...):

@@ -35,12 +35,6 @@ REGIONS: Final = 64
 """Queries that stand for the training queries."""
 MOST_FROM_OTHERS: Final = 500
 """Rows of a model that a federation's total counts for at most beside a member's own: what a liar can add."""
-BORROWED: Final = 30
-"""Rows of a model that a total counts for at most with each own row of it, and one row more.
-
-Only own rows refute a lie, so of a model without any a total says next to nothing: counted as ten rows there, a lie
-took members below what they have alone (benchmarks/liars.py, seeds 0 to 2).
-"""
 SHARES: Final = (1.0, 0.3, 0.1, 0.0)
 """Of what a total may count for, among which own rows choose."""
 LACK_OF_FIT: Final = (1.7, 1.1)
@@ -264,13 +258,13 @@ def weigh(own: BayesRouter, total: Release, most: float) -> Floats:
     """How much a total counts for each model beside own rows, ``(M,)``: what makes the own rows of it most likely.
 
     The smaller of what accuracy and cost say: added up, the truth about costs would make a lie about accuracy likely.
+    Only own rows refute a lie; a total counts for a model without any as it does on the average for the others.
     What models share is that of own rows and all of the total together.
     """
     assert own.penalties is not None
-    rows = np.minimum(most, 1.0 + BORROWED * own.evidence.count)
-    cap = np.minimum(rows / np.maximum(total.count, 1.0), 1.0)
+    cap = np.minimum(most / np.maximum(total.count, 1.0), 1.0)
     joint = BayesRouter(own.pool, own.evidence, total, cap, own.prior, own.penalties)
-    found = np.asarray(cap)
+    share = np.ones(len(own.pool))
     for outcome, fit in ((ACCURACY, joint.accuracy), (COST, joint.cost)):
         gram, products = _with_unscored(own._moments, outcome)
         theirs, sums = (np.zeros_like(values) for values in (gram, products))
@@ -278,13 +272,15 @@ def weigh(own: BayesRouter, total: Release, most: float) -> Floats:
         width = total.features.width
         theirs[:, :width, :width], sums[:, :width] = total.moments(outcome, variance)
         gained = np.zeros((len(SHARES), len(own.pool)))
-        for row, share in enumerate(SHARES):
-            said = share * cap[:, None, None] * theirs, share * cap[:, None] * sums
+        for row, tried in enumerate(SHARES):
+            said = tried * cap[:, None, None] * theirs, tried * cap[:, None] * sums
             both = gram + said[0], products + said[1]
             values = (likelihoods(*one, sizes, variance, fit.penalties, fit.shared) for one in (both, said))
             gained[row] = next(values) - next(values)
-        found = np.asarray(np.minimum(found, cap * np.array(SHARES)[gained.argmax(axis=0)]))
-    return found
+        share = np.minimum(share, np.array(SHARES)[gained.argmax(axis=0)])
+    count = own.evidence.count
+    usual = (1.0 + float(share @ count)) / (1.0 + float(count.sum()))
+    return np.asarray(cap * np.where(count > 0, share, usual))
 
 
 def _with_unscored(moments: Moments, outcome: int) -> tuple[Floats, Floats]:
