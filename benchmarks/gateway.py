@@ -30,6 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from subprocess import PIPE
 
 import traffic as traffic_of
 from fedrouter.data.simulator import CAST, simulated_world
@@ -240,27 +241,29 @@ def paced(folder: Path, upstream: Running, texts: list[str], seconds: float) -> 
     """
     rows = []
     with fedrouter(folder / "paced", upstream.url, more=[traffic_of.PACED]) as gateway:
+        made = fetch(f"{gateway.url}/v1/keys", gateway.key, {"name": "second"})
+        second = json.loads(made or "{}")["token"]
         log = sqlite3.connect(folder / "paced" / "log.db")
         for streams, share in PACED_STREAMS:
             for name, target in (("asked directly", upstream), ("through the gateway", gateway)):
                 before = log.execute("SELECT count(*) FROM decisions WHERE status = 'ok'").fetchone()[0]
-                load = {
-                    "url": target.url,
-                    "headers": {"authorization": f"Bearer {target.key}"},
-                    "model": traffic_of.PACED,
-                }
-                load |= {"texts": texts, "streamed": True, "characters": None, "seed": 0, "concurrency": streams}
-                load |= {"seconds": seconds * share, "spread": traffic_of.TOKENS / traffic_of.PER_SECOND}
-                done = subprocess.run(
-                    traffic("load"), input=json.dumps(load), stdout=subprocess.PIPE, text=True, check=True
-                )
-                found = Measured(**json.loads(done.stdout))
-                assert set(found.statuses) == {"200"}, found.statuses
+                keys = [target.key] if target is upstream else [gateway.key, second]  # a key may have 256 at a time
+                load = {"url": target.url, "model": traffic_of.PACED, "texts": texts, "streamed": True}
+                load |= {"characters": None, "seed": 0, "concurrency": streams // len(keys), "seconds": seconds * share}
+                load["spread"] = traffic_of.TOKENS / traffic_of.PER_SECOND
+                running = [subprocess.Popen(traffic("load"), stdin=PIPE, stdout=PIPE, text=True) for _ in keys]
+                for each, key in zip(running, keys, strict=True):
+                    each.stdin.write(json.dumps(load | {"headers": {"authorization": f"Bearer {key}"}}))
+                    each.stdin.close()
+                parts = [Measured(**json.loads(each.stdout.read())) for each in running]
+                assert all(set(part.statuses) == {"200"} for part in parts), [part.statuses for part in parts]
+                answers = sum(part.statuses["200"] for part in parts)
+                worst = max(parts, key=lambda part: part.first_p99)
                 after = log.execute("SELECT count(*) FROM decisions WHERE status = 'ok'").fetchone()[0]
-                assert name == "asked directly" or after - before >= found.statuses["200"], (before, after, found)
+                assert name == "asked directly" or after - before >= answers, (before, after, answers)
                 rows.append(
-                    f"| {streams}, {name} | {found.statuses['200']:,} | {found.first_p50:.0f} | {found.first_p99:.0f} "
-                    f"| {found.p99:.0f} |"
+                    f"| {streams}, {name} | {answers:,} | {worst.first_p50:.0f} | {worst.first_p99:.0f} "
+                    f"| {worst.p99:.0f} |"
                 )
                 print(rows[-1], file=sys.stderr)
         log.close()

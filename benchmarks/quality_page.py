@@ -21,7 +21,7 @@ REFERENCES, OWN = "references", "own test: "
 ROUTER = "bayes, default"
 README_ROWS = {
     ROUTER: "**`bayes`, learned together under the default privacy**",
-    "bayes, open": "`bayes`, learned together without protection",
+    "bayes, exact": "`bayes`, learned together in a secure sum, without noise",
     "bayes, local": "`bayes`, each client alone",
     "mlp, open": "the paper's MLP, without protection",
     "kmeans, open": "the paper's K-Means, without protection",
