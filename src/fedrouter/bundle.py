@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -99,26 +99,6 @@ class Bundle:
     def settings_for(self, family: str) -> Mapping[str, Any]:
         """The settings in the manifest if they are this family's, as JSON; otherwise none."""
         return self.manifest["hyperparameters"] if family == self.router.federated_router().family else {}
-
-    def with_models(self, models: ModelPool, rows: Mapping[str, int], seed: int) -> Provenance:
-        """The provenance of this router with models added, from these numbers of evaluations of each client."""
-        clients = [
-            {**entry, "rows": entry["rows"] + rows[name]} if rows.get(name) else entry
-            for name, entry in self.clients.items()
-        ]
-        change = {"verb": "model add", "models": list(models.names), "clients": sorted(rows), "seed": seed}
-        return self.child(clients, change)
-
-    def with_clients(self, rows: Mapping[str, int], seed: int) -> Provenance:
-        """The provenance of this router with clients added, who contributed these numbers of evaluations."""
-        joined = [{"name": name, "rows": rows[name], "joined": self.version + 1} for name in sorted(rows)]
-        change = {"verb": "client join", "clients": sorted(rows), "seed": seed}
-        return self.child([*self.clients.values(), *joined], change)
-
-    def without_clients(self, names: Collection[str]) -> Provenance:
-        """The provenance of this router with clients removed."""
-        left = [entry for name, entry in self.clients.items() if name not in names]
-        return self.child(left, {"verb": "client leave", "clients": sorted(names)})
 
     def child(self, clients: Sequence[Mapping[str, Any]], change: Mapping[str, Any]) -> Provenance:
         """The provenance of a router made from this one by a change; data, seed and settings stay."""

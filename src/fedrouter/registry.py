@@ -78,11 +78,6 @@ class Registry(Mapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self._built_in or name in self._offered
 
-    def reload(self) -> None:
-        """Look for packages again, after one was installed or removed in this process."""
-        self.__dict__.pop("_offered", None)
-        self._loaded.clear()
-
     def find(self, name: str) -> T:
         """The record of this name; an unknown name is an error that lists the known ones."""
         if name not in self:

@@ -138,9 +138,7 @@ def _uppercase(counts: Counts) -> float:
 class Statistic(NamedTuple):
     """One statistic; ``least`` is the smallest value that its spread may have where reference texts hardly vary.
 
-    Most count something that a text may lack. They are zero then, and stay zero: if the many texts without it had any
-    other value, the few with it could be told apart in more than one dimension, and privacy rules look at each
-    dimension (``fedrouter.federation.privacy``). The others are ``centered``.
+    Most count something that a text may lack: they are zero then, and stay zero. The others are ``centered``.
     """
 
     name: str

@@ -25,8 +25,6 @@ from fedrouter.federation.secagg.primitives import (
 )
 from fedrouter.federation.secagg.secret_sharing import combine, holder
 
-Sealed = Mapping[str, Mapping[str, bytes]]
-
 
 @dataclass(frozen=True)
 class Aggregator:

@@ -320,11 +320,6 @@ class HttpClient:
             raise
         return Response(connection, partial(self._keep, target))
 
-    @property
-    def idle(self) -> int:
-        """Connections that wait for a request."""
-        return sum(map(len, self._idle.values()))
-
     def close(self) -> None:
         """Close connections that have no request."""
         if self._cleaning is not None:
