@@ -7,6 +7,8 @@ DOCS_READY := $(VENV)/.docs-ready
 # Python compiles what it imports, once; compiling every module of every package beforehand takes a minute.
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
+# Small matrices: threads of linear algebra only wait for each other.
+export OPENBLAS_NUM_THREADS := 1
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 WHEEL := dist/fedrouter-$(VERSION)-py3-none-any.whl
