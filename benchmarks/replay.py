@@ -351,9 +351,9 @@ def utilities(found: dict[Cell, dict[str, float]]) -> Iterator[str]:
     yield "|---" * (len(cells) + 2) + "|"
     for name in names:
         row = [np.mean([v.get(name, np.nan) for w, v in found.items() if w[:2] == where]) for where in cells]
-        known = [each for each in row if np.isfinite(each)]
-        shown = [f"{each:.3f}" if np.isfinite(each) else "" for each in row]
-        yield f"| {name} | {' | '.join(shown)} | {np.mean(known):.3f} |"
+        # A mean over some of the cells cannot stand beside means over all.
+        shown = [f"{each:.3f}" if np.isfinite(each) else "" for each in (*row, np.mean(row))]
+        yield f"| {name} | {' | '.join(shown)} |"
     rows = {
         w: np.mean([[v[name] for name in (GATEWAY, *RIVALS)] for c, v in found.items() if c[:2] == w], 0) for w in cells
     }
