@@ -213,3 +213,11 @@ def test_costs_of_a_model_that_was_never_asked_follow_those_that_were(world):
         router = online.fit(Evidence.of(rows, features))
         found.append(np.exp(router.weights[0][0, len(pool)] + router.weights[1]))
     assert found[1] == pytest.approx(10 * found[0], rel=0.3)
+
+
+def test_answers_that_broke_off_say_nothing_of_costs(log, world, rows):
+    records = logged(rows, world)
+    log.append([*records[:100], *(replace(each, status="client_gone", score=None) for each in records[100:])])
+    learner = learner_of(log, world)
+    learner.count()
+    assert learner.evidence().levels[:, 1, 0].sum() == 100 << 32

@@ -53,7 +53,10 @@ class NewRow(NamedTuple):
 def new_rows(connection: Connection, most: int) -> list[NewRow]:
     """Decisions that are new or were scored since they were counted, the oldest first."""
     embedding = case((_d.score.is_not(None), _d.embedding), else_=null())
-    wanted = select(*(_d[name] for name in NewRow._fields[:-1]), embedding).where(NEW).order_by(_d.time).limit(most)
+    # What broke off was charged by what was reserved for it, which says nothing of what an answer costs.
+    cost = case((_d.status == "ok", _d.cost), else_=null()).label("cost")
+    columns = [cost if name == "cost" else _d[name] for name in NewRow._fields[:-1]]
+    wanted = select(*columns, embedding).where(NEW).order_by(_d.time).limit(most)
     return [NewRow._make(row) for row in connection.execute(wanted)]
 
 

@@ -90,3 +90,12 @@ def test_the_cache_may_be_empty(bundle):
     embedding = np.ones(serving.router.dimension, np.float32)
     assert serving.cached_estimates(b"a", embedding) is not serving.cached_estimates(b"a", embedding)
     assert len(serving._cache) == 0
+
+
+def test_a_long_request_costs_at_least_its_input():
+    estimates = QueryEstimates(None, np.array([0.6, 0.9]), np.array([1e-5, 1e-3]), np.ones(2))
+    assert estimates.costing_at_least(np.array([1e-6, 1e-4])) is estimates
+    long = estimates.costing_at_least(np.array([1e-3, 0.5]))
+    everybody = np.ones(2, bool)
+    assert long.cost.tolist() == [1e-3, 0.5]
+    assert [each.ranking(everybody, 10.0).indices[0] for each in (estimates, long)] == [1, 0]

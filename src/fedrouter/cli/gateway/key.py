@@ -41,8 +41,10 @@ def create(
     voice = Voice(as_json)
     settings = {setting: value for setting, value in _settings(given or []).items() if value is not None}
     with open_store(store, create=True) as log:
+        admin = admin or not log.all_keys()  # somebody must be able to administer the others
         identity, token = log.create_key(**{"name": name} | settings, admin=admin)
-    voice.say(f"{identity} ({plain(name)}). The token is shown only now; the store keeps its hash.\n")
+    kind = "an admin key" if admin else "a key"
+    voice.say(f"{identity} ({plain(name)}), {kind}. The token is shown only now; the store keeps its hash.\n")
     if not as_json:
         voice.console.print(f"  {token}", soft_wrap=True, markup=False)
     voice.result({"id": identity, "name": name, "token": token, "admin": admin} | settings)
@@ -140,7 +142,7 @@ def revoke(identity: Identity, store: StoreUrl = DEFAULT, as_json: Json = False)
     """Revoke a key permanently; its log stays."""
     voice = Voice(as_json)
     with open_store(store) as log:
-        if not log.disable_key(identity):
+        if not log.disable_key(identity, keep_admin=True):
             raise BadInput(f"key {identity!r}: not in {log.where}, or revoked; `fedrouter key list` shows the ids")
     voice.say(f"{plain(identity)} is revoked")
     voice.result({"id": identity, "disabled": True})

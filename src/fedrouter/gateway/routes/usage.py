@@ -32,7 +32,7 @@ async def usage(gateway: Gateway, request: HttpRequest, send: Send) -> None:
         "baseline": gateway.config.baseline_model,
         "rows": [row.to_json() for row in rows],
         "total": {name: sum(getattr(row, name) for row in rows) for name in sums},
-        "quality": quality_of(gateway.bundles.latest),
+        "quality": quality_of(gateway.bundles.latest) if key.admin else None,  # of all keys together
     }
     await send_response(send, 200, orjson.dumps(found))
 

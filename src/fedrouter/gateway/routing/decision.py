@@ -279,6 +279,7 @@ class Decider:
         self.names = tuple(model.name for model in config.models)
         self.indices = {name: index for index, name in enumerate(self.names)}
         self._unknown = QueryEstimates.unknown(len(self.names))
+        self._input_prices = np.array([model.input_price for model in config.models]) / 1e6
         self._context_length = np.array([model.context or np.inf for model in config.models])
         self._top_price = np.array([max(model.input_price, model.output_price) for model in config.models])
         spoken: set[str] = {api for model in config.models for api in model.params.api}
@@ -379,6 +380,7 @@ class Decider:
         if serving is not None and (embedding is not None or not serving.needs_embedding):
             estimates = serving.cached_estimates(context.digest, embedding)
             problem = problem if serving.needs_embedding or problem == "off" else None
+            estimates = estimates.costing_at_least(context.prompt.input_tokens * self._input_prices)
         allowed = self._within_cost(context, allowed, estimates)
         ranking = estimates.ranking(allowed, tradeoff, slow)
         if embedding is not None:

@@ -109,6 +109,18 @@ class QueryEstimates:
             return np.full(len(self.accuracy), np.nan) if self.drawn is None else self.drawn.std(axis=0)
         return self._error() if callable(self._error) else self._error
 
+    def costing_at_least(self, least: Floats) -> QueryEstimates:
+        """The same where no model costs less than ``least`` ``(M,)``, which may be the input of a long conversation."""
+        if not (self.cost < least).any():
+            return self
+        return QueryEstimates(
+            self.embedding, self.accuracy, np.maximum(self.cost, least), lambda: self.error, self._drawn and self._draws
+        )
+
+    def _draws(self) -> Floats:
+        assert self.drawn is not None
+        return self.drawn
+
     def ranking(self, allowed: Flags, tradeoff: float, slow: Floats | None = None) -> Ranking:
         """The allowed models ``(M,)`` ranked at one λ, less ``slow`` ``(M,)``; the latest few rankings are kept."""
         key = (tradeoff, allowed.tobytes(), b"" if slow is None else slow.tobytes())
