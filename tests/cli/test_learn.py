@@ -147,7 +147,7 @@ def test_evaluate_refuses_a_log_that_is_not_there(workspace, log, problem):
 
 def test_importing_the_learning_package_imports_nothing_heavy():
     heavy = ("torch", "sklearn", "scipy", "pyarrow", "pandas")
-    modules = ("exploration", "learner", "judges", "panel", "promise", "traffic")
+    modules = ("drift", "judges", "learner", "online", "promise", "traffic")
     program = (
         f"import sys; {'; '.join(f'import fedrouter.learning.{name}' for name in modules)}; "
         f"print([m for m in {heavy!r} if m in sys.modules])"

@@ -106,9 +106,18 @@ def test_a_key_is_shown_once_and_listed_without_its_token(tmp_path):
     listed = run("key", "list", "--store", url, "--json").stdout
     assert made["token"] not in listed
     assert [key["name"] for key in json.loads(listed)["keys"]] == ["web", "other"]
-    assert answer("key", "revoke", made["id"], "--store", url)["disabled"]
+    other = json.loads(listed)["keys"][1]["id"]
+    assert answer("key", "revoke", other, "--store", url)["disabled"]
     with Store.open(url) as opened:
-        assert opened.key_of(made["token"]) is None
+        assert opened.key_of(token) is None
+
+
+def test_the_first_key_is_an_admins_and_the_last_admin_key_stays(tmp_path):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    first, second = (answer("key", "create", name, "--store", url) for name in ("one", "two"))
+    assert (first["admin"], second["admin"]) == (True, False)
+    assert "last admin key" in run("key", "revoke", first["id"], "--store", url).stderr
+    assert answer("key", "revoke", second["id"], "--store", url)["disabled"]
 
 
 def test_the_store_is_the_configs_or_the_default_one(store, tmp_path):

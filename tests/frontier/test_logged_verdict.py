@@ -232,13 +232,20 @@ def test_sentences():
     )
     assert replace(known, decision="undecided").sentence() == (
         "Undecided: keeps 96% (93–98) of the accuracy of gpt-4 for 28% (24–31) of its cost; a coin toss between single "
-        "models needs 57%, which may be chance: at equal cost its accuracy differs by -2 (-5 to +1) points."
+        "models needs 57%, which may be chance: at equal cost the toss's accuracy differs by -2 (-5 to +1) points."
     )
     assert (
         replace(known, decision="do not route")
         .sentence()
         .startswith("Do not route: use gpt-3 for 30% of the queries and gpt-4 for 70% of the queries; it keeps 96%")
     )
+    beyond = replace(known, shares=replace(shares, toss_cost=Share(1.53, 1.2, 1.9)))
+    assert beyond.sentence().endswith("of its cost; no coin toss between single models does.")
+    nothing = replace(known, shares=replace(shares, toss_cost=Share(-0.1, -0.3, 0.4)))
+    cheapest = min(one.cost for one in found.singles) / next(o.cost for o in found.singles if o.name == found.best)
+    assert replace(nothing, best=found.best).sentence().endswith(f"needs {cheapest:.0%}.")
+    alone = replace(known, shares=None, rows={"gpt-4": 600}, missing={})
+    assert alone.sentence() == "Too few rows: only one model has answers, so there is nothing to compare."
     assert found.basis() == "1,000 queries, effective sample size 1,000; every answer is known"
 
 

@@ -173,6 +173,16 @@ def test_lambda_meets_a_target_by_the_same_outcomes():
         outcomes.of_cost(1e-5)
 
 
+def test_where_every_answer_is_known_a_quality_is_what_was_measured():
+    embeddings, grid = table(2000)
+    boastful = ByKind(np.array([[0.99, 0.6, 0.9], [0.99, 0.9, 0.2]]), np.full((2, 3), 0.02), np.ones(3, bool))
+    outcomes = Log.of(Evaluations.from_grid(grid, embeddings), 5).outcomes(lambda _: boastful)
+    least = 0.9 * outcomes.singles[0][outcomes.best]
+    place, accuracy = outcomes.of_quality(0.9)
+    assert accuracy == outcomes.along[0][place]
+    assert accuracy >= least or place == 0
+
+
 def test_a_ratio_has_the_error_of_the_delta_method():
     embeddings, grid = table(500)
     outcomes = Log.of(Evaluations.from_grid(grid, embeddings), 5).outcomes(lambda _: WRONG)

@@ -161,7 +161,7 @@ def compare(own: BayesRouter, router: BayesRouter, rows: Evaluations) -> dict[st
     def without(left_out: frozenset[int], of: BayesRouter) -> BayesRouter:
         held = log.rows.of_queries(np.flatnonzero(np.isin(log.fold, list(left_out))))
         less = of.evidence - Evidence.of(held.over(of.pool), of.evidence.features)
-        return BayesRouter.of(less, of.total, of.weight, of.prior)
+        return BayesRouter.of(less, of.total, of.weight, of.prior, of.penalties)
 
     alone, joined = (log.outcomes(lambda left_out, of=of: without(left_out, of)) for of in (own, router))  # type: ignore[misc]
     highest = float(alone.cost.mean(axis=0).max())
@@ -243,7 +243,10 @@ def verify_bundle(directory: Path, member: Member) -> float | None:
     others = others.over(router.pool)
     if not np.array_equal(others.vector(), router.total.vector()) or others.noise != router.total.noise:
         raise BadInput(f"{bundle.path}: its sums are not those of the totals in {directory / 'totals'}")
-    return furthest([router, BayesRouter.of(router.evidence, others, router.weight, router.prior)])
+    # The search for penalties began where that of own evidence ended; from elsewhere it may end elsewhere.
+    own = BayesRouter.of(router.evidence, prior=router.prior) if router.evidence.count.any() else None
+    start = None if own is None else own.penalties
+    return furthest([router, BayesRouter.of(router.evidence, others, router.weight, router.prior, start)])
 
 
 def furthest(routers: Sequence[BayesRouter]) -> float:

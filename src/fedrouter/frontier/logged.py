@@ -15,6 +15,7 @@ draws, with true and with estimated propensities; without it by less than .05).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -160,7 +161,13 @@ class Verdict:
             answer = "Route" if self.decision == "route" else f"Do not route: use {self.best}"
             return f"{answer}; the log has no costs, and the router keeps {kept}"
         keeps = f"{kept} for {shares.cost} of its cost"
-        toss = f"a coin toss between single models needs {max(shares.toss_cost.value, 0):.0%}"
+        # Charged at the price of accuracy between single models, and no toss of them costs less or more than they do.
+        needs = max(shares.toss_cost.value, min((one.cost for one in self.singles), default=0.0) / self._best_cost)
+        toss = (
+            "no coin toss between single models does"
+            if needs > 1
+            else f"a coin toss between single models needs {needs:.0%}"
+        )
         if self.decision == "route":
             return f"Keeps {keeps}; {toss}"
         if self.decision == "undecided" and shares.say_nothing:
@@ -169,7 +176,8 @@ class Verdict:
             value, low, high = (100 * each for each in (shares.gain.value, shares.gain.low, shares.gain.high))
             points = f"{-value:+.0f} ({-high:+.0f} to {-low:+.0f}) points"
             return (
-                f"Undecided: keeps {keeps}; {toss}, which may be chance: at equal cost its accuracy differs by {points}"
+                f"Undecided: keeps {keeps}; {toss}, which may be chance: at equal cost the toss's accuracy differs by "
+                f"{points}"
             )
         toss_of = self.toss or {}
         use = " and ".join(
@@ -178,9 +186,15 @@ class Verdict:
         why = "the router chooses one model for all queries" if self.constant else f"it keeps {keeps}; {toss}"
         return f"Do not route: use {use}; {why}"
 
+    @property
+    def _best_cost(self) -> float:
+        return next((one.cost for one in self.singles if one.name == self.best and one.cost > 0), math.inf)
+
     def _needed(self) -> str:
         if self.queries < LEAST_QUERIES:
             return f"{self.queries} different queries, {LEAST_QUERIES} the least"
+        if sum(count > 0 for count in self.rows.values()) < 2:
+            return "only one model has answers, so there is nothing to compare"
         if self.shares is None and len(self.rows) - len(self.missing) > 1:
             return (
                 f"the log has answers for {self.support:.0%} of what router and best model would do, worth "

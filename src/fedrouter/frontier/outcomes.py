@@ -112,6 +112,7 @@ class Outcomes:
     estimates : the router's; a model that cannot be judged is unavailable
     judged : (M,) models whose means may be used
     group : (q,) number of the distinct query
+    complete : whether every model's answer is known, so that outcomes are not estimated
     """
 
     pool: ModelPool
@@ -120,6 +121,7 @@ class Outcomes:
     estimates: Estimates
     judged: npt.NDArray[np.bool_]
     group: Integers
+    complete: bool = False
 
     def __len__(self) -> int:
         return len(self.accuracy)
@@ -164,9 +166,13 @@ class Outcomes:
         """The place among :attr:`tradeoffs` of the largest λ that keeps a share of the best model's accuracy.
 
         Also the accuracy to expect there. What the router predicts hardly varies by chance, but it is too high, since
-        what is chosen was overrated; so it is corrected by what was measured at a λ nearby.
+        what is chosen was overrated; so it is corrected by what was measured at a λ nearby. Where every answer is
+        known, what was measured is all that counts.
         """
         least, predicted = quality * float(self.singles[0][self.best]), self.along[2]
+        if self.complete:
+            place = _last(self.along[0] >= least)
+            return place, float(self.along[0][place])
         chosen = self.chooser.choose(float(self.tradeoffs[_last(predicted >= least)]))
         every = np.arange(len(self))
         guess = self.estimates.accuracy[every, chosen]
@@ -320,7 +326,8 @@ class Log:
             cost[:], priced[:] = 0.0, 0.0
         reasons = tuple(None if each else "too few evaluations" for each in usable)
         estimates = Estimates(self.rows.pool, guessed, priced, reasons)
-        return Outcomes(self.rows.pool, accuracy, cost, estimates, self.judged, self.group[kept])
+        complete = self.propensities == "known"
+        return Outcomes(self.rows.pool, accuracy, cost, estimates, self.judged, self.group[kept], complete)
 
 
 @dataclass(frozen=True, eq=False)

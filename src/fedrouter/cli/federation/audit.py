@@ -104,7 +104,10 @@ def _in_words(one: Released) -> str:
         if epsilon
         else "No noise was added"
     )
-    return f"{about}. {noise}. The coordinator saw none of these numbers, only their sum with those of the others."
+    return (
+        f"{about}. {noise}. The coordinator saw only their sum with those of the other members in that epoch; members "
+        "that it invented would add nothing, and leave what this noise hides."
+    )
 
 
 def _write(out: Path, releases: list[Released]) -> list[str]:

@@ -61,6 +61,11 @@ def run_here(voice: Voice, directory: MemberDirectory, user: str | None, relay: 
     from fedrouter.deployment.member import run_member
 
     voice.say(f"[bold]Member {plain(directory.name)}[/] is running   (Ctrl+C stops it)")
+    if user is None and relay is None:
+        voice.warn(
+            "the SuperNode runs as this user, so an app that the coordinator sends could read the log and the keys; "
+            "--supernode-user or --relay keeps them apart (docs/federation.md, Who can read what)"
+        )
     if voice.as_json:
         print_line({"event": "running", "name": directory.name})
     run_member(directory, lambda text: _say(voice, text), user, relay)
