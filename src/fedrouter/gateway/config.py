@@ -416,7 +416,10 @@ class Config(Section):
     learning: Annotated[LearningConfig, BeforeValidator(switch)] = Field(
         default=LearningConfig(), description="What the gateway learns from its own log."
     )
-    store: Text = Field(default="sqlite:///fedrouter.db", description="URL of the log: SQLite or PostgreSQL.")
+    store: Text = Field(
+        default="sqlite:///fedrouter.db",
+        description="URL of the log: SQLite or PostgreSQL; a relative path is from where the gateway is started.",
+    )
     outbox: Text = Field(
         default=".",
         description="Folder where rows wait while PostgreSQL fails, relative to this file; SQLite has them beside it.",
