@@ -57,14 +57,15 @@ def run_coordinator(
 
 
 def admit(directory: CoordinatorDirectory, on_message: Callable[[str], None]) -> None:
-    """Make the nodes that the SuperLink admits those of the roster; remember their ids by their keys."""
+    """Make the SuperLink admit the nodes of the roster; remember their ids by their keys.
+
+    A node that left the roster stays admitted and is asked nothing: Flower takes a key that was once unregistered never
+    again, and its member could not come back.
+    """
     flwr, roster = Flwr(directory.path), directory.roster()
     listed, known = flwr.nodes(), read_nodes(directory)
     keep = {key: node for key, node in known.items() if node in listed}
     wanted = {member.node: name for name, member in roster.items()}
-    for key in keep.keys() - wanted.keys():
-        flwr.unregister(keep.pop(key))
-        on_message("a node that left the roster is no longer admitted")
     for key in wanted.keys() - keep.keys():
         keep[key] = _register(directory, flwr, key, listed.keys() - keep.values())
         replace_file(directory.path / NODES, json.dumps(keep).encode())

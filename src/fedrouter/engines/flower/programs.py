@@ -154,10 +154,6 @@ class Flwr:
         """Admit a node's key; the node's id."""
         return int(self._call("supernode", "register", str(public_key))["node-id"])
 
-    def unregister(self, node: int) -> None:
-        """Stop admitting a node, for good."""
-        self._call("supernode", "unregister", str(node))
-
     def run(self) -> str:
         """Start the app on this directory; the run's id."""
         config = f"--run-config=directory={json.dumps(str(self.directory))}"
