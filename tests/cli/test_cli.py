@@ -103,7 +103,7 @@ def test_simulate_writes_figures_and_a_page_that_needs_nothing_else(simulated):
     for name in ("frontiers.png", "frontiers.svg"):
         assert (out / name).stat().st_size > 5000
     page = (out / "report.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
     for outside in ("<script", "<img", "<link", "@import", "src="):
         assert outside not in page
 
