@@ -38,11 +38,11 @@ demo: $(READY) ## ten clients learn a router together in the simulated world; re
 
 test: lint ## what CI runs: style, types, fast tests, the page in a browser where one is found
 	@$(BIN)/python tests/gateway/page/browser.py
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: lint ## everything, with the slow tests: real data, load, processes
 	@$(BIN)/python tests/gateway/page/browser.py
-	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m '' -n 2 --dist loadfile --no-loadscope-reorder
 
 test-browser: $(READY) ## the page in a real browser: Chromium of the system, or Playwright's own
 	@$(BIN)/python tests/gateway/page/browser.py

@@ -29,6 +29,7 @@ from fedrouter.data.read import Dataset, read
 from fedrouter.evaluations import Evaluations, Integers, first_alike
 from fedrouter.experiments.claims import VERDICTS
 from fedrouter.experiments.experiment import Document, World
+from fedrouter.experiments.figures.encoders import make_missing
 from fedrouter.experiments.paper_protocols import ROUTERBENCH, Protocol
 from fedrouter.experiments.registry import MEASUREMENTS, chosen
 from fedrouter.experiments.runner import Unit, code_digest, complete, units_of
@@ -114,7 +115,7 @@ class Job:
         families = (self.unit.family,) if self.unit.family else ()
         changes = as_printed(families, {}) if form.printed else {}
         path = str(DATA / f"{self.data}.parquet")
-        world = World(dataset(self.data), self.unit.seed, ROUNDS, path, False, families, form.protocol, changes)
+        world = World(dataset(self.data), self.unit.seed, ROUNDS, path, True, families, form.protocol, changes)
         document = MEASUREMENTS[self.unit.measurement].run(world)
         seconds = round(time.perf_counter() - start, 1)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -346,6 +347,9 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="measure nothing; write the page from what is there")
     given = parser.parse_args()
     if not given.page:
+        if "encoders" in given.experiments:
+            for name in given.sets:
+                make_missing(DATA / f"{name}.parquet", lambda done, n: print(f"{done} of {n} texts", file=sys.stderr))
         measure([job for job in jobs(given.sets, given.experiments) if not job.current()], given.processes)
     PAGE.write_text(page(results(SETS)))
     print(PAGE)

@@ -17,6 +17,12 @@ from fedrouter.testing.samples import drawn_evaluations
 __all__ = ["PROJECT", "drawn_evaluations", "family_params", "full_grid", "write_log"]
 
 PROJECT = Path(__file__).parents[1]
+LONGEST = ("test_soak.py", "test_logged_verdict.py", "test_kills.py", "test_end_to_end.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files begin first, so that no process is left with one of them at the end."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 def family_params(*slow: str) -> list:

@@ -25,7 +25,7 @@ MOST_GROWTH = 0.05
 """Of memory, from the second quarter of the time to the last; in the first one, caches and pools fill."""
 CACHED = 50
 """Entries of the caches of embeddings and estimates, which are full early on."""
-BENT = b"POST /v1/feedback HTTP/1.1\r\ncontent-length: 99999\r\n\r\n{"
+BENT = b"POST /v1/feedback HTTP/1.1\r\nhost: gateway\r\ncontent-length: 99999\r\n\r\n{"
 WAYS = (
     *("instant", "drip", "slow", "split", "no-usage", "broken", "reset", "busy", "dies"),
     *("error-first", "too-long", "rubbish"),
@@ -44,8 +44,14 @@ def sockets(pid: int) -> int:
 
 
 def gauge(gateway: GatewayProcess, name: str) -> float:
-    raw = f"GET /metrics HTTP/1.1\r\nauthorization: Bearer {gateway.key}\r\nconnection: close\r\n\r\n".encode()
-    page = asyncio.run(send(gateway.url, raw)).body.decode()
+    lines = (
+        "GET /metrics HTTP/1.1",
+        "host: gateway",
+        f"authorization: Bearer {gateway.key}",
+        "connection: close",
+        "\r\n",
+    )
+    page = asyncio.run(send(gateway.url, "\r\n".join(lines).encode())).body.decode()
     return float(re.search(rf"^{name} (.*)$", page, re.MULTILINE)[1])
 
 

@@ -23,7 +23,8 @@ class TolerantUpstream(ControlledUpstream):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
                 length = head.partition("content-length: ")[2].partition("\r\n")[0]
                 body = await reader.readexactly(int(length))
-                streamed, path = self._checked(body).get("stream") is True, head.split(" ")[1]
+                path = head.split(" ")[1]
+                streamed = self._checked(body).get("stream") is True and not path.endswith("/embeddings")
                 if not path.endswith("/chat/completions"):
                     kind = "text/event-stream" if streamed else "application/json"
                     self._plain(writer, other_answer({"model": "instant", "path": path}, streamed), 200, kind=kind)

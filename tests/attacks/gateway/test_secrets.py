@@ -181,7 +181,6 @@ def evidence(bundle, quoting, tmp_path_factory):
 def test_the_run_went_through_success_failure_and_refusal(evidence, quoting):
     assert any(PROMPT.encode() in body for body in quoting.bodies)
     assert any(UPSTREAM_KEY in headers.get("authorization", "") for headers in quoting.headers)
-    assert any(headers.get("api-key") == UPSTREAM_KEY for headers in quoting.headers)
     for code in (b"invalid_json", b"invalid_value", b"model_not_found", b"body_too_large", b"invalid_api_key"):
         assert code in evidence.found["answers"]
     for code in (
@@ -235,5 +234,5 @@ def test_a_failure_nobody_foresaw_says_where_it_was_and_not_what(
     with caplog.at_level(logging.ERROR):
         response = gateway.http.get("/fails")
     assert response.json()["error"]["code"] == "internal_error"
-    assert "ValueError in _serve:" in caplog.text
+    assert "ValueError in __call__:" in caplog.text
     assert PROMPT not in caplog.text + response.text
