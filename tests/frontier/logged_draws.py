@@ -41,9 +41,14 @@ class Draw:
         return [getattr(said, name).low <= getattr(true, name).value <= getattr(said, name).high for name in NAMES]
 
     def contradicts(self) -> tuple[bool, bool]:
-        """Whether a confident verdict is wrong, by the plan's own coin toss, and by the best one with hindsight."""
+        """Whether a confident verdict is wrong, by the plan's own coin toss, and by the best one with hindsight.
+
+        Where the best model costs as much and is as accurate, "do not route" is right whatever a coin toss does.
+        """
         sign = {"route": 1, "do not route": -1}.get(self.verdict.decision, 0)
-        return sign * self.truth.gain.value < 0, sign * self.gain_with_hindsight < 0
+        useless = self.truth.pays <= 0
+        own, hindsight = (-1 if useless else gain for gain in (self.truth.gain.value, self.gain_with_hindsight))
+        return sign * own < 0, sign * hindsight < 0
 
 
 def draw(full: Evaluations, seed: int, queries: int | None = None, quality=0.95) -> Draw | None:

@@ -127,6 +127,32 @@ def test_a_router_without_knowledge_is_not_called_worthwhile():
     assert found.sentence().startswith("Do not route: use ")
 
 
+@pytest.mark.parametrize(
+    ("least", "spread", "decision", "said"),
+    [
+        (0.99, 0.0, "do not route", "Do not route: use large; the router keeps 96% (95–98) of the accuracy"),
+        (0.975, 0.1, "undecided", "of its cost, which may save nothing."),
+    ],
+)
+def test_a_router_that_saves_nothing_is_not_worthwhile(least, spread, decision, said):
+    """It is better than a coin toss of its cost, since all models cost the same; the best model alone is better."""
+    embeddings, grid = table(3000)
+    cost = np.array([least, 0.5 + least / 2, 1.0]) * np.random.default_rng(0).lognormal(0, spread, (3000, 3))
+    found = verdict_of(Evaluations.from_grid(Grid(POOL, grid.accuracy, cost), embeddings), by_kind)
+    assert found.shares.gain.low > 0.04
+    assert found.decision == decision
+    assert said in found.sentence()
+
+
+def test_a_router_that_is_more_accurate_for_the_same_cost_is_worthwhile():
+    embeddings, grid = table(3000)
+    accuracy = grid.accuracy.copy()
+    accuracy[is_hard(embeddings) == 0, 2] = 0.0  # the best model on the whole is of no use for easy queries
+    rows = Evaluations.from_grid(Grid(POOL, accuracy, np.ones_like(grid.cost)), embeddings)
+    found = verdict_of(rows, by_kind, 1.0)
+    assert found.decision == "route"
+
+
 def test_a_router_that_ignores_the_query_is_not_worthwhile():
     class Blind:
         def estimate(self, embeddings):

@@ -53,6 +53,8 @@ CONFIDENT = 2.5758
 By a 95% interval 4 of 400 masked real logs were decided wrongly (seeds 0 to 99, from which this was chosen), by this
 one 1 of 400 others (seeds 2000 to 2099).
 """
+LEAST_SAVING = 0.01
+"""Share of the best model's cost below which a saving is none, however much a coin toss of that cost would lose."""
 
 Learn = Callable[[Evaluations], Learned]
 Decision = Literal["route", "do not route", "undecided", "too few rows"]
@@ -96,6 +98,11 @@ class Shares:
     def say_nothing(self) -> bool:
         """Whether the accuracy or the cost may be none at all or all of the best model's."""
         return any(share is not None and share.low <= 0 and share.high >= 1 for share in (self.kept, self.cost))
+
+    @property
+    def pays(self) -> int:
+        """Whether routing beats the best model alone, by accuracy or by cost: 1 surely, -1 surely not, else 0."""
+        return 1 if self.cost is None else max(_sign(self.kept, 1.0), -_sign(self.cost, 1 - LEAST_SAVING))
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,8 @@ class Verdict:
             return f"Keeps {keeps}; {toss}"
         if self.decision == "undecided" and shares.say_nothing:
             return "Undecided: too few rows; what routing keeps may be anything"
+        if self.decision == "undecided" and _sign(shares.gain) > 0:
+            return f"Undecided: keeps {keeps}, which may save nothing"
         if self.decision == "undecided":
             value, low, high = (100 * each for each in (shares.gain.value, shares.gain.low, shares.gain.high))
             points = f"{-value:+.0f} ({-high:+.0f} to {-low:+.0f}) points"
@@ -179,6 +188,8 @@ class Verdict:
                 f"Undecided: keeps {keeps}; {toss}, which may be chance: at equal cost the toss's accuracy differs by "
                 f"{points}"
             )
+        if _sign(shares.gain) > 0 and not self.constant:
+            return f"Do not route: use {self.best}; the router keeps {keeps}"
         toss_of = self.toss or {}
         use = " and ".join(
             f"{name} for {part:.0%} of the queries" if len(toss_of) > 1 else name for name, part in toss_of.items()
@@ -333,7 +344,17 @@ def _counts(log: Log) -> dict[str, Any]:
 
 
 def _decided(shares: Shares, constant: bool) -> Decision:
-    """Confident only where a coin toss of the same cost is less, or more, accurate than chance explains."""
-    if constant or shares.gain.value < -CONFIDENT * shares.gain.error:
-        return "do not route"
-    return "route" if shares.gain.value > CONFIDENT * shares.gain.error else "undecided"
+    """Confident only where chance does not explain the gain over a coin toss of the same cost.
+
+    A router that wins over the coin toss is still of no use if the best model alone costs as much.
+    """
+    sign = -1 if constant else _sign(shares.gain)
+    if sign > 0:
+        sign = shares.pays
+    return "route" if sign > 0 else "do not route" if sign < 0 else "undecided"
+
+
+def _sign(share: Share, than: float = 0.0) -> int:
+    """Whether a share is above (1) or below (-1) a value by more than chance explains."""
+    beyond = share.value - than
+    return 0 if abs(beyond) <= CONFIDENT * share.error else 1 if beyond > 0 else -1
