@@ -6,12 +6,16 @@ import stat
 import pytest
 
 pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
 
+from fedrouter.deployment import coordinator as coordinator_process
 from fedrouter.deployment.address import check_host, check_name, split_address
 from fedrouter.deployment.credentials import check_node_key, make_authority, make_node_key, make_server_certificate
 from fedrouter.deployment.directories import create_coordinator, create_member, open_coordinator, open_directory
 from fedrouter.deployment.invitation import Invitation, JoinRequest, read_word
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.engines.flower.programs import FlowerError
+from fedrouter.engines.flower.server_app import _nodes as reached
 from fedrouter.errors import BadInput
 from fedrouter.federation.coordinator import Coordinator
 from fedrouter.federation.identity import Identity
@@ -46,13 +50,44 @@ def test_the_protocol_reads_the_coordinators_directory(coordinator, member):
         roster["bank"] = request
     own = Coordinator(coordinator.path)
     try:
-        assert own.roster.members["bank"].key == request.identity
-        assert own.roster.members["bank"].models == ("a", "b")
+        assert own.roster.members["bank"].identity == request.identity
+        assert own.roster.members["bank"].models == request.models == ("a", "b")
         assert (own.roster.encoder, own.roster.dimension) == ("static", 275)
         assert own.identity.public == coordinator.signer.public
     finally:
         own.close()
     assert open_coordinator(coordinator.path).roster()["bank"].fingerprint == member.fingerprint
+
+
+class AdmittingNodes:
+    """Flower's SuperLink as far as nodes go; a node cannot be unregistered, because its key would not come back."""
+
+    def __init__(self):
+        self.ids = {}
+
+    def nodes(self):
+        return dict.fromkeys(self.ids.values(), "online")
+
+    def register(self, file):
+        key = file.read_text().strip()
+        if key in self.ids:
+            raise FlowerError("public key already in use")
+        return self.ids.setdefault(key, 100 + len(self.ids))
+
+
+def test_the_node_of_a_member_that_left_stays_admitted_and_has_messages_for_nobody(coordinator, member, monkeypatch):
+    link, said = AdmittingNodes(), []
+    monkeypatch.setattr(coordinator_process, "Flwr", lambda path: link)
+    request = JoinRequest.unpack(member.request.read_text().strip())
+    for members in ({"bank": request}, {}, {"bank": request}):
+        with coordinator.editing_roster() as roster:
+            roster.clear()
+            roster.update(members)
+        coordinator_process.admit(coordinator, said.append)
+        assert link.nodes() == {100: "online"}
+        assert reached(coordinator.path) == dict.fromkeys(members, 100)
+        assert coordinator_process.connected(coordinator) == dict.fromkeys(members, True)
+    assert said == ["bank may connect"]
 
 
 def test_a_directory_with_anything_in_it_is_not_overwritten(coordinator, member):

@@ -1,5 +1,6 @@
 """A member's routers, made at home: of the newest total of each family, once, and what they are checked against."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ pytest.importorskip("flwr")
 
 from federation.federations import DIMENSION, ENCODER, POOL, Federation, rows_of
 from fedrouter.bundle import load
-from fedrouter.deployment.home import compare, make_routers, verify, verify_bundle
+from fedrouter.deployment.home import AGREEMENT, compare, make_routers, verify, verify_bundle
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.local import EXACT, LocalFederation
 from fedrouter.errors import BadInput
@@ -74,6 +75,27 @@ def test_a_router_of_the_paper_does_not_take_the_place_of_the_personal_one(feder
     (said,) = made(federation, "m0")
     assert "router of epoch 3" in said
     assert load(federation.folder / "m0" / "bundle").manifest["change"]["totals"] == [1, 3]
+
+
+def test_the_routers_of_two_epochs_are_recomputed_and_a_changed_total_is_noticed(tmp_path):
+    federation = Federation(tmp_path / "f", queries=1)
+    for epoch in (1, 2):
+        for at, name in enumerate(federation.names):
+            new = rows_of(10 * epoch + at, 400)
+            new = replace(new, accuracy=(new.embeddings[new.query, new.model] > 0).astype(float))
+            federation.rows[name] = Evaluations.concatenate([federation.rows[name], new])
+        federation.run()
+        for name in federation.names:
+            made(federation, name)
+            assert verify_bundle(federation.folder / name, federation.members[name]) <= AGREEMENT
+    total = federation.members["m0"].totals[-1]
+    total.vector[0] += 1
+    total.save(federation.folder / "m0" / "totals")
+    with pytest.raises(BadInput, match="its sums are not those of the totals"):
+        verify_bundle(federation.folder / "m0", federation.members["m0"])
+    with pytest.raises(BadInput, match="epoch 2: a total that the coordinator did not sign"):
+        verify(federation.folder / "m0" / "totals", federation.signing.public)
+    federation.close()
 
 
 def test_a_member_whose_policy_does_not_list_the_family_takes_no_router_of_it(federation):

@@ -16,8 +16,7 @@ pytest.importorskip("flwr")
 import fedrouter
 from deployment.real_federation import RealFederation, descendants, kill_all, write_logs
 from fedrouter.deployment.address import free_port
-from fedrouter.deployment.coordinator import read_nodes
-from fedrouter.engines.flower.programs import PACKAGE, Flwr, environment, supernode_command
+from fedrouter.engines.flower.programs import PACKAGE, Flwr, environment, read_nodes, supernode_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -126,7 +125,7 @@ def test_shipped_code_reads_what_its_user_may_read(open_path, shared_python, use
             str(federation.member("bank").config["address"]), relay / "ca.pem", relay / "node.key", relay, free_port()
         )
         # A stock SuperNode ends if it comes before its key is admitted; a service manager starts it again.
-        federation.until(lambda: read_nodes(federation.coordinator), "the node is admitted")
+        federation.until(lambda: read_nodes(federation.coordinator.path), "the node is admitted")
         with (folder / "supernode.log").open("w") as log:
             node = subprocess.Popen(
                 [shared_python / "flower-supernode", *words[1:]],

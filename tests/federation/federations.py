@@ -83,7 +83,8 @@ class Federation:
             self.open(name)
 
     def write_roster(self, names):
-        members = {name: {"identity": self.keys[name].public.hex(), "models": list(POOL.names)} for name in names}
+        declared = {"node": "", "models": list(POOL.names)}
+        members = {name: {"identity": self.keys[name].public.hex(), **declared} for name in names}
         (self.folder / "coordinator" / "roster.json").write_text(json.dumps(members))
 
     def open(self, name):

@@ -254,6 +254,24 @@ def test_an_epoch_that_could_not_begin_gives_way_to_another_one(make):
     assert [state for _, state in federation.coordinator.history()] == ["given up", "done", "given up", "done"]
 
 
+def test_a_member_that_left_the_roster_is_asked_nothing_and_takes_part_again_once_it_is_back(make):
+    federation = make(4, epsilon=0.0)
+    federation.run(epsilon=0.0)
+    asked = federation.members["m3"].journal.answers
+    before = asked()
+    federation.write_roster(federation.names[:3])
+    federation.rows["m0"] = rows_of(50)
+    assert federation.run(epsilon=0.0).survivors == ("m0", "m1", "m2")
+    assert asked() == before
+    assert not federation.members["m3"].journal.refusals()
+    federation.write_roster(federation.names)
+    federation.rows["m3"] = rows_of(60)
+    total = federation.run(epsilon=0.0)
+    assert total.survivors == tuple(federation.names)
+    assert (total.vector == federation.exact(["m3"])).all()
+    assert [each.epoch for each in federation.members["m3"].totals] == [1, 2, 3]
+
+
 def test_an_epoch_in_which_numbers_were_sent_goes_on_whatever_is_asked_for(make):
     federation = make(3, epsilon=0.0)
     with pytest.raises(TooFewLeft):

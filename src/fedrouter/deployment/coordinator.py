@@ -15,8 +15,17 @@ from fedrouter.deployment.credentials import valid_until
 from fedrouter.deployment.directories import CoordinatorDirectory
 from fedrouter.deployment.lock import process_lock, require_free, stop_signal
 from fedrouter.deployment.program import Program
-from fedrouter.engines.flower.programs import NODES, ROSTER, FlowerError, Flwr, environment, prepare, superlink_command
+from fedrouter.engines.flower.programs import (
+    NODES,
+    FlowerError,
+    Flwr,
+    environment,
+    prepare,
+    read_nodes,
+    superlink_command,
+)
 from fedrouter.errors import BadInput, FedrouterError
+from fedrouter.federation.coordinator import ROSTER
 from fedrouter.files import replace_file
 
 START_TIMEOUT = 120.0
@@ -63,7 +72,7 @@ def admit(directory: CoordinatorDirectory, on_message: Callable[[str], None]) ->
     again, and its member could not come back.
     """
     flwr, roster = Flwr(directory.path), directory.roster()
-    listed, known = flwr.nodes(), read_nodes(directory)
+    listed, known = flwr.nodes(), read_nodes(directory.path)
     keep = {key: node for key, node in known.items() if node in listed}
     wanted = {member.node: name for name, member in roster.items()}
     for key in wanted.keys() - keep.keys():
@@ -73,17 +82,9 @@ def admit(directory: CoordinatorDirectory, on_message: Callable[[str], None]) ->
     replace_file(directory.path / NODES, json.dumps(keep).encode())
 
 
-def read_nodes(directory: CoordinatorDirectory) -> dict[str, int]:
-    """Node ids by node key, as the SuperLink gave them."""
-    try:
-        return dict(json.loads((directory.path / NODES).read_bytes()))
-    except (OSError, ValueError):
-        return {}
-
-
 def connected(directory: CoordinatorDirectory) -> Mapping[str, bool]:
     """Whether each member on the roster is connected."""
-    nodes, listed = read_nodes(directory), Flwr(directory.path).nodes()
+    nodes, listed = read_nodes(directory.path), Flwr(directory.path).nodes()
     return {
         name: listed.get(nodes.get(member.node, 0)) == "online" for name, member in sorted(directory.roster().items())
     }

@@ -17,8 +17,8 @@ from fedrouter.deployment.address import LOOPBACK, check_host, check_name, check
 from fedrouter.deployment.credentials import make_authority, make_node_key, make_server_certificate
 from fedrouter.deployment.invitation import Invitation, JoinRequest
 from fedrouter.encoders import EncoderIdentity
-from fedrouter.engines.flower.programs import ROSTER
 from fedrouter.errors import BadInput
+from fedrouter.federation.coordinator import ROSTER, Enrolled, read_roster, read_written
 from fedrouter.federation.identity import Identity, fingerprint
 from fedrouter.federation.policy import Policy
 from fedrouter.files import PUBLIC, locked, make_private_folder, replace_file, write_new
@@ -33,7 +33,7 @@ class _Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.config: Mapping[str, Any] = _read_json(self.path / self.CONFIG)
+        self.config: Mapping[str, Any] = read_written(self.path / self.CONFIG, dict)
 
     @property
     def pid_file(self) -> Path:
@@ -73,15 +73,12 @@ class CoordinatorDirectory(_Directory):
         authority = self.authority.read_bytes()
         return Invitation(address, authority, signer.public, str(self.config["encoder"])).pack(signer)
 
-    def roster(self) -> dict[str, JoinRequest]:
+    def roster(self) -> dict[str, Enrolled]:
         """Who may take part, by name."""
-        return {
-            name: JoinRequest(name, bytes.fromhex(each["identity"]), each["node"], tuple(each["models"]))
-            for name, each in _read_json(self.path / ROSTER).items()
-        }
+        return read_roster(self.path)
 
     @contextmanager
-    def editing_roster(self) -> Iterator[dict[str, JoinRequest]]:
+    def editing_roster(self) -> Iterator[dict[str, Enrolled]]:
         """The roster, locked; it is written when the block ends without an error."""
         with locked(self.path / "roster.lock"):
             roster = self.roster()
@@ -119,7 +116,7 @@ class MemberDirectory(_Directory):
     def verdict(self) -> dict[str, Any] | None:
         """What the last total was worth here, once a router was made from it."""
         file = self.path / VERDICT
-        return _read_json(file) if file.exists() else None
+        return read_written(file, dict) if file.exists() else None
 
     def write_config(self, **changes: Any) -> None:
         self.config = {**self.config, **changes}
@@ -220,18 +217,6 @@ def _new_directory(path: Path) -> Path:
         raise BadInput(f"{path}: exists and is not empty; name a new directory, because keys are never overwritten")
     make_private_folder(path)
     return path
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise BadInput(f"{path}: not in the form that `fedrouter federation` writes")
-    return found
 
 
 def _json(document: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from fedrouter.deployment.address import check_host, check_name, host_and_port, split_address
 from fedrouter.deployment.credentials import authority_der, authority_pem, check_node_key
 from fedrouter.errors import BadInput
+from fedrouter.federation.coordinator import Enrolled
 from fedrouter.federation.identity import Identity, fingerprint, signed
 
 INVITATION, REQUEST = "fedrouter-invitation-", "fedrouter-request-"
@@ -63,25 +63,8 @@ class Invitation:
 
 
 @dataclass(frozen=True)
-class JoinRequest:
-    """Who wants to be a member.
-
-    Parameters
-    ----------
-    name : the member's name in reports
-    identity : public key that signs what it agrees to
-    node : public key of its SuperNode, one OpenSSH line
-    models : names of models that it declares; they are public in the federation
-    """
-
-    name: str
-    identity: bytes
-    node: str
-    models: Sequence[str]
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.identity)
+class JoinRequest(Enrolled):
+    """Who wants to be a member, as it says itself."""
 
     def pack(self, signer: Identity) -> str:
         return _packed(REQUEST, {"name": self.name, "node": self.node, "models": list(self.models)}, signer)

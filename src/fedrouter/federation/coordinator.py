@@ -6,14 +6,14 @@ import json
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fedrouter.errors import BadInput
-from fedrouter.federation.identity import Identity
+from fedrouter.federation.identity import Identity, fingerprint
 from fedrouter.federation.terms import DAY, Party, SignedTerms, Terms
 from fedrouter.federation.total import Total
 from fedrouter.files import append_to
@@ -33,12 +33,30 @@ CREATE TABLE IF NOT EXISTS members (
 OPEN, DONE, LOST, GIVEN_UP = "open", "done", "lost", "given up"
 
 
+ROSTER: Final = "roster.json"
+Found = TypeVar("Found")
+
+
 @dataclass(frozen=True)
 class Enrolled:
-    """A member on the coordinator's list: its identity key, and the models that it declared when it joined."""
+    """A member on the coordinator's list.
 
-    key: bytes
-    models: tuple[str, ...]
+    Parameters
+    ----------
+    name : the member's name in reports
+    identity : public key that signs what it agrees to
+    node : public key of its SuperNode, one OpenSSH line
+    models : names of models that it declared when it joined; they are public in the federation
+    """
+
+    name: str
+    identity: bytes
+    node: str
+    models: Sequence[str]
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.identity)
 
 
 @dataclass(frozen=True)
@@ -53,20 +71,31 @@ class Roster:
     @classmethod
     def read(cls, directory: Path) -> Roster:
         """From ``federation.json`` (name, encoder, dimension) and ``roster.json`` (members by name)."""
-        path = directory / "federation.json"
-        try:
-            facts = json.loads(path.read_text())
-            name, encoder, dimension = facts["name"], facts["encoder"], int(facts["dimension"])
-            path = directory / "roster.json"
-            members = {
-                name: Enrolled(bytes.fromhex(each["identity"]), tuple(each["models"]))
-                for name, each in json.loads(path.read_text()).items()
-            }
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(f"{path}: expected what `fedrouter federation init` and `approve` write") from None
-        return cls(name, encoder, dimension, members)
+        return read_written(
+            directory / "federation.json",
+            lambda found: cls(found["name"], found["encoder"], int(found["dimension"]), read_roster(directory)),
+        )
+
+
+def read_roster(directory: Path) -> dict[str, Enrolled]:
+    """Who may take part, by name."""
+    return read_written(
+        directory / ROSTER,
+        lambda found: {
+            name: Enrolled(name, bytes.fromhex(each["identity"]), each["node"], tuple(each["models"]))
+            for name, each in found.items()
+        },
+    )
+
+
+def read_written(path: Path, read: Callable[[Any], Found]) -> Found:
+    """What ``read`` makes of a JSON file of a state directory."""
+    try:
+        return read(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(f"{path}: not in the form that `fedrouter federation` writes") from None
 
 
 class Coordinator:
@@ -156,7 +185,7 @@ class Coordinator:
             epoch=epoch,
             previous=previous,
             members={
-                name: Party(each.key, known[name][0] if name in known else b"")
+                name: Party(each.identity, known[name][0] if name in known else b"")
                 for name, each in sorted(roster.members.items())
             },
             models={model: models[model] for model in sorted(models)},

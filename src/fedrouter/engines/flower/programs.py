@@ -22,9 +22,9 @@ from fedrouter.files import make_private_folder, replace_file
 
 CONNECTION: Final = "coordinator"
 COMMAND_TIMEOUT: Final = 120.0
-ROSTER, NODES, JOB, EVENTS, APP_LOCK = "roster.json", "nodes.json", "job.json", "events.jsonl", "app.lock"
-"""Files in a coordinator's directory: its members, ids of nodes by their keys, what a run is asked for, what it
-reports, and the lock of whoever performs it."""
+NODES, JOB, EVENTS, APP_LOCK = "nodes.json", "job.json", "events.jsonl", "app.lock"
+"""Files in a coordinator's directory: ids of nodes by their keys, what a run is asked for, what it reports, and the
+lock of whoever performs it."""
 PACKAGE: Final = "fedrouter_app"
 APP: Final = f"""\
 [build-system]
@@ -137,6 +137,14 @@ def prepare(directory: Path, port: int) -> None:
     relay = Path(__file__).with_name("client_relay.py").read_bytes()
     for name, content in (("__init__", b""), ("server_app", SERVER_HALF.encode()), ("client_relay", relay)):
         replace_file(directory / "app" / PACKAGE / f"{name}.py", content)
+
+
+def read_nodes(directory: Path) -> dict[str, int]:
+    """Node ids by node key, as the SuperLink gave them."""
+    try:
+        return dict(json.loads((directory / NODES).read_bytes()))
+    except (OSError, ValueError):
+        return {}
 
 
 @dataclass(frozen=True)

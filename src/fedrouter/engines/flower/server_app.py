@@ -17,8 +17,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedrouter.engines.flower.grid import GridLink
-from fedrouter.engines.flower.programs import APP_LOCK, EVENTS, JOB, NODES, ROSTER
+from fedrouter.engines.flower.programs import APP_LOCK, EVENTS, JOB, read_nodes
 from fedrouter.errors import FedrouterError
+from fedrouter.federation.coordinator import Coordinator, read_roster
+from fedrouter.federation.epoch import Job, run_epoch
 from fedrouter.files import append_to, locked
 
 app = ServerApp()
@@ -39,9 +41,6 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Callable[..., None]) -> None:
-    from fedrouter.federation.coordinator import Coordinator
-    from fedrouter.federation.epoch import Job, run_epoch
-
     wait, job = float(settings.pop("wait")), Job(**settings)
     link = GridLink(grid, lambda: _nodes(directory))
     report("started")
@@ -67,12 +66,8 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
 
 def _nodes(directory: Path) -> dict[str, int]:
     """Node ids of the members that are admitted so far."""
-    roster = json.loads((directory / ROSTER).read_bytes())
-    try:
-        nodes = json.loads((directory / NODES).read_bytes())
-    except FileNotFoundError:
-        nodes = {}
-    return {name: nodes[each["node"]] for name, each in roster.items() if each["node"] in nodes}
+    nodes = read_nodes(directory)
+    return {name: nodes[each.node] for name, each in read_roster(directory).items() if each.node in nodes}
 
 
 def _wait(link: GridLink, members: set[str], seconds: float, report: Callable[..., None]) -> None:
