@@ -15,7 +15,7 @@ from fedrouter.deployment.directories import create_coordinator, create_member, 
 from fedrouter.deployment.invitation import Invitation, JoinRequest, read_word
 from fedrouter.encoders import EncoderIdentity
 from fedrouter.engines.flower.programs import FlowerError
-from fedrouter.engines.flower.server_app import _nodes as reached
+from fedrouter.engines.flower.server_app import nodes_by_member
 from fedrouter.errors import BadInput
 from fedrouter.federation.coordinator import Coordinator
 from fedrouter.federation.identity import Identity
@@ -85,7 +85,7 @@ def test_the_node_of_a_member_that_left_stays_admitted_and_has_messages_for_nobo
             roster.update(members)
         coordinator_process.admit(coordinator, said.append)
         assert link.nodes() == {100: "online"}
-        assert reached(coordinator.path) == dict.fromkeys(members, 100)
+        assert nodes_by_member(coordinator.path) == dict.fromkeys(members, 100)
         assert coordinator_process.connected(coordinator) == dict.fromkeys(members, True)
     assert said == ["bank may connect"]
 

@@ -42,7 +42,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Callable[..., None]) -> None:
     wait, job = float(settings.pop("wait")), Job(**settings)
-    link = GridLink(grid, lambda: _nodes(directory))
+    link = GridLink(grid, lambda: nodes_by_member(directory))
     report("started")
     try:
         coordinator = Coordinator(directory)
@@ -64,7 +64,7 @@ def perform(directory: Path, grid: Grid, settings: dict[str, Any], report: Calla
         raise
 
 
-def _nodes(directory: Path) -> dict[str, int]:
+def nodes_by_member(directory: Path) -> dict[str, int]:
     """Node ids of the members that are admitted so far."""
     nodes = read_nodes(directory)
     return {name: nodes[each.node] for name, each in read_roster(directory).items() if each.node in nodes}
