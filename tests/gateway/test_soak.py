@@ -32,8 +32,9 @@ WAYS = (
 )
 EXPECTED = frozenset({"upstream_error", "timeout", "context_length_exceeded"})
 """Failures of upstreams are passed on as such; none may be the gateway's own."""
-STALLED = "rows wait for the store: it did not answer in time"
-"""On a machine whose disk or processors are busy with other things; the rows are written later."""
+SOUND = ("rows wait for the store: it did not answer in time", "ERROR quality: ")
+"""Errors that may be logged: where disk or processors are busy with other things, rows are written later; and these
+upstreams' answers are no better for being dear, so that the promise is not kept, and the alarm says so."""
 LONG = {"model": "auto", "stream": True, "messages": [{"role": "user", "content": "x" * 5000}]}
 
 
@@ -97,6 +98,6 @@ def test_memory_stays_flat_and_nothing_is_left_behind(tmp_path, bundle, upstream
         # What is kept open for the next request: at most one connection for each that was called at once.
         assert eventually(lambda: sockets(gateway.pid) <= before + 4 * CLIENTS, 90)
         errors = [line for line in gateway.printed().splitlines() if " ERROR " in line]
-        assert [line for line in errors if STALLED not in line] == []
+        assert [line for line in errors if not any(each in line for each in SOUND)] == []
     finally:
         gateway.stop()
