@@ -1,11 +1,13 @@
 """Warnings name what is suspicious in a log, with counts and models, and never a prompt."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedrouter.data.checks import Facts, total_facts, warnings_of
+from fedrouter.data.read import read
 from fedrouter.evaluations import Evaluations
 from fedrouter.pool import ModelPool
 
@@ -84,14 +86,44 @@ def test_names_that_look_alike_are_named(names, said):
     ("names", "cost", "said"),
     [
         (("free", "big"), [0.0] * USUAL + [0.01] * USUAL, "costs all zero (free): "),
-        (("small", "big"), [0.02] * USUAL + [3.21] * USUAL, "mean cost above $1 a query (big: $3.21): are they cents"),
-        (("small", "big"), [0.02] * USUAL + [1, 0] * (USUAL // 2), "costs are whole numbers (big: $0.50): are they"),
-        (("gpt-4o-mini", "own"), [0.1] * 2 * USUAL, "list price (gpt-4o-mini: $0.10): are they cents"),
+        (("small", "big"), [0.02] * USUAL + [3.21] * USUAL, "mean cost above $1 a query (big: $3.2): are they cents"),
+        (("small", "big"), [0.02] * USUAL + [1, 0] * (USUAL // 2), "costs are whole numbers (big: $0.5): are they"),
+        (
+            ("gpt-4o-mini", "own"),
+            [0.1] * 2 * USUAL,
+            "(gpt-4o-mini: $0.1, expected $0.00006 to $0.0003): are they cents",
+        ),
+        (("gpt-4-turbo-2024-04-09", "own"), [0.5] * 2 * USUAL, "30 times list price (gpt-4-turbo-2024-04-09: $0.5, "),
+        (("gpt-4o", "own"), [2e-6] * 2 * USUAL, "a 30th of list price (gpt-4o: $0.000002, expected $0.001 to $0.005)"),
     ],
 )
 def test_costs_in_another_unit_are_suspected(names, cost, said):
     (warning,) = warnings_of(log(names, cost=cost))
     assert said in warning
+
+
+def test_a_long_prompt_may_cost_more():
+    rows = log(("gpt-4o", "own"), cost=[0.2] * 2 * USUAL)
+    assert len(warnings_of(rows)) == 1
+    assert warnings_of(replace(rows, text=tuple(f"{text} {'word ' * 5_000}" for text in rows.text))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["routerbench_subset", "mmlu_pro", "llmrouter_mix", "openllm_v2"])
+def test_the_unit_of_costs_of_real_logs_is_known(real_data, name):
+    rows = read(real_data / f"{name}.parquet", encoder="static").evaluations
+    assert of_costs(rows) == []
+    for factor, said in ((100, "30 times list price"), (0.001, "a 30th of list price")):
+        (warning,) = of_costs(replace(rows, cost=rows.cost * factor))
+        assert said in warning
+
+
+def test_the_unit_of_costs_of_the_demo_is_not_suspected(world):
+    assert of_costs(world.evaluations) == []
+
+
+def of_costs(rows):
+    return [warning for warning in warnings_of(rows) if "Dollars a query are expected" in warning]
 
 
 def test_one_model_and_few_rows_and_rows_without_a_score_are_told():

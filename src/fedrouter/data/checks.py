@@ -16,16 +16,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from fedrouter.data.prices import price_table
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers, blocks
 from fedrouter.exact import ExactSums
 from fedrouter.pool import ModelPool
+from fedrouter.prior import guess
 
 FEW_ROWS = 50
 MUCH = 1.0
 """Dollars; a query costs less on the average, unless the unit is wrong."""
-LONG_ANSWER = 16_000
-"""Tokens, in and out; at list price, answers cost less than that on the average, unless the unit is wrong."""
+USUAL_PROMPT, SHORT_ANSWER, LONG_ANSWER = 500, 100, 500
+"""Tokens: of a prompt whose text is not known, and between which the mean answer usually lies."""
+LETTERS_A_TOKEN = 4
+FAR = 30
+"""Times what an answer costs at list price, above or below: farther off, the unit is wrong."""
 EXAMPLES = 3
 """Models that a warning names."""
 Hashes = npt.NDArray[np.uint64]
@@ -39,6 +42,7 @@ class Facts:
     Parameters
     ----------
     rows, free, whole : (M,) rows, rows that cost nothing, and rows that cost a whole number of dollars above 0
+    letters : (M,) of all rows' prompts; 0 where they are not known
     accuracy, cost : (M,) exact sums
     unscored : rows without a score, which are in none of the others
     cell : (n,) hash of query and model
@@ -51,6 +55,7 @@ class Facts:
     rows: Integers
     free: Integers
     whole: Integers
+    letters: Integers
     accuracy: ExactSums
     cost: ExactSums
     unscored: int
@@ -70,6 +75,8 @@ class Facts:
             if column is not None:
                 rest = _mixed(rest + _bits(column))
 
+        length = np.array([len(text) for text in rows.text or [""] * rows.queries], np.float64)
+
         def count(which: npt.NDArray[np.bool_]) -> Integers:
             return np.bincount(rows.model[which], minlength=size)
 
@@ -78,6 +85,7 @@ class Facts:
             np.bincount(rows.model, minlength=size),
             count(rows.cost == 0),
             count((rows.cost > 0) & (rows.cost == np.rint(rows.cost))),
+            np.bincount(rows.model, length[rows.query], size).astype(np.int64),
             ExactSums.of(rows.accuracy, rows.model, size),
             ExactSums.of(rows.cost, rows.model, size),
             unscored,
@@ -134,16 +142,32 @@ class Facts:
             yield f"costs all zero ({self._named(free)}): a router takes such a model to be free"
         high = some & (means > MUCH)
         whole = some & ~high & ~free & (self.whole + self.free == self.rows)
-        listed = np.array([_long_answer(name) for name in self.pool.names])
-        beyond = some & ~high & ~whole & (means > listed)
-        for which, what in (
-            (high, f"mean cost above ${MUCH:.0f} a query"),
-            (whole, "costs are whole numbers"),
-            (beyond, f"mean cost above {LONG_ANSWER:,} tokens in and out at list price"),
+        least, most = self._expected()
+        beyond = some & ~high & ~whole & (means > FAR * most)
+        below = some & ~free & (means < least / FAR)
+
+        def shown(model: int) -> str:
+            usual = f", expected {_dollars(least[model])} to {_dollars(most[model])}" if least[model] else ""
+            return f"{self.pool.names[model]}: {_dollars(means[model])}{usual}"
+
+        for which, what, unit in (
+            (high, f"mean cost above ${MUCH:.0f} a query", "are they cents, or for many queries?"),
+            (whole, "costs are whole numbers", "are they cents, or for many queries?"),
+            (beyond, f"mean cost {FAR} times list price", "are they cents, or for many queries?"),
+            (below, f"mean cost a {FAR}th of list price", "are they for a token, or in thousands?"),
         ):
             if which.any():
-                costs = [f"{self.pool.names[model]}: ${means[model]:,.2f}" for model in np.flatnonzero(which)]
-                yield f"{what} ({_shown(costs)}): are they cents, or for many queries? Dollars a query are expected"
+                yield f"{what} ({_shown(list(map(shown, np.flatnonzero(which))))}): {unit} Dollars a query are expected"
+
+    def _expected(self) -> tuple[Floats, Floats]:
+        """The least and the most that a model's prompts and a usual answer cost at list price, ``(M,)`` each."""
+        tokens = np.where(self.letters, self.letters / LETTERS_A_TOKEN / np.maximum(self.rows, 1), USUAL_PROMPT)
+        prices = [guess(name).price for name in self.pool.names]
+        least, most = (
+            np.array([each.cost(prompt, answer) if each else 0.0 for each, prompt in zip(prices, tokens, strict=True)])
+            for answer in (SHORT_ANSWER, LONG_ANSWER)
+        )
+        return least, np.where(most > 0, most, np.inf)
 
     def _few(self) -> Iterator[str]:
         if len(self.pool) == 1:
@@ -172,7 +196,7 @@ def total_facts(parts: Sequence[Facts]) -> Facts:
 
 
 _BY_ROW: Final = ("cell", "answer", "rest", "model")
-_BY_MODEL: Final = ("rows", "free", "whole", "accuracy", "cost", "unscored")
+_BY_MODEL: Final = ("rows", "free", "whole", "letters", "accuracy", "cost", "unscored")
 
 
 def hashed_queries(rows: Evaluations) -> Hashes:
@@ -220,10 +244,8 @@ def _alike(names: Sequence[str]) -> Iterator[str]:
         yield f"names with blanks around them: {_shown([repr(name) for name in blank])}"
 
 
-def _long_answer(name: str) -> float:
-    listed = price_table().find(name)
-    dollars = listed.price.cost(LONG_ANSWER, LONG_ANSWER) if listed else 0.0
-    return dollars or np.inf
+def _dollars(value: float) -> str:
+    return f"${np.format_float_positional(value, 2, fractional=False, trim='-')}"
 
 
 def _shown(names: Sequence[str]) -> str:
