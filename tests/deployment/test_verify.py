@@ -17,6 +17,7 @@ from federation.federations import ENCODER, Federation, rows_of
 from fedrouter.bundle import load
 from fedrouter.deployment.home import AGREEMENT, furthest
 from fedrouter.federation.frame import Frame
+from fedrouter.federation.identity import fingerprint
 from fedrouter.federation.member import EXCHANGES
 
 MACHINES = {"one": {}, "other": {"OPENBLAS_CORETYPE": "Prescott", "OPENBLAS_NUM_THREADS": "2", "PYTHONHASHSEED": "1"}}
@@ -85,11 +86,15 @@ def test_audit_shows_everything_that_left_and_the_very_numbers(federation, tmp_p
         (epoch, exchange) for epoch in (1, 2) for exchange in EXCHANGES
     ]
     assert all(each["words"] and each["bytes"] for each in told["sent"])
+    assert "a signature under the list of members in the total: m0, m1, m2" in [each["words"] for each in told["sent"]]
     assert (told["totals"], told["refused"]) == ([1, 2], {"message": 1})
     for release, file in zip(member.journal.releases(), told["files"], strict=True):
         with np.load(file) as arrays:
             assert np.array_equal(arrays["sent"], release.sent)
             assert np.array_equal(arrays["without_noise"], release.exact)
+    fingerprints = {name: fingerprint(key.public) for name, key in federation.keys.items()}
+    assert told["epochs"] == [{"epoch": epoch, "members": fingerprints, "total": federation.names} for epoch in (1, 2)]
     words = run("federation", "audit", folder).stdout
+    assert words.split("Who took part")[1].count("m0, m1, m2") == 4  # of two epochs, in the terms and in the total
     for said in ("about 400 queries", "never leaves again", "ε = 8", "with a word each", "model-0, model-1, model-2"):
         assert said in words

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from federation.federations import ENCODER, POOL, Federation, refusal, rows_of
@@ -16,6 +17,7 @@ from fedrouter.federation.identity import Identity, fingerprint
 from fedrouter.federation.member import Log, Member
 from fedrouter.federation.policy import Policy
 from fedrouter.federation.terms import Party, Terms
+from fedrouter.federation.total import Total, release_size
 
 
 @pytest.fixture
@@ -167,6 +169,19 @@ def test_on_a_full_disk_nothing_leaves(federation, exchange):
     assert not member.journal.releases()
     member.answer = answer
     assert "m0" in federation.run(epsilon=0.0).survivors
+
+
+def test_a_total_of_others_than_on_the_list_that_a_member_signed_is_refused(federation):
+    with pytest.raises(TooFewLeft):
+        federation.run(lambda at, name: at == "unmask", epsilon=0.0)
+    member, terms = federation.members["m0"], federation.coordinator.open_terms()
+    vector = np.zeros(release_size(terms.terms), np.int64)
+    others = Total(terms, ("m0", "m1", "m2"), 0, 0, vector).sign(federation.signing)
+    message = Frame("total", {"totals": {"1": others.pack()}}).pack()
+    assert refusal(member, message) == "terms"
+    assert not member.totals
+    assert federation.run(epsilon=0.0).survivors == tuple(federation.names)
+    assert len(member.totals) == 1
 
 
 def test_a_release_cannot_be_taken_back(federation):

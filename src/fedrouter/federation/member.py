@@ -294,7 +294,7 @@ class Member:
         survivors = message.names("survivors")
         signature = participant.agree(survivors)
         self._keep(terms, participant)
-        return {"signature": signature}, f"a signature under the list of {len(survivors)} members in the total"
+        return {"signature": signature}, f"a signature under the list of members in the total: {', '.join(survivors)}"
 
     def _unmask(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
         shares = self._participant(terms).open(message.blobs("signatures", 64))
@@ -326,6 +326,9 @@ class Member:
             total.verify(key)
             if self.journal.digest_of(total.epoch) not in (None, total.terms.digest):
                 raise Refused(f"the total of epoch {total.epoch} is under other terms than were accepted", "terms")
+            state = self.journal.state(total.epoch)
+            if state is not None and State.unpack(state).survivors not in ((), total.survivors):
+                raise Refused(f"the total of epoch {total.epoch} is of others than the list that was signed", "terms")
             if total.epoch not in there:
                 total.save(folder)
                 self.journal.forget_states(total.epoch)

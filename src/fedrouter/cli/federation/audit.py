@@ -30,15 +30,17 @@ def audit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show everything that ever left a member, in words, and every number on request."""
+    """Show everything that ever left a member, in words, who took part, and every number on request."""
     from fedrouter.deployment.directories import open_member
     from fedrouter.deployment.member import opened
+    from fedrouter.federation.identity import fingerprint
 
     voice, directory = Voice(as_json), open_member(path)
     with opened(directory) as member:
         answers, releases, policy = member.journal.answers(), member.journal.releases(), member.policy
         refused = Counter(reason for _, _, reason, _ in member.journal.refusals())
-        totals = [total.epoch for total in member.totals]
+        totals = {total.epoch: list(total.survivors) for total in member.totals}
+        asked = {each.terms.epoch: each.terms.keys for each in member.journal.terms()}
     voice.table(
         ["sent (UTC)", "epoch", "exchange", "bytes", "what left"],
         [
@@ -48,6 +50,17 @@ def audit(
         title=f"What left {plain(directory.name)}",
         wrapped=["what left"],
     )
+    if asked:
+        voice.say("")
+        voice.table(
+            ["epoch", "members in its terms", "members in its total"],
+            [
+                [str(epoch), plain(", ".join(keys)), plain(", ".join(totals.get(epoch, ["none came"])))]
+                for epoch, keys in asked.items()
+            ],
+            title="Who took part: a total of others than on the list that this member signed is refused",
+            wrapped=["members in its terms", "members in its total"],
+        )
     files = _write(out, releases) if out is not None else []
     for each in releases:
         voice.say(f"\n[bold]Epoch {each.epoch}[/], {shown_time(each.time)} UTC: {_in_words(each)}")
@@ -78,7 +91,15 @@ def audit(
                 }
                 for each in releases
             ],
-            "totals": totals,
+            "epochs": [
+                {
+                    "epoch": epoch,
+                    "members": {name: fingerprint(key) for name, key in keys.items()},
+                    "total": totals.get(epoch),
+                }
+                for epoch, keys in asked.items()
+            ],
+            "totals": list(totals),
             "refused": refused,
             "files": files,
         }
