@@ -86,6 +86,14 @@ def test_evidence_of_batches_is_that_of_all_rows(tmp_path, form, embedded):
     assert np.array_equal(log.facts.means, Facts.of(dataset.evaluations).means)
 
 
+def test_rows_that_were_exported_twice_count_once_over_batches(tmp_path):
+    once = pa.table(columns(embedded=False)).append_column("time", pa.array(np.arange(300.0)))
+    paths = [write(tmp_path / f"{len(some)}.parquet", some) for some in (once, pa.concat_tables([once, once]))]
+    (one, _), (two, log) = (evidence_of([path], settings=QUICK) for path in paths)
+    assert one == two
+    assert log.facts.repeated == read(paths[1]).repeated == 300
+
+
 def test_lists_of_any_kind_are_read_alike(tmp_path):
     one = evidence_of([write(tmp_path / "one.parquet", columns(kind="fixed"))], settings=QUICK)[0]
     two = evidence_of([write(tmp_path / "two.parquet", columns())], settings=QUICK)[0]

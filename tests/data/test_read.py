@@ -8,6 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from fedrouter.data.checks import warnings_of
 from fedrouter.data.read import read
 from fedrouter.encoders.static import static_encoder
 from fedrouter.errors import BadInput
@@ -290,3 +291,21 @@ def test_rows_without_a_score_are_apart_and_optional_columns_are_read(tmp_path, 
     assert unscored.cost.tolist() == [0.001, 0.02]
     assert np.array_equal(unscored.seconds, [1.0, np.nan], equal_nan=True)
     assert read(write(tmp_path / f"all.{form}", LOG)).unscored is None
+
+
+@pytest.mark.parametrize("column", [{"time": ["1", "2", "3", "4"]}, {"id": ["a", "b", "c", "d"]}])
+def test_a_log_that_was_exported_twice_counts_once(tmp_path, column):
+    log = changed(LOG, accuracy=[1.0, None, 0.5, 1.0])
+    stamped = {**log, **column}
+    twice = {name: values + values for name, values in stamped.items()}
+    once, found = (read(write(tmp_path / name, rows)) for name, rows in (("one.csv", stamped), ("two.csv", twice)))
+    assert found.evaluations.digest() == once.evaluations.digest()
+    assert (len(found.unscored), found.repeated, once.repeated) == (1, 4, 0)
+    assert warnings_of(found.evaluations, 1, found.repeated)[0] == (
+        "exact duplicates with the same time or identifier: 4; each is counted once"
+    )
+    other = {**twice, **{name: [*values, "5", "6", "7", "8"] for name, values in column.items()}}
+    again = {name: values + values for name, values in log.items()}
+    for name, rows in (("other.csv", other), ("again.csv", again)):
+        kept = read(write(tmp_path / name, rows))
+        assert (len(kept.evaluations), kept.repeated) == (6, 0)

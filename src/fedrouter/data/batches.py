@@ -45,7 +45,7 @@ from fedrouter.pool import ModelPool
 LARGE: Final = 1 << 29
 """Bytes of files from which on it is better not to hold all rows in memory."""
 CONNECT: Final = "10s"
-READ: Final = (*LOG, "prompt", "question", "query", "embedding", "seconds", "propensity", "time")
+READ: Final = (*LOG, "prompt", "question", "query", "embedding", "seconds", "propensity", "time", "id")
 """Columns of a log that are read, beside those of an encoder's embeddings."""
 
 Tick = Callable[[int], None]
@@ -129,7 +129,7 @@ def evidence_of(
         models = pool or ModelPool(sorted(sketch.models))
         features = map_of(sketch.embeddings, settings)
         work = partial(_sums, encoder=encoder, pool=models, features=features, last=int(sketch.key[-1]))
-        parts = list(each(work, files, lambda found: int(found.facts.rows.sum()) + found.facts.unscored))
+        parts = list(each(work, files, lambda found: found.facts.every))
     facts = total_facts([part.facts for part in parts])
     sample = Evaluations.concatenate([part.sample for part in parts])
     rows = tuple(int(part.facts.rows.sum()) for part in parts)
@@ -216,26 +216,28 @@ def _sums(
     """The second pass over a file."""
     evidence = Evidence.none(pool, features)
     facts, sample = [], []
-    for rows, unscored in _evaluations(file, encoder, pool):
+    for rows, unscored, repeated in _evaluations(file, encoder, pool):
         evidence += Evidence.of(rows, features)
         if unscored is not None:
             evidence += Evidence.of_unscored(unscored, features)
         missing = 0 if unscored is None else len(unscored)
-        facts.append(Facts.of(rows, missing))
+        facts.append(Facts.of(rows, missing, repeated))
         chosen = hashed_queries(rows) <= np.uint64(last)
         sample.append(rows.take(np.flatnonzero(chosen[rows.query])))
-        tick(len(rows) + missing)
+        tick(len(rows) + missing + repeated)
     return _Sums(evidence, total_facts(facts), Evaluations.concatenate(sample), file_digest(file))
 
 
-def _evaluations(file: Path, encoder: str | None, pool: ModelPool) -> Iterator[tuple[Evaluations, Unscored | None]]:
+def _evaluations(
+    file: Path, encoder: str | None, pool: ModelPool
+) -> Iterator[tuple[Evaluations, Unscored | None, int]]:
     """The evaluations of a file in blocks: a log's batches, or a whole table."""
     if _is_log(file):
+        seen: list[Hashes] = []
         for batch in _log_batches(file):
-            rows, unscored, _ = read_log(batch, encoder, pool)
-            yield rows, unscored
+            yield read_log(batch, encoder, pool, seen=seen)[:3]
     else:
-        yield read(file, encoder=encoder, pool=pool).evaluations.over(pool), None
+        yield read(file, encoder=encoder, pool=pool).evaluations.over(pool), None, 0
 
 
 def _log_batches(file: Path) -> Iterator[DataFile]:

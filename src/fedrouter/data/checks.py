@@ -44,7 +44,7 @@ class Facts:
     rows, free, whole : (M,) rows, rows that cost nothing, and rows that cost a whole number of dollars above 0
     letters : (M,) of all rows' prompts; 0 where they are not known
     accuracy, cost : (M,) exact sums
-    unscored : rows without a score, which are in none of the others
+    unscored, repeated : rows without a score, and rows logged twice, which are in none of the others
     cell : (n,) hash of query and model
     answer : (n,) of accuracy
     rest : (n,) of what else makes two rows the same
@@ -59,13 +59,14 @@ class Facts:
     accuracy: ExactSums
     cost: ExactSums
     unscored: int
+    repeated: int
     cell: Hashes
     answer: npt.NDArray[np.uint32]
     rest: npt.NDArray[np.uint32]
     model: npt.NDArray[np.uint16]
 
     @classmethod
-    def of(cls, rows: Evaluations, unscored: int = 0) -> Facts:
+    def of(cls, rows: Evaluations, unscored: int = 0, repeated: int = 0) -> Facts:
         """The facts of some evaluations."""
         size = len(rows.pool)
         names = hashed_texts(rows.pool.names)
@@ -89,6 +90,7 @@ class Facts:
             ExactSums.of(rows.accuracy, rows.model, size),
             ExactSums.of(rows.cost, rows.model, size),
             unscored,
+            repeated,
             cell,
             _mixed(_bits(rows.accuracy)).astype(np.uint32),
             rest.astype(np.uint32),
@@ -97,6 +99,11 @@ class Facts:
 
     def __add__(self, other: Facts) -> Facts:
         return total_facts([self, other])
+
+    @property
+    def every(self) -> int:
+        """Rows of the log."""
+        return int(self.rows.sum()) + self.unscored + self.repeated
 
     @property
     def means(self) -> Floats:
@@ -110,6 +117,8 @@ class Facts:
 
     def _repeated(self) -> Iterator[str]:
         """Rows that are there twice, and rows that contradict each other."""
+        if self.repeated:
+            yield f"exact duplicates with the same time or identifier: {self.repeated:,}; each is counted once"
         order = np.argsort(self.cell, kind="stable")
         same = self.cell[order[1:]] == self.cell[order[:-1]]
         shared = order[np.r_[False, same] | np.r_[same, False]] if len(order) else order
@@ -157,7 +166,8 @@ class Facts:
             (below, f"mean cost a {FAR}th of list price", "are they for a token, or in thousands?"),
         ):
             if which.any():
-                yield f"{what} ({_shown(list(map(shown, np.flatnonzero(which))))}): {unit} Dollars a query are expected"
+                costs = [shown(int(model)) for model in np.flatnonzero(which)]
+                yield f"{what} ({_shown(costs)}): {unit} Dollars a query are expected"
 
     def _expected(self) -> tuple[Floats, Floats]:
         """The least and the most that a model's prompts and a usual answer cost at list price, ``(M,)`` each."""
@@ -183,9 +193,9 @@ class Facts:
         return _shown([self.pool.names[model] for model in np.flatnonzero(which)])
 
 
-def warnings_of(rows: Evaluations, unscored: int = 0) -> list[str]:
-    """What is suspicious in some evaluations, one line each; ``unscored`` rows beside them have no score."""
-    return Facts.of(rows, unscored).warnings()
+def warnings_of(rows: Evaluations, unscored: int = 0, repeated: int = 0) -> list[str]:
+    """What is suspicious in some evaluations, one line each; rows beside them have no score or were logged twice."""
+    return Facts.of(rows, unscored, repeated).warnings()
 
 
 def total_facts(parts: Sequence[Facts]) -> Facts:
@@ -196,7 +206,7 @@ def total_facts(parts: Sequence[Facts]) -> Facts:
 
 
 _BY_ROW: Final = ("cell", "answer", "rest", "model")
-_BY_MODEL: Final = ("rows", "free", "whole", "letters", "accuracy", "cost", "unscored")
+_BY_MODEL: Final = ("rows", "free", "whole", "letters", "accuracy", "cost", "unscored", "repeated")
 
 
 def hashed_queries(rows: Evaluations) -> Hashes:

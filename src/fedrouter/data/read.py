@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrouter.data import routerbench, sprout
+from fedrouter.data.checks import Hashes, hashed_texts
 from fedrouter.data.source import Rows, Source, shown
 from fedrouter.encoders import KNOWN, STATIC, EncoderIdentity, column_stem
 from fedrouter.encoders.cache import encode_texts
@@ -49,7 +50,7 @@ TABLES: tuple[TableLayout, ...] = (routerbench, sprout)
 class Dataset:
     """Evaluations, the encoder of their embeddings, and the digest of the file they came from.
 
-    A log's rows without a score are ``unscored``; None if all have one.
+    A log's rows without a score are ``unscored``; None if all have one. ``repeated`` rows were logged twice.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Dataset:
     digest: str
     simulated: bool = False
     unscored: Unscored | None = None
+    repeated: int = 0
 
 
 def read(
@@ -76,14 +78,14 @@ def read(
     watch : called with the progress of encoding, where the file has text but no embeddings
     """
     source = Source(path)
-    layout, unscored = layout_of(source), None
+    layout, unscored, repeated = layout_of(source), None, 0
     if layout is not None:
         evaluations, identity = _read_table(source, layout, encoder, pool, watch)
     else:
-        evaluations, unscored, identity = read_log(source, encoder, pool, watch)
+        evaluations, unscored, repeated, identity = read_log(source, encoder, pool, watch)
         if not len(evaluations):
             raise source.error("no row has a score", column="accuracy")
-    return Dataset(source.path.name, evaluations, identity, source.digest(), unscored=unscored)
+    return Dataset(source.path.name, evaluations, identity, source.digest(), unscored=unscored, repeated=repeated)
 
 
 def layout_of(source: Rows) -> TableLayout | None:
@@ -123,16 +125,25 @@ def _read_table(
 
 
 def read_log(
-    source: Rows, encoder: str | None, pool: ModelPool | None, watch: Watch | None = None
-) -> tuple[Evaluations, Unscored | None, EncoderIdentity]:
-    """One row per evaluation; rows with the same query name, or else the same text or embedding, are one query."""
+    source: Rows,
+    encoder: str | None,
+    pool: ModelPool | None,
+    watch: Watch | None = None,
+    seen: list[Hashes] | None = None,
+) -> tuple[Evaluations, Unscored | None, int, EncoderIdentity]:
+    """One row per evaluation; rows with the same query name, or else the same text or embedding, are one query.
+
+    Rows that were logged twice count once, also over batches that share what was ``seen``; the third result is how
+    many were left out.
+    """
     names = source.words("model")
     models = pool or ModelPool(sorted(set(names)))
     accuracy, cost = source.numbers("accuracy"), source.numbers("cost")
     optional: dict[str, Any] = {
         name: source.numbers(name) for name in ("seconds", "propensity") if name in source.names
     }
-    scored = np.flatnonzero(~np.isnan(accuracy))
+    again = _again(source, [names, accuracy.tolist(), cost.tolist()], [] if seen is None else seen)
+    scored = np.flatnonzero(~np.isnan(accuracy) & ~again)
 
     # Encoding may take minutes, so bad rows are reported before it.
     nowhere, nothing = np.zeros(len(names), np.int64), np.zeros((1, 1), np.float32)
@@ -159,7 +170,24 @@ def read_log(
         **words,
         **{name: None if column is None else column[scored] for name, column in columns.items()},
     )
-    return evaluations, _unscored(every, np.isnan(accuracy)), identity
+    return evaluations, _unscored(every, np.isnan(accuracy) & ~again), int(again.sum()), identity
+
+
+def _again(source: Rows, columns: list[Sequence[object]], seen: list[Hashes]) -> npt.NDArray[np.bool_]:
+    """Which rows were there before in every column, time or identifier among them: exported twice, not asked twice."""
+    found = np.zeros(source.rows, bool)
+    queries, stamps = (
+        [name for name in some if name in source.names] for some in (("query", "prompt"), ("id", "time"))
+    )
+    with suppress(BadInput):  # an empty cell says nothing
+        if queries and stamps:
+            columns = [*columns, *map(source.words, queries + stamps)]
+            key = hashed_texts(map(repr, zip(*columns, strict=True)))
+            found[:] = True
+            found[np.unique(key, return_index=True)[1]] = False
+            found |= np.isin(key, np.concatenate(seen or [key[:0]]))
+            seen.append(key[~found])
+    return found
 
 
 def _unscored(every: Evaluations, rows: npt.NDArray[np.bool_]) -> Unscored | None:

@@ -152,7 +152,7 @@ def _read(added: Sequence[Log]) -> Read:
     warnings = [
         f"{log.owner}: {warning}" if len(added) > 1 else warning
         for log in added
-        for warning in warnings_of(log.rows, 0 if log.unscored is None else len(log.unscored))
+        for warning in warnings_of(log.rows, 0 if log.unscored is None else len(log.unscored), log.repeated)
     ]
     logs = [log.rows for log in added]
     pool = pool_of(logs)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Log:
     """One owner's log: a file, or requests that a gateway routed.
 
-    ``propensity`` ``(n,)`` is what the log says of the chance of each evaluation; ``unscored`` rows count for costs.
+    ``propensity`` ``(n,)`` is what the log says of the chance of each evaluation; ``unscored`` rows count for costs,
+    and ``repeated`` ones were left out.
     """
 
     owner: str
@@ -30,6 +31,7 @@ class Log:
     digest: str = ""
     propensity: Floats | None = None
     unscored: Unscored | None = None
+    repeated: int = 0
 
 
 def is_store(source: str) -> bool:
@@ -104,7 +106,9 @@ def _of_file(owner: str, source: str, saved: Bundle | None, encoder: str | None)
         )
     columns = Source(source)
     chance = columns.numbers("propensity") if "propensity" in columns.names else None
-    return Log(owner, source, dataset.evaluations, dataset.encoder, dataset.digest, chance, dataset.unscored)
+    return Log(
+        owner, source, dataset.evaluations, dataset.encoder, dataset.digest, chance, dataset.unscored, dataset.repeated
+    )
 
 
 def read_traffic(saved: Bundle, source: str) -> Log | None:
