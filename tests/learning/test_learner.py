@@ -1,11 +1,15 @@
 """The learner: evidence has every scored row once as it is now, whatever happens to rows, scores and processes."""
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from sqlalchemy import Engine, event
 
 from fedrouter.encoders.feature_map import map_of_width
+from fedrouter.evaluations import Evaluations
 from fedrouter.evidence import Evidence
 from fedrouter.learning.learner import Learner, Version, first_version, learned_router
 from fedrouter.learning.online import OnlineRouter
@@ -78,13 +82,109 @@ def test_a_score_that_comes_later_or_is_corrected_leaves_what_it_would_have_left
 
 
 def test_what_was_learned_outlives_rows_that_retention_deletes(log, world, rows):
-    log.append(logged(rows, world))
+    records = logged(rows, world)
+    log.append(records[:299])
     learner_of(log, world).count()
     before = learner_of(log, world).evidence()
     log.prune(2e9)
     assert list(log.rows()) == []
     assert learner_of(log, world).evidence() == before
-    assert before.count.sum() == 300
+    assert before.count.sum() == 299
+    assert learner_of(log, world).count() == 0
+    log.append(records[299:])  # nothing is before it in the log any more
+    assert learner_of(log, world).count() == 1
+
+
+def test_any_history_of_rows_scores_and_learners_leaves_the_evidence_of_the_rows_as_they_are(
+    log, world, rows, monkeypatch
+):
+    monkeypatch.setattr("fedrouter.learning.learner.AT_ONCE", 3)
+    draw, records = np.random.default_rng(1), logged(rows, world)[:60]
+    learners = [learner_of(log, world), learner_of(log, world)]
+    learners[0].evidence()  # adds in memory what it counts
+    waiting, there = list(records), []
+    for _ in range(200):
+        step = draw.integers(6)
+        if waiting and step < 2:
+            one = waiting.pop()
+            there.append(one if step else replace(one, score=None, scored_by=None, scored_at=None))
+            log.append(there[-1:])
+        elif there and step < 5:
+            log.score(there[draw.integers(len(there))].id, draw.integers(3) / 2, "judge" if step == 2 else "somebody")
+        elif step == 5:
+            learners[draw.integers(2)].count()
+    learners[1].count()
+    found, now = learner_of(log, world).evidence(), list(log.rows(scored_only=True))
+    names = rows.pool.names
+    expected = Evidence.of(
+        Evaluations(
+            rows.pool,
+            np.stack([np.frombuffer(row.embedding, "<f4") for row in now]),
+            np.arange(len(now)),
+            np.array([names.index(row.served) for row in now]),
+            np.array([row.score for row in now]),
+            np.array([row.cost for row in now]),
+            seconds=np.zeros(len(now)),
+        ),
+        map_of_width(rows.dimension),
+    )
+    for name in ("gram", "products", "squares"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+    assert found.levels[:, 1, 0].sum() == len(there) << 32
+
+
+def test_learning_rewrites_no_row_of_the_log(world, rows, tmp_path):
+    with Store.open(f"sqlite:///{tmp_path / 'log.db'}") as log:
+        log.append(logged(rows, world))
+        with log.writing() as connection:
+            forbid = (
+                "CREATE TRIGGER kept BEFORE UPDATE ON decisions BEGIN SELECT RAISE(ABORT, 'a row is rewritten'); END"
+            )
+            connection.exec_driver_sql(forbid)
+        assert learner_of(log, world).count() == 300
+
+
+def test_a_learner_that_dies_at_any_statement_neither_loses_nor_doubles_a_row(log, world, rows):
+    records, left = logged(rows, world)[:40], [0]
+
+    def die(*_):
+        left[0] -= 1
+        if left[0] == 0:
+            raise SystemExit
+
+    event.listen(Engine, "before_cursor_execute", die)
+    event.listen(Engine, "commit", die)
+    try:
+        for number, each in enumerate(records, 1):
+            left[0] = 0
+            log.append([each])
+            log.score(each.id, 1 - each.score, "somebody")
+            left[0] = number
+            with contextlib.suppress(SystemExit):
+                learner_of(log, world).count()
+        assert left[0] > 0  # the last ones lived
+    finally:
+        event.remove(Engine, "before_cursor_execute", die)
+        event.remove(Engine, "commit", die)
+    learner_of(log, world).count()
+    found = learner_of(log, world).evidence()
+    assert found.count.sum() == 40
+    assert found.levels[:, 1, 0].sum() == 40 << 32
+    assert found.possible
+
+
+def test_a_row_whose_transaction_ends_after_that_of_a_later_row_is_counted(log, world, rows):
+    records, learner = logged(rows, world), learner_of(log, world)
+    with ThreadPoolExecutor(1) as other, log.writing() as slow:
+        log.insert(slow, records[:1])
+
+        def later():
+            log.append(records[1:2])
+            return learner.count()
+
+        counted = other.submit(later)
+        wait([counted], timeout=0.5)
+    assert counted.result() + learner.count() == 2
 
 
 def test_two_learners_at_once_count_every_row_once(log, world, rows, monkeypatch):
@@ -95,7 +195,7 @@ def test_two_learners_at_once_count_every_row_once(log, world, rows, monkeypatch
     def both(connection, most):
         found = read(connection, most)
         monkeypatch.setattr(table, "new_rows", read)
-        if found:
+        if found is not None:
             other.count()  # between this one's reading and writing
         return found
 

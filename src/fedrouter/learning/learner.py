@@ -1,7 +1,7 @@
 """The learner: adds scored rows of a gateway's log to days of evidence, fits, and publishes what gateways serve.
 
-One process of all on a store runs it. Rows are counted in one transaction with the marks that say so; a corrected score
-is subtracted and added. What was counted outlives its rows. Costs and times count from every row, scored or not.
+One process of all on a store runs it. Rows are counted in one transaction with the marks that say how far; a corrected
+score is subtracted and added. What was counted outlives its rows. Costs and times count from every row, scored or not.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from fedrouter.pool import ModelPool
 from fedrouter.prior import guesses
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store import evidence as table
-from fedrouter.store.evidence import Changed, NewRow
+from fedrouter.store.evidence import Changed, NewRow, News
 from fedrouter.store.store import Store
-from fedrouter.store.tables import COUNTED_ALONE
 
 AT_ONCE: Final = 1_000
 """Rows that are counted in one transaction: writers of other rows wait for it."""
@@ -173,38 +172,34 @@ class Learner:
 
     def count(self) -> int:
         """Add what is new in the log to the days of evidence; returns how many scores that were."""
-        scored, more = 0, True
-        while more:
+        scored = 0
+        while True:
             with self._store.reading() as connection:
-                rows = table.new_rows(connection, AT_ONCE)
-            more = len(rows) == AT_ONCE
-            if rows:
-                changes = self._changes(rows)
-                sums = {(day, name): vector for day, part in changes.items() for name, vector in vectors(part)}
-                with self._store.writing() as connection:
-                    table.count(connection, self.online.features.digest, sums, rows)
-                if self._added is not None:
-                    for day, part in changes.items():
-                        self._added = self._added + part.over(self.online.pool).scaled(self._weight(day))
-                self._window.add(self._answers(rows))
-            scored += sum(row.score is not None for row in rows)
-        return scored
+                news = table.new_rows(connection, AT_ONCE)
+            if news is None:
+                return scored
+            changes = self._changes(news)
+            sums = {(day, name): vector for day, part in changes.items() for name, vector in vectors(part)}
+            with self._store.writing() as connection:
+                table.count(connection, self.online.features.digest, sums, news)
+            if self._added is not None:
+                for day, part in changes.items():
+                    self._added = self._added + part.over(self.online.pool).scaled(self._weight(day))
+            self._window.add(self._answers(news.added))
+            scored += len(news.added)
 
-    def _changes(self, rows: Sequence[NewRow]) -> dict[int, Evidence]:
-        """What rows change in the evidence of each day."""
-        pool = ModelPool(sorted({row.served for row in rows if row.served is not None}) or ["none"])
+    def _changes(self, news: News) -> dict[int, Evidence]:
+        """What news change in the evidence of each day."""
+        asked = [row for row in news.asked if row.served is not None and row.cost is not None]
+        added, removed = ([row for row in rows if self._usable(row)] for rows in (news.added, news.removed))
+        every = asked + added
+        pool = ModelPool(sorted({str(row.served) for row in every}) or ["none"])
         found: dict[int, Evidence] = {}
-        for day in sorted({int(row.time // table.DAY) for row in rows}):
-            own = [row for row in rows if int(row.time // table.DAY) == day and row.served is not None]
-            usable = [row for row in own if self._usable(row)]
-            before = [row for row in usable if row.counted is not None]
-            alone = [row for row in own if row.counted is None and row.cost is not None and not self._usable(row)]
-            part = self._of(usable, pool) + _of_costs(alone, pool, self.online.features)
-            part = part.less(self._of([_as_counted(row) for row in before if row.counted != COUNTED_ALONE], pool))
-            part = part.less(
-                _of_costs([row for row in before if row.counted == COUNTED_ALONE], pool, self.online.features)
-            )
-            found[day] = part
+        for day in {_day(row) for row in every}:
+            costs, more, less = ([row for row in rows if _day(row) == day] for rows in (asked, added, removed))
+            # The costs of a row count once, when it is new, and not with each of its scores.
+            part = self._of(more, pool) + _of_costs(costs + less, pool, self.online.features)
+            found[day] = part.less(self._of(less, pool)).less(_of_costs(more, pool, self.online.features))
         return found
 
     def _usable(self, row: NewRow) -> bool:
@@ -304,8 +299,8 @@ def of_vector(pool: ModelPool, features: FeatureMap, model: str, sums: Sums) -> 
     return found
 
 
-def _as_counted(row: NewRow) -> NewRow:
-    return row._replace(score=row.counted)
+def _day(row: NewRow) -> int:
+    return int(row.time // table.DAY)
 
 
 def _of_costs(rows: Sequence[NewRow], pool: ModelPool, features: FeatureMap) -> Evidence:

@@ -18,6 +18,7 @@ from fedrouter.errors import BadInput, FedrouterError, MissingExtra
 
 BUSY_SECONDS = 10.0
 """Seconds that a writer waits for another process's transaction on the same SQLite file."""
+APPENDS = 0x6665_6476  # any number that no other program locks
 EXPECTED = "expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
 
@@ -142,6 +143,15 @@ def _reason(error: DBAPIError) -> str:
     state = getattr(error.orig, "sqlstate", None)
     # SQLite's messages are short and never quote values; PostgreSQL's may in their details, after the first line.
     return f"{str(error.orig).splitlines()[0]}{f' ({state})' if state else ''}"
+
+
+def appending(connection: Connection, *, alone: bool = False) -> None:
+    """Begin to append decisions or scores, before a row is locked; or wait, ``alone``, until nobody does.
+
+    In PostgreSQL transactions end in another order than their rows got places. SQLite has one writer anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({APPENDS})")
 
 
 class Database:

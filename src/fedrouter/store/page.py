@@ -62,7 +62,7 @@ def activity(connection: Connection, since: float, step: float, key: str | None 
     # SQLite's cast truncates, PostgreSQL's would round.
     sqlite = connection.dialect.name == "sqlite"
     groups = (
-        cast(quotient if sqlite else func.floor(quotient), BigInteger).label("place"),
+        cast(quotient if sqlite else func.floor(quotient), BigInteger).label("bucket"),
         func.coalesce(d.served, d.chosen).label("model"),
         case((d.reason.in_(UNROUTED), 0), else_=1).label("routed"),
     )
@@ -81,8 +81,8 @@ def activity(connection: Connection, since: float, step: float, key: str | None 
     ).where(d.time >= since)
     if key is not None:
         wanted = wanted.where(d.key == key)
-    found = connection.execute(wanted.group_by("place", "model", "routed").order_by("place", "model", "routed"))
-    return [Bucket(float(place) * step, model, bool(routed), *sums) for place, model, routed, *sums in found]
+    found = connection.execute(wanted.group_by("bucket", "model", "routed").order_by("bucket", "model", "routed"))
+    return [Bucket(float(bucket) * step, model, bool(routed), *sums) for bucket, model, routed, *sums in found]
 
 
 def spent_by_key(connection: Connection, since: float, key: str | None = None) -> dict[str, float]:

@@ -41,7 +41,7 @@ class Record:
     `estimated` says that the upstream reported no usage, so the gateway estimated the tokens and costs from lengths;
     None where there are no tokens.
     `quality` is the share of the best model's quality that was to be kept, None where λ was given. `answer` is the id
-    that the answer itself has. `counted` is the learner's mark: what the evidence has of this row.
+    that the answer itself has.
     `propensity` is the probability in (0, 1] with which the policy chose `chosen`, for off-policy evaluation.
     """
 
@@ -79,7 +79,6 @@ class Record:
     estimated: bool | None = None
     quality: float | None = None
     answer: str | None = None
-    counted: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse values that would corrupt a sum or fail in the database; an error names the field, not the request."""
@@ -100,7 +99,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """All fields except the text and the embedding, which are private."""
-        return {name: value for name, value in vars(self).items() if name not in ("text", "embedding", "counted")}
+        return {name: value for name, value in vars(self).items() if name not in ("text", "embedding")}
 
 
 @dataclass(frozen=True)

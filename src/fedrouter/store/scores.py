@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from fedrouter.errors import BadInput
+from fedrouter.store.engine import appending
 from fedrouter.store.records import Feedback, Scored
 from fedrouter.store.tables import DECISIONS, FEEDBACK
 
@@ -44,14 +45,17 @@ def put_score(
     late, with an `at` before that of the current score, is only added to the history. With a `key`, decisions of
     other keys are unknown.
     """
+    appending(connection)
     row = connection.execute(STANDING, {"decision": decision}).one_or_none()
     if row is None or key not in (None, row.key):
         return "unknown"
     sent = connection.execute(SENT, {"decision": decision, "source": by}).all()
     if sent and (sent[0].score == score or any(old.score == score and old.at == at for old in sent)):
         return "same"
-    connection.execute(KEEP, {"decision": decision, "score": score, "by": by, "at": at})
-    if row.scored_by is not None and not _replaces(by, at, row.scored_by, row.scored_at):
+    stood = row.scored_by is None or _replaces(by, at, row.scored_by, row.scored_at)
+    kept = {"decision": decision, "score": score, "by": by, "at": at, "stood": stood, "before": row.score}
+    connection.execute(KEEP, kept)
+    if not stood:
         return "stored"
     connection.execute(STAND, {"decision": decision, "new_score": score, "new_source": by, "new_time": at})
     return "stored" if row.scored_by is None else "replaced"

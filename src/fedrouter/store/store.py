@@ -16,7 +16,7 @@ except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
 from fedrouter.store import scores
-from fedrouter.store.engine import engine_of
+from fedrouter.store.engine import appending, engine_of
 from fedrouter.store.keys import Keys
 from fedrouter.store.records import Feedback, Record, Scored
 from fedrouter.store.shared import Agreements
@@ -25,7 +25,8 @@ from fedrouter.store.tables import DECISIONS, VERSION, create_tables, version
 if TYPE_CHECKING:
     from fedrouter.store.export import Exported
 
-NAMES = tuple(column.name for column in DECISIONS.columns)
+FIELDS = tuple(column for column in DECISIONS.columns if not column.primary_key)
+NAMES = tuple(column.name for column in FIELDS)
 FREE = tuple(NAMES.index(name) for name in ("session", "text", "task", "answer"))
 """Columns that hold what a client wrote, which may be text that a database refuses."""
 VALUES = attrgetter(*NAMES)
@@ -78,6 +79,7 @@ class Store(Agreements, Keys):
         Many rows share one statement: a thread that releases the interpreter lock for each row waits each time to get
         it back from a busy event loop. Batch sizes are powers of two, so that few statements have to be prepared.
         """
+        appending(connection)
         start = 0
         while start < len(records):
             size = min(256, 1 << (len(records) - start).bit_length() - 1)
@@ -94,7 +96,7 @@ class Store(Agreements, Keys):
 
     def get(self, decision_id: str) -> Record | None:
         with self.reading() as connection:
-            row = connection.execute(select(DECISIONS).where(DECISIONS.c.id == decision_id)).one_or_none()
+            row = connection.execute(select(*FIELDS).where(DECISIONS.c.id == decision_id)).one_or_none()
         return None if row is None else Record(*row)
 
     def decision_of(self, answer: str, key: str | None = None) -> str | None:
@@ -124,7 +126,7 @@ class Store(Agreements, Keys):
     ) -> Iterator[Record]:
         """Records with ``since <= time < until``, oldest first, read a page at a time."""
         d = DECISIONS.c
-        wanted = select(DECISIONS).order_by(d.time, d.id).limit(PAGE)
+        wanted = select(*FIELDS).order_by(d.time, d.id).limit(PAGE)
         if until is not None:
             wanted = wanted.where(d.time < until)
         if scored_only:
@@ -144,14 +146,14 @@ class Store(Agreements, Keys):
     def latest(self, most: int, since: float = 0.0) -> list[Record]:
         """The newest records since a time, newest first."""
         d = DECISIONS.c
-        wanted = select(DECISIONS).where(d.time >= since).order_by(d.time.desc(), d.id.desc()).limit(most)
+        wanted = select(*FIELDS).where(d.time >= since).order_by(d.time.desc(), d.id.desc()).limit(most)
         with self.reading() as connection:
             return [Record(*row) for row in connection.execute(wanted)]
 
     def latest_scored(self, most: int) -> list[Record]:
         """The records that were scored last, newest score first."""
         d = DECISIONS.c
-        wanted = select(DECISIONS).where(d.scored_at.is_not(None)).order_by(d.scored_at.desc()).limit(most)
+        wanted = select(*FIELDS).where(d.scored_at.is_not(None)).order_by(d.scored_at.desc()).limit(most)
         with self.reading() as connection:
             return [Record(*row) for row in connection.execute(wanted)]
 

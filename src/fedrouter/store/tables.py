@@ -29,7 +29,7 @@ try:
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-VERSION = 13
+VERSION = 14
 """Version of the schema; raised when the tables change, because a store of another version is refused."""
 LOCK = 0x6665_6472  # an arbitrary number, unlikely to be locked by another program on the same PostgreSQL server
 METADATA = MetaData()
@@ -37,11 +37,12 @@ COUNTER = BigInteger().with_variant(Integer, "sqlite")
 
 SCHEMA = Table("schema_version", METADATA, Column("version", BigInteger, primary_key=True, autoincrement=False))
 
-# The columns of a decision stand in the order of the fields of `Record`.
+# After its place the columns of a decision stand in the order of the fields of `Record`.
 DECISIONS = Table(
     "decisions",
     METADATA,
-    Column("id", Text, primary_key=True),
+    Column("place", COUNTER, Identity(always=True), primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
     Column("time", Double, nullable=False),
     Column("key", Text, nullable=False),
     Column("bundle", Text, nullable=False),
@@ -75,7 +76,6 @@ DECISIONS = Table(
     Column("estimated", Boolean),
     Column("quality", Double),
     Column("answer", Text),
-    Column("counted", Double),
     # With all columns that usage adds up: without one of them, every row is read with its embedding.
     Index(
         "decisions_by_time",
@@ -83,12 +83,8 @@ DECISIONS = Table(
         *("cost", "baseline_cost", "predicted_cost", "score"),
     ),
     Index("decisions_by_key", "key", "time", "cost"),
+    sqlite_autoincrement=True,
 )
-COUNTED_ALONE = -1.0
-"""What `counted` is for a row that was counted without a score; otherwise it is the score that was counted."""
-NEW = text("(counted IS NULL OR (score IS NOT NULL AND counted <> score))")
-"""Rows that the evidence does not have as they are now; in the words of the index, so that it is used."""
-Index("decisions_to_count", DECISIONS.c.time, sqlite_where=NEW, postgresql_where=NEW)
 _answered = DECISIONS.c.answer.is_not(None)
 Index("decisions_by_answer", DECISIONS.c.answer, sqlite_where=_answered, postgresql_where=_answered)
 _scored = DECISIONS.c.scored_at.is_not(None)
@@ -100,6 +96,7 @@ Index(
     postgresql_where=_scored,
 )
 
+# Every score that was sent; `stood` says whether it became that of its decision, in place of `before`.
 FEEDBACK = Table(
     "feedback",
     METADATA,
@@ -108,6 +105,8 @@ FEEDBACK = Table(
     Column("score", Double, nullable=False),
     Column("by", Text, nullable=False),
     Column("at", Double, nullable=False),
+    Column("stood", Boolean, nullable=False),
+    Column("before", Double),
     Index("feedback_by_decision", "decision"),
     sqlite_autoincrement=True,
 )
@@ -242,6 +241,14 @@ EVIDENCE = Table(
     Column("sums", LargeBinary, nullable=False),
 )
 
+# How far the evidence has the log: the places of the last decision and the last score in it; one row.
+MARKS = Table(
+    "marks",
+    METADATA,
+    Column("decision", BigInteger, nullable=False),
+    Column("score", BigInteger, nullable=False),
+)
+
 # What was learned from them, as gateways serve it; the latest few.
 VERSIONS = Table(
     "versions",
@@ -280,6 +287,7 @@ def create_tables(connection: Connection, where: str) -> None:
         raise BadInput(f"{where}: a database of another program (with a table {tables[0]!r}); use another --store")
     METADATA.create_all(connection, checkfirst=False)
     connection.execute(insert(SCHEMA).values(version=VERSION))
+    connection.execute(insert(MARKS).values(decision=0, score=0))
 
 
 def index_conversations(connection: Connection) -> None:
